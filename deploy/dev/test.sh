@@ -90,19 +90,20 @@ check() {
   summary
 }
 
-# For the tests of the Python package with PyTorch, which are skipped without it.
-torch_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?')
+# For the tests of the Python package with PyTorch, and of the dashboard in a browser. Those that miss
+# something are skipped.
+test_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?' 'chromium?')
 
 quick_tests() {
   need_machine
-  deploy/install-deps.sh --also "${torch_packages[@]}"
+  deploy/install-deps.sh --also "${test_packages[@]}"
   build all
   run_tests release build "$@"
   summary
 }
 
 all_tests() {
-  install_clang "${torch_packages[@]}"
+  install_clang "${test_packages[@]}"
   # Where memory has room for both builds: the processor idles while libtorch is fetched.
   if [ "$(jobs_by_memory)" -ge $((2 * $(jobs_max))) ]; then build_meanwhile asan fast_tests; fi
   build release_tests

@@ -34,6 +34,37 @@ Result<std::string> choices_text(Store& store, const PageQuery& query) {
   return format_rows(asked, Format::json);
 }
 
+/// One more than a page has says whether there is another page.
+Result<FleetRecords> fleet_of(Store& store, const std::string& after, const std::string& text,
+                              int clients_max) {
+  FleetRecords records;
+  FL_TRY(records.clients, store.clients_page(after, text, clients_max + 1));
+  records.has_more = records.clients.size() > static_cast<std::size_t>(clients_max);
+  if (records.has_more) records.clients.pop_back();
+  FL_TRY(records.total, store.client_count());
+  FL_TRY(const auto run, store.shown_run());
+  if (run) {
+    FL_TRY(records.paces, store.upload_paces(run->id));
+  }
+  return records;
+}
+
+Result<VersionFile> version_of(Store& store, std::optional<RunId> asked,
+                               std::optional<Version> version) {
+  FL_TRY(const auto run, asked ? store.find_run(*asked) : store.shown_run());
+  if (!run) return Error(Errc::not_found, "there is no such run");
+  const auto before = version ? std::optional<Version>(*version + 1) : std::nullopt;
+  FL_TRY(const auto found, store.versions_page(run->id, before, 1));
+  if (found.empty() || (version && found.front().checkpoint.version != *version)) {
+    return Error(Errc::not_found, "this version is not kept: /api/model lists those that are");
+  }
+  const CheckpointRecord& checkpoint = found.front().checkpoint;
+  return VersionFile{
+      .name = fmt::format("run-{}-version-{}.safetensors", run->id, checkpoint.version),
+      .file = (std::filesystem::path(run->checkpoints) / checkpoint.file).string(),
+      .bytes = checkpoint.bytes};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AdminHistory>> AdminHistory::open(const std::filesystem::path& path) {
@@ -52,6 +83,33 @@ Awaitable<Result<std::string>> AdminHistory::rounds(PageQuery query) {
 Awaitable<Result<std::string>> AdminHistory::choices(PageQuery query) {
   auto read = [this, query] { return choices_text(*store_, query); };
   co_return co_await thread_.run(std::move(read));
+}
+
+Awaitable<Result<std::string>> AdminHistory::read(const HistoryPage& page, AddressQuery query,
+                                                  bool show_clients) {
+  auto work = [this, text = page.text, query = std::move(query), show_clients] {
+    return text(*store_, query, show_clients);
+  };
+  co_return co_await thread_.run(std::move(work));
+}
+
+Awaitable<Result<NewestRows>> AdminHistory::newest_rows() {
+  auto work = [this] { return store_->newest_rows(); };
+  co_return co_await thread_.run(std::move(work));
+}
+
+Awaitable<Result<FleetRecords>> AdminHistory::fleet(std::string after, std::string text,
+                                                    int clients_max) {
+  auto work = [this, after = std::move(after), text = std::move(text), clients_max] {
+    return fleet_of(*store_, after, text, clients_max);
+  };
+  co_return co_await thread_.run(std::move(work));
+}
+
+Awaitable<Result<VersionFile>> AdminHistory::find_version(std::optional<RunId> run,
+                                                          std::optional<Version> version) {
+  auto work = [this, run, version] { return version_of(*store_, run, version); };
+  co_return co_await thread_.run(std::move(work));
 }
 
 Result<PageQuery> parse_page_query(std::string_view text, int limit_max) {

@@ -3,6 +3,8 @@
 // thread of its own. So readers, however many, never hold up a round. Any strand.
 #pragma once
 
+#include "server/admin/pages/fleet_page.hpp"
+#include "server/admin/pages/history_pages.hpp"
 #include "server/history/store.hpp"
 #include "shared/base/async/offload.hpp"
 
@@ -10,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace fl {
 
@@ -20,6 +23,13 @@ struct PageQuery {
   int limit = 0;  // Rounds at most.
 };
 
+/// A version's file on the disk.
+struct VersionFile {
+  std::string name;  // As a browser should save it.
+  std::string file;  // Its path, from the folder of checkpoints.
+  std::uint64_t bytes = 0;
+};
+
 class AdminHistory {
  public:
   /// `path`: the database, which exists.
@@ -28,6 +38,16 @@ class AdminHistory {
   /// JSON arrays of the rounds, and of what --codec auto chose in them.
   Awaitable<Result<std::string>> rounds(PageQuery query);
   Awaitable<Result<std::string>> choices(PageQuery query);
+  /// The JSON of one of history_pages(). `page` is one of that table.
+  Awaitable<Result<std::string>> read(const HistoryPage& page, AddressQuery query,
+                                      bool show_clients);
+  Awaitable<Result<NewestRows>> newest_rows();
+  /// The clients after `after`, by name, with `text` in their names, `clients_max` at most.
+  Awaitable<Result<FleetRecords>> fleet(std::string after, std::string text, int clients_max);
+  /// Without a run: of the one that is shown. Without a version: of its newest one. not_found: it
+  /// is not kept.
+  Awaitable<Result<VersionFile>> find_version(std::optional<RunId> run,
+                                              std::optional<Version> version);
 
  private:
   explicit AdminHistory(std::unique_ptr<Store> store) : store_(std::move(store)) {}

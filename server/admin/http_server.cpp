@@ -1,44 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/http_server.hpp"
 
+#include "server/admin/web_files.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/json.hpp"
-#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/identity/crypto.hpp"
-#include "shared/net/server_address.hpp"
 
 #include <boost/asio/strand.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
+#include <utility>
 
 namespace fl {
 
 namespace {
 
 constexpr auto pause_after_accept_error = std::chrono::milliseconds(100);
+constexpr std::array<std::string_view, 3> fleet_names{"after", "limit", "text"};
+constexpr std::array<std::string_view, 2> version_names{"run", "version"};
+constexpr std::int64_t any_number = std::numeric_limits<std::uint32_t>::max();
 
 Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->status();
 }
 
-HttpAnswer refusal(unsigned status, std::string_view why) {
-  return {status, json_text(nlohmann::json{{"error", std::string(why)}}) + "\n"};
+Awaitable<std::vector<MemberStatus>> members_of(std::shared_ptr<RoundEngine> engine,
+                                                std::vector<std::string> names) {
+  co_return engine->members(names);
 }
 
-/// The page's JSON, or why it could not be read.
-HttpAnswer answer_of(Result<std::string> text) {
-  if (!text) return refusal(503, text.error().message());
-  return {200, std::move(*text)};
+/// The part of an address before "?", and the part behind it.
+std::pair<std::string, std::string> parts_of(const HttpRequest& request) {
+  const std::string_view target(request.target().data(), request.target().size());
+  const auto mark = std::min(target.find('?'), target.size());
+  return {std::string(target.substr(0, mark)),
+          std::string(target.substr(std::min(mark + 1, target.size())))};
 }
 
-/// The host of "HOST", "HOST:PORT", "[IPv6]" or "[IPv6]:PORT".
-std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
+/// A file of the dashboard. A browser keeps it and asks whether it is still the same.
+PageAnswer file_answer(const WebFile& file, const HttpRequest& request) {
+  const auto known = request[http::field::if_none_match];
+  PageAnswer made;
+  made.type = file.type;
+  made.headers = fmt::format("ETag: {}\r\nCache-Control: no-cache\r\n", file.tag);
+  if (std::string_view(known.data(), known.size()) == file.tag) {
+    made.status = 304;
+  } else {
+    made.body = std::string(file.bytes);
+  }
+  return made;
+}
+
+std::string whole_text(const PageAnswer& made, bool is_head) {
+  return answer_head(made.status, made.type, made.headers, made.body.size()) +
+         (is_head ? "" : made.body);
+}
+
+/// One of the places for streams and downloads, while it lives.
+class StreamPlace {
+ public:
+  explicit StreamPlace(std::shared_ptr<std::atomic<int>> taken) : taken_(std::move(taken)) {
+    number_ = ++*taken_;
+  }
+  ~StreamPlace() { --*taken_; }
+  StreamPlace(const StreamPlace&) = delete;
+  StreamPlace& operator=(const StreamPlace&) = delete;
+  [[nodiscard]] bool is_there() const { return number_ <= limits::admin_streams_max; }
+
+ private:
+  std::shared_ptr<std::atomic<int>> taken_;
+  int number_ = 0;
+};
+
+PageAnswer no_place() {
+  return refusal(503,
+                 fmt::format("{} streams of events and downloads are open, which is the limit: "
+                             "close some pages, or try again",
+                             limits::admin_streams_max));
 }
 
 }  // namespace
@@ -88,32 +129,23 @@ std::string format_health(const EngineStatus& status) {
   return json_text(json) + "\n";
 }
 
-bool is_host_allowed(std::string_view host, const std::vector<std::string>& names) {
-  const std::string_view name = without_port(host);
-  const auto is_it = [name](std::string_view allowed) {
-    return std::ranges::equal(name, allowed, [](unsigned char a, unsigned char b) {
-      return std::tolower(a) == std::tolower(b);
-    });
-  };
-  return is_ip_address(name) || is_it("localhost") || std::ranges::any_of(names, is_it);
-}
+Admin::Admin(net::io_context& io, const CurrentEngine& current,
+             std::unique_ptr<AdminHistory> history, AdminDoor door, Options options,
+             const Probes& probes)
+    : io_(io),
+      current_(current),
+      history_(std::move(history)),
+      door_(std::move(door)),
+      options_(std::move(options)),
+      access_(options_.access),
+      probes_(probes),
+      feed_(net::make_strand(io), current, *history_, options_.state) {}
 
 void Admin::start() { net::co_spawn(door_.executor(), accept(), rethrow); }
 
 void Admin::close() {
   is_closed_ = true;
   net::post(door_.executor(), [this] { door_.close(); });
-}
-
-void Admin::change(Options options) {
-  auto changed = std::make_shared<const Options>(std::move(options));
-  const std::lock_guard lock(mutex_);
-  options_ = std::move(changed);
-}
-
-std::shared_ptr<const Admin::Options> Admin::options() const {
-  const std::lock_guard lock(mutex_);
-  return options_;
 }
 
 Awaitable<void> Admin::accept() {
@@ -127,7 +159,7 @@ Awaitable<void> Admin::accept() {
       co_await sleep_for(pause_after_accept_error);
       continue;
     }
-    if (requests_ >= limits::admin_requests_max) {
+    if (requests_ - *streams_ >= limits::admin_requests_max) {
       log_warn("closed a new admin request: {} are open, which is the limit",
                limits::admin_requests_max);
       continue;
@@ -148,67 +180,210 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
   PlainStream stream(std::move(socket));
   stream.expires_after(limits::admin_request_max);
   HttpRequest request;
-  if (co_await read_http(stream, request, 0)) co_return;
+  if (const auto ec = co_await read_http(stream, request, limits::admin_body_bytes_max); ec) {
+    if (ec != http::error::body_limit) co_return;
+    co_await write_all(stream, whole_text(refusal(413, "the body is too long"), false));
+    co_return;
+  }
   const bool is_head = request.method() == http::verb::head;
-  const HttpAnswer made = co_await answer(std::move(request));
-  const bool is_text = !made.body.starts_with('{') && !made.body.starts_with('[');
-  std::string text = http_answer(
-      made.status, is_text ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
-      is_head ? "" : made.body);
-  stream.expires_after(limits::admin_request_max);
-  co_await write_all(stream, std::move(text));
+  auto [path, query] = parts_of(request);
+  // They say so little that they need no token, which a kubelet could not send.
+  if (const auto probed = probes_.answer(path)) {
+    PageAnswer made;
+    made.status = probed->status;
+    made.body = probed->body;
+    std::string text = whole_text(made, is_head);
+    co_await write_all(stream, std::move(text));
+    co_return;
+  }
+  auto refused = refuse(request);
+  if (!refused && path == "/api/events") {
+    co_await stream_events(stream, request);
+  } else if (!refused && path == "/api/model/file") {
+    co_await send_version(stream, std::move(query), is_head);
+  } else {
+    PageAnswer made;
+    if (refused) {
+      made = std::move(*refused);
+    } else {
+      made = co_await answer(std::move(request));
+    }
+    std::string text = whole_text(made, is_head);
+    stream.expires_after(limits::admin_request_max);
+    co_await write_all(stream, std::move(text));
+  }
   beast::error_code ignored;
   stream.socket().shutdown(PlainSocket::shutdown_send, ignored);
 }
 
-Awaitable<HttpAnswer> Admin::answer(HttpRequest request) {
-  // They say so little that they need no token, which a kubelet could not send.
-  if (auto probed = probes_.answer(request.target())) co_return std::move(*probed);
-  const auto options = this->options();
-  const auto host = request[http::field::host];
-  if (!is_host_allowed({host.data(), host.size()}, options->hosts)) {
-    co_return refusal(421,
-                      "the Host of this request is not one of this server's: use its IP address or "
-                      "localhost, or start fl-server with --admin-host NAME");
-  }
-  const auto given = request[http::field::authorization];
-  const std::string wanted = "Bearer " + options->token;
-  if (!options->token.empty() &&
-      !equal_in_constant_time(bytes_of(std::string_view(given.data(), given.size())),
-                              bytes_of(std::string_view(wanted)))) {
-    co_return refusal(401,
-                      "these pages need 'Authorization: Bearer TOKEN' with the token of "
-                      "--admin-token-file");
-  }
-  if (request.method() != http::verb::get && request.method() != http::verb::head)
-    co_return refusal(405, "these pages are read-only");
-  std::string target(request.target());
-  co_return co_await page(std::move(target));
+std::optional<PageAnswer> Admin::refuse(const HttpRequest& request) const {
+  if (auto refused = access_.refuse(request)) return refused;
+  // The files of the dashboard are in every copy of the program; without them nobody could log in.
+  const std::string path = parts_of(request).first;
+  const bool is_open = path == "/api/session" || path == "/api/login" || path == "/api/logout" ||
+                       find_web_file(path) != nullptr;
+  if (is_open || access_.visitor_of(request)) return std::nullopt;
+  return AdminAccess::must_log_in();
 }
 
-Awaitable<HttpAnswer> Admin::page(std::string target) {
-  const auto mark = std::min(target.find('?'), target.size());
-  const std::string_view path = std::string_view(target).substr(0, mark);
-  const std::string_view query = std::string_view(target).substr(std::min(mark + 1, target.size()));
+Awaitable<PageAnswer> Admin::answer(HttpRequest request) {
+  auto [path, query] = parts_of(request);
+  if (request.method() == http::verb::post) {
+    if (path == "/api/login") co_return access_.log_in(request);
+    if (path == "/api/logout") co_return access_.log_out(request);
+    co_return refusal(405, "this page is read-only");
+  }
+  if (path == "/api/session") co_return access_.describe(request);
+  if (const WebFile* const file = find_web_file(path)) co_return file_answer(*file, request);
+  co_return co_await page(std::move(path), std::move(query));
+}
+
+Awaitable<PageAnswer> Admin::page(std::string path, std::string query) {
   if (path == "/healthz" || path == "/metrics") {
     const auto engine = current_.get();
     const EngineStatus status = co_await on(engine->executor(), status_of(engine));
-    if (path == "/metrics") co_return HttpAnswer{200, format_metrics(status)};
-    co_return HttpAnswer{200, format_health(status)};
+    PageAnswer made;
+    made.body = path == "/metrics" ? format_metrics(status) : format_health(status);
+    if (path == "/metrics") made.type = "text/plain; version=0.0.4; charset=utf-8";
+    co_return made;
   }
-  const bool is_rounds = path == "/api/rounds";
-  if (!is_rounds && path != "/api/choices")
-    co_return refusal(
-        404, "there are /healthz, /livez, /readyz, /metrics, /api/rounds and /api/choices");
+  if (path == "/api/rounds" || path == "/api/choices")
+    co_return co_await rounds_page(std::move(query), path == "/api/choices");
+  if (path == "/api/status") co_return co_await status_page();
+  if (path == "/api/fleet") co_return co_await fleet_page(std::move(query));
+  for (const HistoryPage& each : history_pages())
+    if (path == each.path) co_return co_await history_page(each, std::move(query));
+  std::string known =
+      "there are /, /healthz, /livez, /readyz, /metrics, /api/session, /api/status, /api/events, "
+      "/api/fleet, "
+      "/api/model/file, /api/rounds, /api/choices";
+  for (const HistoryPage& each : history_pages()) known += fmt::format(", {}", each.path);
+  co_return refusal(404, known);
+}
+
+Awaitable<PageAnswer> Admin::rounds_page(std::string query, bool is_choices) {
   const auto asked = parse_page_query(
-      query, is_rounds ? limits::admin_page_rounds_max : limits::admin_page_choices_max);
+      query, is_choices ? limits::admin_page_choices_max : limits::admin_page_rounds_max);
   if (!asked) co_return refusal(400, asked.error().message());
-  if (is_rounds) {
-    auto text = co_await history_->rounds(*asked);
+  if (is_choices) {
+    auto text = co_await history_->choices(*asked);
     co_return answer_of(std::move(text));
   }
-  auto text = co_await history_->choices(*asked);
+  auto text = co_await history_->rounds(*asked);
   co_return answer_of(std::move(text));
+}
+
+Awaitable<PageAnswer> Admin::status_page() {
+  const LiveFeed::News news = co_await feed_.newest();
+  if (!news.text) co_return refusal(503, "nothing is known yet: ask again in a second");
+  PageAnswer made;
+  made.body = *news.text;
+  co_return made;
+}
+
+Awaitable<PageAnswer> Admin::fleet_page(std::string query) {
+  const auto asked = AddressQuery::parse(query, fleet_names);
+  if (!asked) co_return refusal(400, asked.error().message());
+  const auto limit = asked->number("limit", 1, limits::admin_page_members_max);
+  if (!limit) co_return refusal(400, limit.error().message());
+  const auto records =
+      co_await history_->fleet(asked->text("after"), asked->text("text"),
+                               static_cast<int>(limit->value_or(limits::admin_page_members_max)));
+  if (!records) co_return answer_of(records.error());
+  std::vector<std::string> names;
+  for (const ClientRecord& client : records->clients) names.push_back(client.name);
+  const auto engine = current_.get();
+  const auto members = co_await on(engine->executor(), members_of(engine, std::move(names)));
+  PageAnswer made;
+  made.body = fleet_text(*records, members, Clock::unix_seconds());
+  co_return made;
+}
+
+Awaitable<PageAnswer> Admin::history_page(const HistoryPage& page, std::string query) {
+  auto asked = AddressQuery::parse(query, page.names);
+  if (!asked) co_return refusal(400, asked.error().message());
+  auto text = co_await history_->read(page, std::move(*asked), options_.show_clients);
+  co_return answer_of(std::move(text));
+}
+
+Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& request) {
+  const StreamPlace place(streams_);
+  if (!place.is_there()) {
+    co_await write_all(stream, whole_text(no_place(), false));
+    co_return;
+  }
+  // What waits in the kernel gets old.
+  beast::error_code ignored;
+  stream.socket().set_option(net::socket_base::send_buffer_size(limits::admin_stream_buffer),
+                             ignored);
+  std::string message = stream_head("text/event-stream") + "retry: 2000\n\n";
+  std::uint64_t seen = 0;
+  TimePoint said_at = Clock::now();
+  // Whoever has logged out meanwhile sees no more.
+  while (!is_closed_ && access_.visitor_of(request)) {
+    const LiveFeed::News news = co_await feed_.newest();
+    if (news.text && news.number != seen) {
+      message += event_message("status", news.number, *news.text);
+      seen = news.number;
+    } else if (Clock::now() - said_at >= limits::admin_stream_quiet) {
+      message += ": nothing is new\n\n";
+    }
+    if (!message.empty()) {
+      stream.expires_after(options_.stall_max);
+      const auto ec = co_await write_all(stream, std::exchange(message, ""));
+      if (ec) co_return;
+      stream.expires_never();
+      said_at = Clock::now();
+    }
+    co_await sleep_for(limits::admin_stream_beat);
+  }
+}
+
+Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool is_head) {
+  const StreamPlace place(streams_);
+  const auto asked = AddressQuery::parse(query, version_names);
+  const auto run = asked ? asked->number("run", 1, any_number) : asked.error();
+  const auto version = asked ? asked->number("version", 0, any_number) : asked.error();
+  if (!place.is_there() || !run || !version) {
+    const PageAnswer refused = !place.is_there() ? no_place()
+                               : !run            ? answer_of(run.error())
+                                                 : answer_of(version.error());
+    co_await write_all(stream, whole_text(refused, is_head));
+    co_return;
+  }
+  const auto number =
+      *version ? std::optional<Version>(static_cast<Version>(**version)) : std::nullopt;
+  const auto found = co_await history_->find_version(*run, number);
+  // Once it is open, its bytes stay, even if the run no longer keeps the version.
+  auto file = found
+                  ? posix_files().open(options_.state / "checkpoints" / found->file, OpenMode::read)
+                  : Result<std::unique_ptr<File>>(found.error());
+  if (!file) {
+    const PageAnswer refused = answer_of(file.error());
+    co_await write_all(stream, whole_text(refused, is_head));
+    co_return;
+  }
+  std::string text =
+      answer_head(200, "application/octet-stream",
+                  fmt::format("Content-Disposition: attachment; filename=\"{}\"\r\n", found->name),
+                  found->bytes);
+  const std::uint64_t bytes = is_head ? 0 : found->bytes;
+  std::uint64_t at = 0;
+  for (;;) {
+    stream.expires_after(options_.stall_max);
+    const auto ec = co_await write_all(stream, std::move(text));
+    if (ec || at == bytes) co_return;
+    text.assign(std::min<std::uint64_t>(limits::admin_file_chunk, bytes - at), '\0');
+    auto read = [&file = **file, &text, at] {
+      return file.read_exactly(at, std::as_writable_bytes(std::span(text)));
+    };
+    const auto done = co_await disk_.run(std::move(read));
+    if (!done) {
+      log_warn("admin pages: {}: {}", found->file, done.error().message());
+      co_return;  // The other end sees that bytes are missing.
+    }
+    at += text.size();
+  }
 }
 
 }  // namespace fl

@@ -1,69 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-// The admin pages, plain HTTP for this machine (or a proxy that authenticates): /healthz, /metrics
-// (Prometheus text), /api/rounds and /api/choices (JSON, page by page), and the probes /livez and
-// /readyz. Read-only. On the io
-// threads. It asks the engine on its strand and the history on a thread of its own.
+// The admin pages, plain HTTP for this machine (or a proxy that authenticates): the dashboard with
+// the JSON that it shows, /healthz, /metrics (Prometheus text), and the probes /livez and /readyz.
+// On the io threads. It asks the engine on its strand and the history on a thread of its own.
 #pragma once
 
+#include "server/admin/access.hpp"
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
+#include "server/admin/live_feed.hpp"
 #include "server/admin/probes.hpp"
-#include "server/net/listener.hpp"
 #include "server/round/current_engine.hpp"
+#include "shared/base/async/offload.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/net/http.hpp"
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
 
 namespace fl {
 
 class Admin {
  public:
   struct Options {
-    /// Names by which browsers and scrapers may reach the pages, beside IP addresses and localhost.
-    std::vector<std::string> hosts;
-    std::string token;  // Requests must have it ("Authorization: Bearer TOKEN"); "": none.
+    AdminAccess::Options access;
+    std::filesystem::path state;  // The folder with the history and the checkpoints.
+    bool show_clients = false;    // Figures of single clients' data too.
+    /// How long a stream waits for its reader to take what is sent.
+    Duration stall_max = limits::admin_stream_stall;
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
-        AdminDoor door, Options options, const Probes& probes)
-      : io_(io),
-        current_(current),
-        history_(std::move(history)),
-        door_(std::move(door)),
-        probes_(probes),
-        options_(std::make_shared<const Options>(std::move(options))) {}
+        AdminDoor door, Options options, const Probes& probes);
 
   void start();
-  /// Any thread. Requests that are under way go on.
+  /// Any thread. Requests that are under way go on; streams of events end.
   void close();
   /// Who may see the pages from now on. Any thread.
-  void change(Options options);
+  void change(AdminAccess::Options access) { access_.change(std::move(access)); }
 
  private:
-  [[nodiscard]] std::shared_ptr<const Options> options() const;
   Awaitable<void> accept();
   Awaitable<void> serve(PlainSocket socket);
-  Awaitable<HttpAnswer> answer(HttpRequest request);
-  Awaitable<HttpAnswer> page(std::string target);
+  /// What the request may not have, or whoever makes it.
+  [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
+  Awaitable<PageAnswer> answer(HttpRequest request);
+  Awaitable<PageAnswer> page(std::string path, std::string query);
+  Awaitable<PageAnswer> rounds_page(std::string query, bool is_choices);
+  Awaitable<PageAnswer> status_page();
+  Awaitable<PageAnswer> fleet_page(std::string query);
+  Awaitable<PageAnswer> history_page(const HistoryPage& page, std::string query);
+  Awaitable<void> stream_events(PlainStream& stream, const HttpRequest& request);
+  Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head);
 
   net::io_context& io_;
   const CurrentEngine& current_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
+  Options options_;
+  AdminAccess access_;
   const Probes& probes_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Options> options_;  // Under the mutex.
+  LiveFeed feed_;
+  Offload disk_{1};  // Reads checkpoints that are sent.
   std::atomic<int> requests_ = 0;
+  /// Of the requests, the streams of events and the downloads. Shared: a stream that the end of the
+  /// program cuts off may outlive this object.
+  std::shared_ptr<std::atomic<int>> streams_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> is_closed_ = false;
 };
-
-/// Whether a request with this Host header may be answered: an IP address, localhost, or one of the
-/// names. A web page that lets its own name point to this machine (DNS rebinding) has another one.
-[[nodiscard]] bool is_host_allowed(std::string_view host, const std::vector<std::string>& names);
 
 /// Prometheus text format 0.0.4.
 [[nodiscard]] std::string format_metrics(const EngineStatus& status);

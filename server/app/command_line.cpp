@@ -27,15 +27,18 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_option("--advertise", options.advertise,
                  "HOST or HOST:PORT by which clients reach this server; join tokens contain it");
   app.add_option("--admin", options.admin,
-                 "Where /healthz, /metrics, /api/rounds and /api/choices are: HOST:PORT, or "
-                 "unix:PATH, which only this user may open; 'off': none")
+                 "Where the dashboard, /healthz, /metrics and /api are: HOST:PORT, or unix:PATH, "
+                 "which only this user may open; 'off': none")
       ->capture_default_str();
   app.add_option("--admin-host", options.admin_hosts,
                  "NAME[,NAME]: by which the admin pages may be reached, beside IP addresses and "
                  "localhost");
   app.add_option("--admin-token-file", options.admin_token_file,
                  "A file with a token; requests for the admin pages must present it as "
-                 "'Authorization: Bearer TOKEN'");
+                 "'Authorization: Bearer TOKEN', and browsers log in with it");
+  app.add_flag("--admin-show-clients", options.admin_show_clients,
+               "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
+               "examples");
   app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
                  "A file with the passphrase of the authority's key, which is kept encrypted from "
                  "then on");
@@ -75,9 +78,10 @@ void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& opti
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 8> serving = {
-      "--listen",           "--advertise",  "--admin",   "--admin-host",
-      "--admin-token-file", "--ready-file", "--new-run", "--stay"};
+  constexpr std::array<std::string_view, 9> serving = {
+      "--listen",     "--advertise",        "--admin",
+      "--admin-host", "--admin-token-file", "--admin-show-clients",
+      "--ready-file", "--new-run",          "--stay"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   const bool uses_settings = command->uses_settings != nullptr && command->uses_settings(options);

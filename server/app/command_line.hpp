@@ -34,6 +34,7 @@ struct ServerOptions {
   std::string admin = "127.0.0.1:8080";
   std::string admin_hosts;  // Names, separated by commas.
   std::string admin_token_file;
+  bool admin_show_clients = false;
   std::string ca_passphrase_file;
   std::string ready_file;
   RunSettings settings;

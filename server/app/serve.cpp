@@ -145,10 +145,12 @@ Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
 /// Reads the flags that say who may see the admin pages.
 Result<Admin::Options> admin_options(const ServerOptions& options) {
   Admin::Options admin;
+  admin.state = options.state;
+  admin.show_clients = options.admin_show_clients;
   for (std::string_view rest = options.admin_hosts; !rest.empty();) {
     const std::string_view name = rest.substr(0, rest.find(','));
     if (const auto valid = check_host(name); !valid) return valid.error().at("--admin-host");
-    admin.hosts.emplace_back(name);
+    admin.access.hosts.emplace_back(name);
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
   }
   if (options.admin_token_file.empty()) return admin;
@@ -159,7 +161,7 @@ Result<Admin::Options> admin_options(const ServerOptions& options) {
                  fmt::format("--admin-token-file: the token must have at least {} characters",
                              limits::secret_bytes_min));
   }
-  admin.token = std::move(*token);
+  admin.access.token = std::move(*token);
   return admin;
 }
 

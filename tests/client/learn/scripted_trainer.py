@@ -164,7 +164,7 @@ def serve():
                 break
             continue
         if fails and MODE in ("error", "diverged"):
-            reason = "ValueError: odd labels"
+            reason = os.environ.get("REASON", "ValueError: odd labels")
             send({"type": "error", "id": request["id"], "reason": reason, "diverged": MODE == "diverged"})
             continue
         if MODE == "flood":

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may see the admin pages, and the pages of the history.
+#include "server/admin/access.hpp"
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
-#include "server/admin/http_server.hpp"
 #include "shared/base/json.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/support/print_result.hpp"

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator should look at now: a pure function of what the server knows.
+#pragma once
+
+#include "server/history/records.hpp"
+#include "server/round/status.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct Alert {
+  EventLevel level = EventLevel::notice;
+  std::string what;
+  std::string remedy;
+};
+
+/// What is not the engine's.
+struct HostFacts {
+  double now = 0;                           // Unix seconds.
+  std::optional<std::uint64_t> disk_free;   // Bytes where the state lies; none: unknown.
+  std::optional<std::uint64_t> disk_bytes;  // Of the whole file system.
+  std::string history_error;                // Why the history can't be read; "": it can.
+  std::size_t transfers_at_risk = 0;        // That will not be there in time.
+};
+
+/// The worst first.
+[[nodiscard]] std::vector<Alert> alerts_of(const LiveStatus& live, const HostFacts& host);
+
+}  // namespace fl

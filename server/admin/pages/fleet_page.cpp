@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/admin/pages/fleet_page.hpp"
+
+#include "server/admin/pages/json_values.hpp"
+#include "server/admin/pages/live_view.hpp"
+
+#include <cmath>
+
+namespace fl {
+
+std::string_view next_step(const ClientRecord& client, const MemberStatus& member) {
+  if (client.revoked_at != 0) return "nothing: it was revoked";
+  switch (member.step) {
+    case Step::away: return member.is_awaited ? "is expected back" : "must connect";
+    case Step::idle: return client.evaluator ? "measures the next version" : "waits to be asked";
+    case Step::paused: return "is asked again after its pause";
+    case Step::downloading: return client.evaluator ? "measures the model" : "trains the model";
+    case Step::training: return "sends its update";
+    case Step::uploading: return "has its update checked";
+    case Step::interrupted: return "must go on with its upload";
+    case Step::checking: return "gets its verdict";
+    case Step::waiting: return "counts in the next round";
+    case Step::accepted: return "waits for the next round";
+    case Step::failed: return "waits to be asked again";
+  }
+  return "";
+}
+
+std::string fleet_text(const FleetRecords& records, const std::vector<MemberStatus>& members,
+                       double now) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (std::size_t i = 0; i < records.clients.size(); ++i) {
+    const ClientRecord& client = records.clients[i];
+    const MemberStatus& member = members[i];
+    const auto pace = records.paces.find(client.name);
+    rows.push_back(
+        {{"name", client.name},
+         {"role", client.evaluator ? "evaluator" : "trainer"},
+         {"state", client.revoked_at != 0 ? "revoked" : to_text(member.step)},
+         {"next", next_step(client, member)},
+         {"software", member.software},
+         {"enrolled_at", moment(client.enrolled_at)},
+         {"last_seen_at", moment(client.last_seen_at)},
+         {"revoked_at", moment(client.revoked_at)},
+         {"certificate_ends_at", moment(member.certificate_ends_at)},
+         {"bytes_up", member.bytes_up},
+         {"bytes_down", member.bytes_down},
+         {"upload_bytes_per_s", pace != records.paces.end()
+                                    ? nlohmann::json(std::round(pace->second))
+                                    : nlohmann::json()},
+         {"round", member.round == 0 ? nlohmann::json() : nlohmann::json(member.round)},
+         {"task_seconds", member.step_s ? nlohmann::json(*member.step_s) : nlohmann::json()},
+         {"due_at", moment_in(member.due_s, now)},
+         {"paused_until", moment_in(member.pause_s, now)},
+         {"misses", member.misses},
+         {"trouble", member.trouble},
+         {"trouble_at", moment(member.trouble_at)}});
+  }
+  nlohmann::json page{{"members", std::move(rows)}, {"total", records.total}, {"next", nullptr}};
+  if (records.has_more) page["next"] = records.clients.back().name;
+  return json_text(page);
+}
+
+}  // namespace fl

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON of /api/fleet: who may take part, from the history, with what each is doing, from the
+// engine.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "server/round/status.hpp"
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fl {
+
+/// What the history knows of a page's clients.
+struct FleetRecords {
+  std::vector<ClientRecord> clients;
+  std::map<std::string, double> paces;  // Bytes a second of the newest upload.
+  std::size_t total = 0;                // Of all clients.
+  bool has_more = false;
+};
+
+/// `members` are of the same clients, in the same order. `now`: Unix seconds.
+[[nodiscard]] std::string fleet_text(const FleetRecords& records,
+                                     const std::vector<MemberStatus>& members, double now);
+
+/// What the client, or the server with it, does next.
+[[nodiscard]] std::string_view next_step(const ClientRecord& client, const MemberStatus& member);
+
+}  // namespace fl

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/admin/pages/remedies.hpp"
+
+#include <array>
+
+namespace fl {
+
+namespace {
+
+// The first that fits counts, so what is more special stands first.
+constexpr std::array table{
+    Remedy{"has displaced its own session", "Two programs connect with one identity.",
+           "End one of them. A copied state folder is no second client: enrol a name of its own."},
+    Remedy{"was not let in", "Its certificate is revoked, replaced, or not of this federation.",
+           "If it should take part, enrol it again: fl-server enroll --name NAME."},
+    Remedy{"an enrolment was refused",
+           "Somebody used a join token that is used up, too old, or not of this server.",
+           "Make a new one with fl-server enroll --name NAME. Many of these in a row are an attack "
+           "on the port, or a script that tries for ever."},
+    Remedy{"update refused",
+           "The update failed a check: its size, its numbers, or its norm beside the others'.",
+           "Look at the client's data and settings. Its data stay out of the model until then."},
+    Remedy{"to be repeated", "The bytes that came were not those that were announced.",
+           "Nothing: the client sends it again. If it happens often, look at its disk and memory."},
+    Remedy{"its upload sends", "The link is slower than the round allows.",
+           "A longer --deadline, or fewer bytes: --codec auto chooses by the link."},
+    Remedy{"times in a row without an update that counts",
+           "The client fails or is late again and again.",
+           "Look at its log; it is asked again after the pause by itself."},
+    Remedy{"the deadline passed without", "These clients were slower than --deadline.",
+           "Look at their timeline: training, upload, or no answer at all."},
+    Remedy{"updates at the deadline; waiting for another",
+           "Too few updates for the quorum had come when the time was over.",
+           "Bring clients back, or start the server with a smaller --quorum."},
+    Remedy{"paused after a round", "The disk had no room for what the round leaves behind.",
+           "Make room where --state lies; the server goes on by itself."},
+    Remedy{"can't take part", "The client can't do what the run asks for.",
+           "The text is the client's own; mend it there."},
+    Remedy{"ignored an invalid evaluation", "An evaluator sent figures that can't be right.",
+           "Look at its metric and its held-out data."},
+    Remedy{"times the median", "The client says that it has far more examples than the others.",
+           "If that is right, nothing. If not, enrol it with --max-examples."},
+    Remedy{"fl-server ends:", "The server stopped at an error that it must not retry.",
+           "Mend what the text names, and start it again: it goes on where it was."},
+    Remedy{"was revoked", "An operator took the client's right to take part.",
+           "To let it in again, enrol it: fl-server enroll --name NAME."},
+};
+
+}  // namespace
+
+std::span<const Remedy> remedies() { return table; }
+
+const Remedy* find_remedy(std::string_view text) {
+  for (const Remedy& each : table)
+    if (text.find(each.part) != text.npos) return &each;
+  return nullptr;
+}
+
+}  // namespace fl

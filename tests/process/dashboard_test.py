@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard in a headless Chromium, against real runs: every view, its figures beside those of
+/api/rounds and of the history, live updates, names with markup, accessibility, narrow and dark, and
+a long history. Without Chromium (apt-get install chromium) there is nothing to test with."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import sqlite3
+import unittest
+import urllib.request
+
+from chromium import Browser, find_browser
+from federation import SOURCE, FederationTest, wait_until, write_images
+
+SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
+VIEWS = ("overview", "round", "fleet", "metrics", "bytes", "runs", "log", "model")
+MARKUP = '<img src=x onerror="document.title=1"><b>bold</b>'
+ROUNDS = 6
+RUN = ("--model", "logistic", "--min-clients", 6, "--rounds", ROUNDS, "--lr", 0.01)
+# Reads the text of an element, or of all that a selector finds.
+TEXT = "document.querySelector({!r}).textContent"
+TEXTS = "[...document.querySelectorAll({!r})].map((each) => each.textContent)"
+# The view that is shown, when its tables and charts are filled.
+SHOWN = "document.querySelector('main > section:not([hidden])')"
+
+CHECKS = pathlib.Path(__file__).with_name("page_checks.js").read_text()
+
+
+def axe_script():
+    """The text of axe-core, where the package axe-playwright-python is installed, or FL_AXE names
+    the file; else None."""
+    named = os.environ.get("FL_AXE")
+    if named:
+        return pathlib.Path(named).read_text()
+    spec = importlib.util.find_spec("axe_playwright_python")
+    path = spec and pathlib.Path(spec.origin).with_name("axe.min.js")
+    return path.read_text() if path and path.exists() else None
+
+
+def human_bytes(value):
+    """As the page writes it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5 or unit == "GB":
+            break
+        value /= 1000
+    if unit == "B":
+        return f"{value} B"
+    whole = len(str(int(value)))
+    return f"{value:.{max(0, 3 - whole)}f} {unit}"
+
+
+@unittest.skipUnless(find_browser(), "there is no Chromium: apt-get install chromium")
+class Dashboard(FederationTest):
+    names = ("a", "b", "c", "d", "e", "f", "judge")
+    evaluators = ("judge",)
+
+    def browser(self):
+        browser = Browser(find_browser())
+        self.addCleanup(browser.close)
+        browser.show(1280, 900)
+        return browser
+
+    def open(self, browser, server, view=""):
+        browser.open(f"http://{server.ready['admin']}/#{view}")
+        self.await_live(browser)
+
+    def await_live(self, browser):
+        browser.wait_for(
+            "a live page", "document.querySelector('#connection')?.textContent === 'live'"
+        )
+
+    def show(self, browser, view):
+        browser.run(f"location.hash = {view!r}")
+        browser.wait_for(view, f"{SHOWN}?.getAttribute('aria-labelledby') === 'view-{view}'")
+
+    def api(self, server, path):
+        with urllib.request.urlopen(f"http://{server.ready['admin']}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def clients(self, federation):
+        data = ("--data", f"idx:{write_images(federation.folder / 'data', 120)}", "--threads", 1)
+        for at, name in enumerate(self.names[:-1]):
+            federation.client(name, *data, "--shard", f"{at + 1}/6")
+        federation.client("judge", *data, "--evaluate-only")
+
+    def write(self, federation, *statements):
+        with contextlib.closing(
+            sqlite3.connect(federation.state / "history.sqlite", timeout=30)
+        ) as db:
+            for sql, rows in statements:
+                db.executemany(sql, rows)
+            db.commit()
+
+    def check_page(self, browser, what):
+        """No finding of our own checks, and none of axe-core's."""
+        with self.subTest(what):
+            self.assertEqual(browser.run(f"({CHECKS})()"), [], what)
+            axe = axe_script()
+            if axe is None:
+                return
+            if not browser.run("typeof axe === 'object'"):
+                browser.run(axe + "; undefined")
+            found = browser.run(
+                "axe.run().then((found) => found.violations.map((each) =>"
+                " each.id + ': ' + each.nodes.map((node) => node.html).slice(0, 3).join(' ')))"
+            )
+            self.assertEqual(found, [], what)
+
+    def test_a_run_from_its_first_client_to_its_end(self):
+        federation = self.make()
+        server = federation.server(
+            "--new-run", *RUN, "--codec", "qsgd:8", "--stay", "--admin", "127.0.0.1:0"
+        )
+        browser = self.browser()
+        self.open(browser, server)
+        browser.run("window.isTheSamePage = true")
+        self.assertIn("waits for 6 clients", browser.run(TEXT.format("[data-list=alerts]")))
+        self.clients(federation)
+        # Without a reload: the figures come by themselves.
+        last = f"{ROUNDS} of {ROUNDS}"
+        browser.wait_for("the last round", f"{TEXT.format('[data-figure=round]')} === '{last}'")
+        wait_until(
+            "the last evaluation", lambda: self.api(server, "/api/rounds")[-1]["eval_accuracy"]
+        )
+        self.compare_overview(browser, federation, server)
+        self.compare_views(browser, federation, server)
+        self.assertTrue(browser.run("window.isTheSamePage"))
+        self.assertEqual(browser.errors, [])
+        self.look_at_all(browser)
+        self.assertEqual(browser.errors, [])
+
+    def compare_overview(self, browser, federation, server):
+        rounds = self.api(server, "/api/rounds")
+        accuracy = f"{100 * rounds[-1]['eval_accuracy']:.2f} %"
+        browser.wait_for("the accuracy", f"{TEXT.format('[data-figure=metric]')} === '{accuracy}'")
+        shown = browser.wait_for("the chart", f"{SHOWN}.querySelector('.readout')?.textContent")
+        browser.wait_for(
+            "all rounds in the chart",
+            f"{SHOWN}.querySelector('.readout').textContent === 'round {ROUNDS}: {accuracy}'",
+        )
+        self.assertTrue(shown)
+        # The history itself says the same.
+        ((value,),) = federation.query(
+            "SELECT eval_accuracy FROM round_summary WHERE round = ?", ROUNDS
+        )
+        self.assertEqual(f"{100 * value:.2f} %", accuracy)
+
+    def compare_views(self, browser, federation, server):
+        self.show(browser, "bytes")
+        up, down = federation.query("SELECT sum(bytes_up), sum(bytes_down) FROM round")[0]
+        total = (
+            f"{human_bytes(up)} up and {human_bytes(down)} down in {ROUNDS} rounds: "
+            f"{human_bytes(up + down)} together."
+        )
+        browser.wait_for("the bytes", f"{TEXT.format('[data-figure=bytes-total]')} === {total!r}")
+        codecs = browser.run(f"{SHOWN}.querySelector('tbody').innerText.split(/\\s*\\t\\s*/)")
+        ((updates, sent, raw),) = federation.query(
+            "SELECT count(*), sum(update_bytes), sum(raw_bytes) FROM task WHERE state = 'accepted'"
+        )
+        self.assertEqual(codecs[:4], ["qsgd:8", str(updates), human_bytes(sent), human_bytes(raw)])
+
+        self.show(browser, "round")
+        heads = "document.querySelectorAll('#view-round ~ * tbody th')"
+        names = f"[...{heads}].slice(0, 6).map((each) => each.textContent).sort().join()"
+        browser.wait_for("the timeline", f"{names} === 'a,b,c,d,e,f'")
+        spans = browser.run("document.querySelector('.spans').getAttribute('aria-label')")
+        self.assertIn("download", spans)
+        self.assertNotIn("too few", browser.run(SHOWN + ".textContent"))
+
+        self.show(browser, "fleet")
+        rows = browser.wait_for(
+            "the fleet",
+            f"{SHOWN}.querySelectorAll('tbody tr').length === 7 && "
+            f"[...{SHOWN}.querySelectorAll('tbody th')].map((each) => each.textContent)",
+        )
+        self.assertEqual(
+            rows, [name for (name,) in federation.query("SELECT name FROM client ORDER BY name")]
+        )
+        self.assertIn("must connect", browser.run(SHOWN + ".querySelector('tbody tr').textContent"))
+
+        self.show(browser, "model")
+        digest = federation.query("SELECT digest FROM checkpoint ORDER BY version DESC LIMIT 1")[0][
+            0
+        ]
+        browser.wait_for("the digest", f"{TEXT.format('[data-figure=model]')}.includes('{digest}')")
+        ((file,),) = federation.query("SELECT file FROM checkpoint ORDER BY version DESC LIMIT 1")
+        with urllib.request.urlopen(f"http://{server.ready['admin']}/api/model/file") as answer:
+            self.assertEqual(answer.read(), (federation.checkpoints / file).read_bytes())
+
+    def look_at_all(self, browser):
+        """Each view, in light and dark, wide and as a phone has it."""
+        for is_dark in (False, True):
+            for width in (1280, 360):
+                browser.show(width, 780, is_dark=is_dark, is_phone=width == 360)
+                for view in VIEWS:
+                    self.show(browser, view)
+                    what = f"{view}, {width} wide, {'dark' if is_dark else 'light'}"
+                    browser.wait_for(
+                        "the view at rest", f"!{SHOWN}.querySelector('[aria-busy=true]')"
+                    )
+                    self.check_page(browser, what)
+                    wide = browser.run("document.documentElement.scrollWidth")
+                    self.assertLessEqual(wide, width, f"{what}: it must not scroll sideways")
+
+    @unittest.skipUnless("FL_PICTURES" in os.environ, "FL_PICTURES names no folder for pictures")
+    def test_pictures_of_the_guide(self):
+        """Writes the pictures of docs/guide/dashboard.md, of clients that learn Fashion-MNIST."""
+        folder = pathlib.Path(os.environ["FL_PICTURES"])
+        federation = self.make()
+        learning = ("--model", "lenet", "--lr", 0.04, "--momentum", 0.9, "--local-epochs", 2)
+        flags = (*learning, "--min-clients", 6, "--rounds", 40, "--codec", "kbit:4+ef")
+        server = federation.server("--new-run", *flags, "--admin", "127.0.0.1:0")
+        for at, name in enumerate(self.names[:-1]):
+            shard = ("--partition", "dirichlet:0.5", "--shard", f"{at + 1}/30")
+            federation.client(name, "--data", "fashion-mnist", *shard, "--threads", 1)
+        judge = ("--data", "fashion-mnist:test", "--evaluate-only", "--threads", 1)
+        federation.client("judge", *judge)
+        browser = self.browser()
+        self.open(browser, server)
+        wait_until("some rounds", lambda: federation.rounds_done() >= 24, limit_s=600)
+        for name, view, width, height, is_dark in (
+            ("light", "overview", 1280, 800, False),
+            ("dark", "round", 1280, 800, True),
+            ("phone", "overview", 360, 740, False),
+        ):
+            browser.show(width, height, is_dark=is_dark, is_phone=width == 360)
+            self.show(browser, view)
+            browser.wait_for("figures", f"{SHOWN}.querySelector('tbody tr, path') !== null")
+            if view == "round":  # One that is closed says more.
+                browser.run(f"{SHOWN}.querySelector('button').click()")
+                browser.wait_for("verdicts", f"{SHOWN}.querySelector('.verdict-accepted') !== null")
+            browser.run("document.activeElement.blur(); scrollTo(0, 0)")
+            browser.picture(folder / f"dashboard-{name}.png")
+
+    def test_markup_from_outside_stays_text(self):
+        federation = self.make()
+        weights = federation.folder / "initial.safetensors"
+        program = ("--trainer", f"python3 {SCRIPT} error")
+        maker = federation.client("maker", *program, "initial-weights", weights, "--seed", 5)
+        self.expect_exit(maker)
+        model = ("--model", "custom:scripted", "--initial-weights", weights, "--min-clients", 1)
+        server = federation.server("--new-run", *model, "--admin", "127.0.0.1:0")
+        # It fails in each round, and says why.
+        federation.client(
+            "a", *program, "--trainer-env", "ALWAYS=1", "--trainer-env", f"REASON={MARKUP}"
+        )
+        wait_until(
+            "the server has heard of it",
+            lambda: federation.query("SELECT 1 FROM event WHERE text LIKE '%<img src=x%'"),
+        )
+        self.write(
+            federation,
+            (
+                "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator, examples_max)"
+                " VALUES (?, '', 1, 0, 0)",
+                [(MARKUP,)],
+            ),
+            (
+                "INSERT INTO audit (at, kind, client, text) VALUES (1, 'refusal', ?, ?)",
+                [(MARKUP, MARKUP)],
+            ),
+        )
+        browser = self.browser()
+        self.open(browser, server, "log")
+        browser.wait_for(
+            "the events", f"{SHOWN}.querySelector('tbody')?.textContent.includes('<img src=x')"
+        )
+        browser.wait_for(
+            "the audit", f"{SHOWN}.querySelectorAll('tbody')[1].textContent.includes('<b>bold</b>')"
+        )
+        self.show(browser, "fleet")
+        browser.wait_for("its last error", f"{SHOWN}.textContent.includes('<img src=x')")
+        row = browser.run(
+            f"[...{SHOWN}.querySelectorAll('tbody tr')]"
+            ".find((each) => each.cells[0].textContent === 'a').textContent"
+        )
+        self.assertIn("<img src=x", row)  # Its last error.
+        self.assertRegex(row, r"trainer.*tributary \d.*20\d\d-\d\d-\d\d")  # Program, certificate.
+        for view in VIEWS:
+            self.show(browser, view)
+            self.assertEqual(
+                browser.run("document.querySelectorAll('main img, main b, [onerror]').length"), 0
+            )
+        self.assertTrue(browser.run("document.title").endswith("Tributary"))
+        self.assertEqual(browser.errors, [])
+
+    def test_the_keyboard_reaches_everything(self):
+        federation = self.make()
+        server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
+        browser = self.browser()
+        self.open(browser, server)
+        reached = []
+        for _ in range(20):
+            browser.press("Tab")
+            reached.append(
+                browser.run(
+                    "(document.activeElement.textContent || document.activeElement.id).trim()"
+                )
+            )
+            width = browser.run("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
+            self.assertGreaterEqual(width, 2, f"the focus on '{reached[-1]}' must be seen")
+            if reached[-1] == "Log":
+                browser.press("Enter")
+                break
+        self.assertEqual(reached[:3], ["Skip to the content", "Overview", "Round"])
+        browser.wait_for("the view", f"{SHOWN}?.getAttribute('aria-labelledby') === 'view-log'")
+        self.assertEqual(browser.run("document.activeElement.textContent"), "Log")
+
+    def test_a_server_that_restarts_is_found_again(self):
+        federation = self.make()
+        server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
+        browser = self.browser()
+        self.open(browser, server)
+        browser.run("window.isTheSamePage = true")
+        server.signal(signal.SIGTERM)
+        self.expect_exit(server)
+        browser.wait_for(
+            "the page notices", f"{TEXT.format('#connection')} === 'connection lost, retrying'"
+        )
+        federation.server(*RUN, "--stay", "--admin", server.ready["admin"])
+        self.await_live(browser)
+        self.assertTrue(browser.run("window.isTheSamePage"))
+
+    def test_a_token_opens_the_page(self):
+        federation = self.make()
+        token = federation.folder / "token"
+        token.write_text("correct horse battery\n")
+        server = federation.server(
+            "--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0", "--admin-token-file", token
+        )
+        browser = self.browser()
+        browser.open(f"http://{server.ready['admin']}/")
+        fill = (
+            "document.querySelector('#token').value = {!r};"
+            "document.querySelector('form').requestSubmit()"
+        )
+        browser.wait_for("the form", "document.querySelector('#token') !== null")
+        self.check_page(browser, "login")
+        browser.run(fill.format("wrong horse battery"))
+        browser.wait_for("the refusal", f"{TEXT.format('[role=alert]')}.includes('not the token')")
+        browser.run(fill.format("correct horse battery"))
+        self.await_live(browser)
+        self.assertEqual(browser.run("document.cookie"), "")  # Scripts don't see it.
+        browser.run(
+            "[...document.querySelectorAll('button')]"
+            ".find((each) => each.textContent === 'Log out').click()"
+        )
+        browser.wait_for("the form again", "document.querySelector('#token') !== null")
+        # The one refusal is the only thing that the console has.
+        self.assertEqual([each for each in browser.errors if "401" not in each], [])
+
+    def test_a_long_history_of_many_clients(self):
+        """10,000 rounds, and 1,000 clients in the last one: what is in the page stays small. The
+        time to the first paint is printed."""
+        federation = self.make()
+        server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
+        run = fill_history(self, federation, rounds=10_000, clients=1_000)
+        browser = self.browser()
+        browser.call(
+            "Page.addScriptToEvaluateOnNewDocument",
+            source="""
+            window.longTasks = [];
+            const note = (list) => longTasks.push(...list.getEntries().map((each) => each.duration));
+            new PerformanceObserver(note)
+              .observe({ type: "longtask", buffered: true });""",
+        )
+        self.open(browser, server, f"overview/{run}")
+        paint = browser.wait_for(
+            "a paint", "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+        )
+        readout = f"{SHOWN}.querySelector('.readout')?.textContent.startsWith('round 10,000')"
+        browser.wait_for("all rounds", readout)
+        filled = browser.run("performance.now()")
+        points = browser.run(
+            f"{SHOWN}.querySelector('path').getAttribute('d').split(/[ML]/).length"
+        )
+        self.assertLess(points, 4 * 1280)
+        sizes = {}
+        for view in VIEWS:
+            self.show(browser, view)
+            browser.wait_for("rows or charts", f"{SHOWN}.querySelector('tbody tr, path') !== null")
+            sizes[view] = browser.run("document.querySelectorAll('*').length")
+        self.assertLess(max(sizes.values()), 5000, sizes)
+        longest = browser.run("Math.max(0, ...longTasks)")
+        print(
+            f"\n10,000 rounds, 1,000 clients: first paint after {paint:.0f} ms, all rounds drawn"
+            f" after {filled:.0f} ms, longest task {longest:.0f} ms, at most {max(sizes.values())}"
+            " elements"
+        )
+        self.assertEqual(browser.errors, [])
+
+
+def fill_history(test, federation, rounds, clients):
+    """Writes a finished run beside the one at hand, as a server would have."""
+    run = 1 + federation.query("SELECT max(id) FROM run")[0][0]
+    names = [f"site-{at:04}" for at in range(clients)]
+    digest = "0" * 32
+    tasks = [
+        (run, r, r - 1, name)
+        for r in range(1, rounds)
+        for name in names[r % 100 :: clients // 4][:4]
+    ]
+    tasks += [(run, rounds, rounds - 1, name) for name in names]
+    each = range(1, rounds + 1)
+    test.write(
+        federation,
+        (
+            "INSERT INTO client (name, certificate_serial, enrolled_at, evaluator, examples_max)"
+            " VALUES (?, '', 1.7e9, 0, 0)",
+            [(name,) for name in names],
+        ),
+        (
+            "INSERT INTO run (id, key, model, seed, rounds_total, config_json, state, started_at,"
+            " queued) VALUES (?, 'ffffffffffffffff', 'logistic', '1', ?,"
+            " '{\"codec\": \"qsgd:8\"}', 'running', 1.7e9, 0)",
+            [(run, rounds)],
+        ),
+        (
+            "INSERT INTO round (run_id, round, base_version, started_at, target, population,"
+            " examples_max, ended_at, train_loss, bytes_up, bytes_down)"
+            " VALUES (?1, ?2, ?2 - 1, 1.7e9 + 10 * ?2, 4, 1, 0, 1.7e9 + 10 * ?2 + 9,"
+            " 2 / (1 + ?2 / 500.0), 40000, 80000)",
+            [(run, r) for r in each],
+        ),
+        (
+            "INSERT INTO checkpoint (run_id, version, made_at, dropped_at, file, bytes, digest,"
+            " delta_file, delta_bytes) VALUES (?, ?, 1.7e9, NULL, 'x.safetensors', 30000, ?, '', 0)",
+            [(run, r, digest) for r in range(rounds + 1)],
+        ),
+        (
+            "INSERT INTO task (run_id, round, base_version, client, state, offered_at, decided_at,"
+            " examples, steps, loss, norm, seconds, ready_seconds, train_seconds, upload_seconds,"
+            " codec, codec_reason, raw_bytes, update_bytes, spool_file, reason)"
+            " VALUES (?1, ?2, ?3, ?4, 'accepted', 1.7e9 + 10 * ?2, 1.7e9 + 10 * ?2 + 8, 10, 10, 1,"
+            " 1, 8, 6, 5, 1, 'qsgd:8', '', 31400, 8000, 'x', '')",
+            tasks,
+        ),
+        (
+            "INSERT INTO metric (run_id, version, client, name, value, examples, evaluator, at)"
+            " VALUES (?, ?, 'judge', 'accuracy', ?, 100, 1, 1.7e9)",
+            [(run, r, 0.9 - 0.8 / (1 + r / 300)) for r in each],
+        ),
+    )
+    return run
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The admin pages as a browser gets them: types of content, logins, streams of events, downloads.
+#include "server/admin/web_files.hpp"
+#include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
+#include "tests/server/admin/admin_world.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+constexpr const char* token = "a-token-of-20-letters";
+
+Admin::Options with_token() {
+  Admin::Options options;
+  options.access.token = token;
+  return options;
+}
+
+std::string cookie_of(const std::string& answer) {
+  const std::string set = header_of(answer, "Set-Cookie");
+  return "Cookie: " + set.substr(0, set.find(';')) + "\r\n";
+}
+
+}  // namespace
+
+TEST_CASE("the dashboard's files have their types, and a browser asks for them once") {
+  AdminWorld world;
+  const std::string page = world.get("/");
+  CHECK(status_of_answer(page) == 200);
+  CHECK(header_of(page, "Content-Type") == "text/html; charset=utf-8");
+  CHECK(body_of(page) == find_web_file("/index.html")->bytes);
+  CHECK(header_of(world.get("/app.js"), "Content-Type") == "text/javascript; charset=utf-8");
+  CHECK(header_of(world.get("/style.css"), "Content-Type") == "text/css; charset=utf-8");
+  CHECK(header_of(world.get("/icon.svg"), "Content-Type") == "image/svg+xml");
+  const std::string tag = header_of(page, "ETag");
+  const std::string again = world.get("/", "If-None-Match: " + tag + "\r\n");
+  CHECK(status_of_answer(again) == 304);
+  CHECK(body_of(again).empty());
+  CHECK(status_of_answer(world.get("/app.js", "If-None-Match: " + tag + "\r\n")) == 200);
+  const std::string head = world.ask("HEAD / HTTP/1.1");
+  CHECK(header_of(head, "Content-Length") == std::to_string(body_of(page).size()));
+  CHECK(body_of(head).empty());
+}
+
+TEST_CASE("no answer lets a browser run or show what is not from here") {
+  AdminWorld world;
+  for (const char* target : {"/", "/api/status", "/nothing", "/metrics"}) {
+    CAPTURE(target);
+    const std::string answer = world.get(target);
+    CHECK(header_of(answer, "Content-Security-Policy").starts_with("default-src 'self';"));
+    CHECK(header_of(answer, "Content-Security-Policy").find("unsafe") == std::string::npos);
+    CHECK(header_of(answer, "X-Content-Type-Options") == "nosniff");
+  }
+  CHECK(header_of(world.get("/api/status"), "Cache-Control") == "no-store");
+}
+
+TEST_CASE("every page of /api answers, with JSON") {
+  AdminWorld world;
+  std::vector<std::string> targets{"/api/status", "/api/fleet",  "/api/session",
+                                   "/healthz",    "/api/rounds", "/api/choices"};
+  for (const HistoryPage& page : history_pages()) targets.emplace_back(page.path);
+  for (const std::string& target : targets) {
+    CAPTURE(target);
+    const std::string answer = world.get(target);
+    CHECK(status_of_answer(answer) == 200);
+    CHECK(header_of(answer, "Content-Type") == "application/json");
+    CHECK(parse_json(body_of(answer)).is_structured());
+    CHECK(status_of_answer(world.get(target, "Host: evil.example\r\n")) == 421);
+  }
+  CHECK(header_of(world.get("/metrics"), "Content-Type").starts_with("text/plain; version=0.0.4"));
+  CHECK(status_of_answer(world.get("/api/nothing")) == 404);
+  CHECK(status_of_answer(world.get("/api/runs?nothing=1")) == 400);
+  CHECK(status_of_answer(world.get("/api/updates?run=7")) == 404);
+  CHECK(status_of_answer(world.ask("DELETE /api/runs HTTP/1.1")) == 405);
+  CHECK(status_of_answer(world.post("/api/runs", "{}")) == 405);
+}
+
+TEST_CASE("the probes need no token, and say what is in the way") {
+  AdminWorld world(with_token());
+  CHECK(status_of_answer(world.get("/livez", "Host: pod-7.example\r\n")) == 200);
+  CHECK(status_of_answer(world.get("/readyz")) == 503);
+  CHECK(body_of(world.get("/readyz")).find("the server is starting") != std::string::npos);
+  world.probes().set_trouble("");
+  CHECK(status_of_answer(world.get("/readyz")) == 200);
+}
+
+TEST_CASE("another token lets in, and ends the logins with the one before") {
+  AdminWorld world(with_token());
+  const std::string cookie =
+      cookie_of(world.post("/api/login", R"({"token": "a-token-of-20-letters"})"));
+  CHECK(status_of_answer(world.get("/api/status", cookie)) == 200);
+  world.admin().change(with_token().access);
+  CHECK(status_of_answer(world.get("/api/status", cookie)) == 200);  // It is the same.
+  world.admin().change({.hosts = {"fl.example"}, .token = "another-token-of-28-letters"});
+  CHECK(status_of_answer(world.get("/api/status", cookie)) == 401);
+  CHECK(status_of_answer(world.get("/api/status", "Host: fl.example\r\n")) == 401);
+  CHECK(status_of_answer(world.get(
+            "/api/status", "Authorization: Bearer another-token-of-28-letters\r\n")) == 200);
+}
+
+TEST_CASE("with a token, all but the files and the login need it or a session's cookie") {
+  AdminWorld world(with_token());
+  const std::string bearer = std::string("Authorization: Bearer ") + token + "\r\n";
+  for (const char* target : {"/", "/app.js", "/api/session"})
+    CHECK(status_of_answer(world.get(target)) == 200);
+  std::vector<std::string> targets{"/api/status", "/api/events", "/api/fleet",  "/api/model/file",
+                                   "/metrics",    "/healthz",    "/api/rounds", "/api/choices"};
+  for (const HistoryPage& page : history_pages()) targets.emplace_back(page.path);
+  for (const std::string& target : targets) {
+    CAPTURE(target);
+    CHECK(status_of_answer(world.get(target)) == 401);
+    CHECK(status_of_answer(world.get(target, "Authorization: Bearer x\r\n")) == 401);
+    CHECK(status_of_answer(world.get(target, "Cookie: tributary_session=x\r\n")) == 401);
+  }
+  CHECK(status_of_answer(world.get("/api/runs", bearer)) == 200);
+  CHECK(parse_json(body_of(world.get("/api/session")))["role"].is_null());
+
+  CHECK(status_of_answer(world.post("/api/login", "{\"token\": \"another one of 20\"}")) == 401);
+  CHECK(status_of_answer(world.post("/api/login", "[]")) == 400);
+  const std::string right = std::string("{\"token\": \"") + token + "\"}";
+  const std::string in = world.post("/api/login", right);
+  CHECK(status_of_answer(in) == 200);
+  const std::string set = header_of(in, "Set-Cookie");
+  CHECK(set.find("; HttpOnly; SameSite=Strict") != std::string::npos);
+  CHECK(set.find("Secure") == std::string::npos);
+  const std::string cookie = cookie_of(in);
+  CHECK(status_of_answer(world.get("/api/runs", cookie)) == 200);
+  const auto session = parse_json(body_of(world.get("/api/session", cookie)));
+  CHECK(session["role"] == "viewer");
+  CHECK(session["is_logged_in"] == true);
+  CHECK(status_of_answer(world.post("/api/logout", "{}", cookie)) == 200);
+  CHECK(status_of_answer(world.get("/api/runs", cookie)) == 401);
+  CHECK(header_of(world.post("/api/login", right, "X-Forwarded-Proto: https\r\n"), "Set-Cookie")
+            .ends_with("; Secure"));
+}
+
+TEST_CASE("another web page can't post, and a body has its limit") {
+  AdminWorld world(with_token());
+  const std::string right = std::string("{\"token\": \"") + token + "\"}";
+  CHECK(status_of_answer(world.post("/api/login", right, "Origin: http://evil.example\r\n")) ==
+        403);
+  CHECK(status_of_answer(world.post("/api/login", right, "Origin: null\r\n")) == 403);
+  CHECK(status_of_answer(
+            world.post("/api/login", right, "Origin: http://" + world.host + "\r\n")) == 200);
+  CHECK(status_of_answer(
+            world.ask("POST /api/login HTTP/1.1", "Content-Type: text/plain\r\n", right)) == 415);
+  CHECK(status_of_answer(
+            world.post("/api/login", std::string(limits::admin_body_bytes_max + 1, ' '))) == 413);
+}
+
+TEST_CASE("a stream begins with the state, and then says only what is new") {
+  AdminWorld world;
+  auto socket = world.connect();
+  world.send(socket, "GET /api/events HTTP/1.1");
+  const std::string first = AdminWorld::read_until(socket, "}\n\n");
+  CHECK(header_of(first, "Content-Type") == "text/event-stream");
+  const auto data = first.find("data: ");
+  REQUIRE(data != std::string::npos);
+  const auto status = parse_json(first.substr(data + 6, first.find('\n', data) - data - 6));
+  CHECK(status["round"] == 0);
+  const auto newest = status["newest_event"].get<std::int64_t>();
+  // For some beats nothing is new: the next message is what comes then.
+  std::this_thread::sleep_for(3 * limits::admin_stream_beat);
+  world.store().add_event(1, EventLevel::warning, "something went wrong").value();
+  const std::string second = AdminWorld::read_until(socket, "}\n\n");
+  CHECK(second.starts_with("event: status\nid: 2\n"));
+  CHECK(second.find("\"newest_event\":" + std::to_string(newest + 1)) != std::string::npos);
+}
+
+TEST_CASE("there are so many streams and no more, and each that ends makes room") {
+  AdminWorld world;
+  std::vector<AdminWorld::tcp::socket> sockets;
+  for (int i = 0; i < limits::admin_streams_max; ++i) {
+    sockets.push_back(world.connect());
+    world.send(sockets.back(), "GET /api/events HTTP/1.1");
+    REQUIRE(!AdminWorld::read_until(sockets.back(), "retry: ").empty());
+  }
+  CHECK(status_of_answer(world.get("/api/events")) == 503);
+  CHECK(status_of_answer(world.get("/api/model/file")) == 503);
+  CHECK(status_of_answer(world.get("/api/status")) == 200);
+  sockets.pop_back();
+  // The server notices at its next message.
+  world.store().add_event(1, EventLevel::info, "an event").value();
+  bool has_room = false;
+  for (int i = 0; i < 100 && !has_room; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    world.store().add_event(1, EventLevel::info, "an event").value();
+    auto socket = world.connect();
+    world.send(socket, "GET /api/events HTTP/1.1");
+    has_room = AdminWorld::read_until(socket, "\r\n").find(" 200 ") != std::string::npos;
+  }
+  CHECK(has_room);
+}
+
+TEST_CASE("a reader that stops reading is dropped, and holds nobody up meanwhile") {
+  Admin::Options options;
+  options.stall_max = std::chrono::milliseconds(300);
+  // A state that no buffer of the kernel's takes as a whole.
+  AdminWorld world(std::move(options), nullptr, std::string(4 << 20, 'm'));
+  auto socket = world.connect();
+  socket.set_option(net::socket_base::receive_buffer_size(4096));
+  world.send(socket, "GET /api/events HTTP/1.1");
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(status_of_answer(world.get("/healthz")) == 200);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  // What the kernel has is read, then the connection ends, far from the message's end.
+  std::string come;
+  boost::system::error_code ec;
+  net::read(socket, net::dynamic_buffer(come), ec);
+  CHECK(come.size() < (4U << 20));
+}
+
+TEST_CASE("a stream ends when its reader logs out") {
+  AdminWorld world(with_token());
+  const std::string cookie =
+      cookie_of(world.post("/api/login", std::string("{\"token\": \"") + token + "\"}"));
+  auto socket = world.connect();
+  world.send(socket, "GET /api/events HTTP/1.1", cookie);
+  REQUIRE(!AdminWorld::read_until(socket, "event: status").empty());
+  world.post("/api/logout", "{}", cookie);
+  CHECK(AdminWorld::read_until(socket, "never said").empty());
+}
+
+TEST_CASE("a checkpoint is sent as its file has it") {
+  std::string bytes(3 * limits::admin_file_chunk + 17, 'x');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 256);
+  CheckpointRecord checkpoint = some_checkpoint(0);
+  checkpoint.bytes = bytes.size();
+  AdminWorld world(
+      {}, [&](Store& store, RunId run) { store.set_initial_model(run, checkpoint).value(); });
+  CHECK(status_of_answer(world.get("/api/model/file?version=0")) == 404);  // Its file is missing.
+  std::filesystem::create_directories(world.temp / "checkpoints");
+  std::ofstream(world.temp / "checkpoints" / checkpoint.file, std::ios::binary) << bytes;
+  for (const char* target : {"/api/model/file", "/api/model/file?run=1&version=0"}) {
+    const std::string answer = world.get(target);
+    CHECK(header_of(answer, "Content-Disposition") ==
+          "attachment; filename=\"run-1-version-0.safetensors\"");
+    CHECK(header_of(answer, "Content-Length") == std::to_string(bytes.size()));
+    CHECK((body_of(answer) == bytes));
+  }
+  CHECK(status_of_answer(world.get("/api/model/file?version=1")) == 404);
+  CHECK(status_of_answer(world.get("/api/model/file?run=9")) == 404);
+  CHECK(status_of_answer(world.get("/api/model/file?version=x")) == 400);
+}
+
+}  // namespace fl::test

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON of the pages about the history: what is in it, page by page, and what is not.
+#include "server/admin/pages/history_pages.hpp"
+#include "server/admin/pages/fleet_page.hpp"
+#include "server/admin/pages/remedies.hpp"
+#include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
+#include "tests/server/history/records.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+
+namespace fl::test {
+namespace {
+
+struct History {
+  TemporaryFolder temp;
+  std::unique_ptr<Store> store = Store::open({.path = temp / "history.sqlite"}).value();
+  RunId run = 0;
+
+  explicit History(const std::string& config = R"({"codec": "none", "rounds": 3})") {
+    add_run("0123456789abcdef", config);
+  }
+
+  void add_run(const std::string& key, const std::string& config) {
+    RunRecord record = some_run(key);
+    record.config_json = config;
+    run = store->create_run(record).value().id;
+    store->set_initial_model(run, some_checkpoint(0)).value();
+  }
+
+  /// A closed round in which these clients' updates have these losses.
+  void add_round(Round round, const std::vector<std::pair<std::string, double>>& losses) {
+    std::vector<TaskRecord> tasks;
+    for (const auto& [client, loss] : losses) tasks.push_back(some_task(client));
+    tasks = store->open_round(run, some_round(round), tasks).value();
+    std::vector<TaskRecord> decided;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      TaskRecord task = accepted(tasks[i]);
+      task.loss = losses[i].second;
+      task.reference = TaskId::none;
+      decided.push_back(task);
+    }
+    store->decide_tasks(decided).value();
+    store->commit_round(some_commit(run, round)).value();
+  }
+
+  nlohmann::json ask(std::string_view path, std::string_view text = "", bool show_clients = false) {
+    for (const HistoryPage& page : history_pages()) {
+      if (page.path != path) continue;
+      const auto query = AddressQuery::parse(text, page.names).value();
+      return parse_json(page.text(*store, query, show_clients).value());
+    }
+    FAIL("no such page");
+    return {};
+  }
+};
+
+std::vector<std::pair<std::string, double>> eleven_clients() {
+  std::vector<std::pair<std::string, double>> losses;
+  for (int i = 0; i < 11; ++i) losses.emplace_back("site-" + std::to_string(10 + i), i);
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("a query of an address has known names, each once, and its values are decoded") {
+  constexpr std::array<std::string_view, 2> names{"text", "limit"};
+  const auto query = AddressQuery::parse("text=a%20b+%3Cc%26&limit=12", names).value();
+  CHECK(query.text("text") == "a b <c&");
+  CHECK(query.number("limit", 1, 20).value() == 12);
+  CHECK(query.text("other").empty());
+  CHECK(!query.number("other", 1, 20).value());
+  CHECK(!query.number("limit", 1, 11));
+  CHECK(!query.number("text", 0, 11));
+  for (const char* wrong : {"other=1", "text", "text=%2", "text=%zz", "text=1&text=2", "&"}) {
+    CAPTURE(wrong);
+    const auto parsed = AddressQuery::parse(wrong, names);
+    REQUIRE(!parsed);
+    CHECK(parsed.error().message().find("text, limit") != std::string::npos);
+  }
+  CHECK(!AddressQuery::parse("text=" + std::string(limits::admin_query_bytes_max, 'x'), names));
+}
+
+TEST_CASE("runs come newest first, with their settings and what they came to") {
+  History history;
+  history.add_round(1, {{"a", 1}, {"b", 2}});
+  history.add_run("fedcba9876543210", R"({"codec": "qsgd:8", "rounds": 3})");
+  const auto page = history.ask("/api/runs", "limit=1");
+  CHECK(page["runs"].size() == 1);
+  CHECK(page["runs"][0]["key"] == "fedcba9876543210");
+  CHECK(page["runs"][0]["settings"]["codec"] == "qsgd:8");
+  CHECK(page["runs"][0]["value_last"].is_null());
+  CHECK(page["next"] == 2);
+  const auto rest = history.ask("/api/runs", "before=2");
+  CHECK(rest["runs"].size() == 1);
+  CHECK(rest["runs"][0]["rounds_closed"] == 1);
+  CHECK(rest["runs"][0]["bytes_up"] == 1000);
+  CHECK(rest["runs"][0]["seconds"].get<double>() == doctest::Approx(7.5));
+  CHECK(rest["next"].is_null());
+}
+
+TEST_CASE("a run's value is of its first and its last version that was measured") {
+  History history(R"({"metric": "accuracy"})");
+  for (Round round = 1; round <= 2; ++round) {
+    history.add_round(round, {{"a", 1}});
+    EvaluationRecord evaluation;
+    evaluation.run = history.run;
+    evaluation.version = round;
+    evaluation.client = "judge";
+    evaluation.evaluator = true;
+    evaluation.examples = 10;
+    evaluation.metrics = {{"accuracy", 0.25 * round, 10}};
+    evaluation.kinds = {{"accuracy"}};
+    history.store->add_evaluation(evaluation).value();
+  }
+  const auto run = history.ask("/api/runs")["runs"][0];
+  CHECK(run["metric"] == "accuracy");
+  CHECK(run["value_first"] == 0.25);
+  CHECK(run["value_last"] == 0.5);
+  const auto series = history.ask("/api/series");
+  CHECK(series["metric"] == "accuracy");
+  CHECK(series["rows"][1][9] == 0.5);
+}
+
+TEST_CASE("the series has the figures of /api/rounds, page by page") {
+  History history;
+  for (Round round = 1; round <= 3; ++round) history.add_round(round, {{"a", 1}, {"b", 3}});
+  const auto rounds = history.store->summary(history.run).value();
+  const auto first = history.ask("/api/series", "limit=2");
+  CHECK(first["next"] == 2);
+  const auto rest = history.ask("/api/series", "after=2&limit=2");
+  CHECK(rest["next"].is_null());
+  std::size_t at = 0;
+  for (const auto& page : {first, rest}) {
+    for (const auto& row : page["rows"]) {
+      const RoundSummary& round = rounds[at++];
+      CHECK(row.size() == page["columns"].size());
+      CHECK(row[0] == round.round);
+      CHECK(row[2] == round.seconds);
+      CHECK(row[4] == 2);
+      CHECK(row[5] == round.bytes_up);
+      CHECK(row[6] == round.bytes_down);
+      CHECK(row[7] == round.train_loss.value());
+    }
+  }
+  CHECK(at == 3);
+}
+
+TEST_CASE("a round's updates say how long each part took, and nothing of the clients' data") {
+  History history;
+  history.add_round(1, {{"a", 1.25}, {"b", 2.5}});
+  const auto page = history.ask("/api/updates", "round=1");
+  CHECK(page["round"]["round"] == 1);
+  CHECK(page["updates"].size() == 2);
+  const auto& update = page["updates"][0];
+  CHECK(update["client"] == "a");
+  CHECK(update["state"] == "accepted");
+  CHECK(update["train_seconds"] == 3.5);
+  CHECK(update["upload_seconds"] == 0.75);
+  for (const char* name : {"loss", "norm", "examples", "nmse", "steps"})
+    CHECK(!update.contains(name));
+  const auto shown = history.ask("/api/updates", "round=1", true)["updates"][1];
+  CHECK(shown["loss"] == 2.5);
+  CHECK(shown["norm"] == 0.75);
+  CHECK(shown["examples"] == 100);
+  // Page by page, and without a round the newest.
+  const auto first = history.ask("/api/updates", "limit=1");
+  CHECK(first["next"] == first["updates"][0]["task"]);
+  const auto next = history.ask("/api/updates", "after=" + first["next"].dump());
+  CHECK(next["updates"][0]["client"] == "b");
+}
+
+TEST_CASE("the spread is of groups of five clients or more, and of fewer there is none") {
+  CHECK(group_means({4, 1, 3, 2}, 5).empty());
+  CHECK(group_means({5, 1, 3, 2, 4}, 5) == std::vector<double>{3});
+  CHECK(group_means({9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, 5) == std::vector<double>{2, 7});
+  CHECK(group_means(std::vector<double>(1000, 1.5), 5) == std::vector<double>(5, 1.5));
+  History history;
+  history.add_round(1, {{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}});
+  history.add_round(2, eleven_clients());
+  for (const auto& figure : history.ask("/api/spread", "round=1")["figures"])
+    CHECK(figure["group_means"].empty());
+  const auto figures = history.ask("/api/spread")["figures"];
+  CHECK(figures[0]["name"] == "training loss");
+  CHECK(figures[0]["clients"] == 11);
+  CHECK(figures[0]["group_means"] == nlohmann::json::parse("[2.0, 7.5]"));
+}
+
+TEST_CASE("events come newest first, by level and text, with what to do") {
+  History history;
+  for (int i = 0; i < 3; ++i)
+    history.store->add_event(history.run, EventLevel::info, "nothing special").value();
+  history.store->add_event(0, EventLevel::warning, "site-1 (x): update refused: <b>100%</b>")
+      .value();
+  const auto page = history.ask("/api/log", "limit=2");
+  CHECK(page["events"][0]["text"] == "site-1 (x): update refused: <b>100%</b>");
+  CHECK(page["events"][0]["remedy"].is_string());
+  CHECK(page["events"][1]["remedy"].is_null());
+  CHECK(history.ask("/api/log", "before=" + page["next"].dump())["events"].size() == 2);
+  CHECK(history.ask("/api/log", "level=warning")["events"].size() == 1);
+  CHECK(history.ask("/api/log", "text=SPECIAL")["events"].size() == 3);
+  CHECK(history.ask("/api/log", "text=%25")["events"].size() == 1);
+  CHECK(history.ask("/api/log", "run=1")["events"].size() == 4);
+  for (const HistoryPage& each : history_pages()) {
+    if (each.path != "/api/log") continue;
+    const auto query = AddressQuery::parse("level=bad", each.names).value();
+    CHECK(!each.text(*history.store, query, false));
+  }
+}
+
+TEST_CASE("security events are apart from the others, by kind") {
+  History history;
+  history.store->add_audit(AuditKind::refusal, "site-1", "it was revoked").value();
+  history.store->add_audit(AuditKind::renewal, "site-2", "a new certificate").value();
+  CHECK(history.ask("/api/audit")["audit"][0]["client"] == "site-2");
+  CHECK(history.ask("/api/audit", "kind=refusal")["audit"].size() == 1);
+  CHECK(history.ask("/api/audit", "text=site-1")["audit"][0]["text"] == "it was revoked");
+  CHECK(history.ask("/api/log")["events"].empty());
+}
+
+TEST_CASE("the model's versions are those that are kept") {
+  History history;
+  for (Round round = 1; round <= 2; ++round) history.add_round(round, {{"a", 1}});
+  const auto page = history.ask("/api/model", "limit=2");
+  CHECK(page["versions"][0]["version"] == 2);
+  CHECK(page["versions"][0]["digest"] == some_checkpoint(2).digest.hex());
+  CHECK(page["next"] == 1);
+  CHECK(history.ask("/api/model", "before=1")["versions"][0]["version"] == 0);
+}
+
+TEST_CASE("a page of a history without a run is empty") {
+  const TemporaryFolder temp;
+  const auto store = Store::open({.path = temp / "history.sqlite"}).value();
+  for (const HistoryPage& page : history_pages()) {
+    CAPTURE(page.path);
+    CHECK(page.text(*store, AddressQuery::parse("", page.names).value(), true));
+  }
+}
+
+TEST_CASE("the fleet's page joins what the history and the engine know") {
+  FleetRecords records;
+  records.total = 9;
+  records.has_more = true;
+  records.clients = {{.name = "a", .enrolled_at = 5}, {.name = "b", .revoked_at = 7}};
+  records.paces = {{"a", 1234.4}};
+  std::vector<MemberStatus> members(2);
+  members[0].step = Step::training;
+  members[0].due_s = 30;
+  members[0].trouble = "<img src=x>";
+  members[0].trouble_at = 99;
+  const auto page = parse_json(fleet_text(records, members, 1000));
+  CHECK(page["next"] == "b");
+  CHECK(page["members"][0]["state"] == "training");
+  CHECK(page["members"][0]["next"] == "sends its update");
+  CHECK(page["members"][0]["upload_bytes_per_s"] == 1234);
+  CHECK(page["members"][0]["due_at"] == 1030);
+  CHECK(page["members"][0]["trouble"] == "<img src=x>");
+  CHECK(page["members"][1]["state"] == "revoked");
+  CHECK(page["members"][1]["next"] == "nothing: it was revoked");
+  CHECK(page["members"][1]["upload_bytes_per_s"].is_null());
+}
+
+TEST_CASE("clients come page by page, by name or a part of it") {
+  History history;
+  for (const char* name : {"site-a", "SITE-b", "other"})
+    history.store->touch_client(name, false).value();
+  CHECK(history.store->clients_page("", "", 2).value().size() == 2);
+  CHECK(history.store->clients_page("other", "", 9).value().size() == 1);
+  CHECK(history.store->clients_page("", "Site", 9).value().size() == 2);
+  CHECK(history.store->client_count().value() == 3);
+}
+
+}  // namespace fl::test

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard's files as the program has them: nothing from elsewhere, nothing that the pages'
+// Content-Security-Policy forbids, and no text that could become markup.
+#include "server/admin/web_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <set>
+#include <string>
+
+namespace fl::test {
+namespace {
+
+std::set<std::string> found_in(const std::string& text, const std::string& pattern) {
+  std::set<std::string> found;
+  const std::regex expression(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), expression), end; at != end; ++at)
+    found.insert((*at)[1].str());
+  return found;
+}
+
+bool is_script(const WebFile& file) { return file.type.starts_with("text/javascript"); }
+
+}  // namespace
+
+TEST_CASE("every file that a file of the dashboard names is there, and each is named") {
+  std::set<std::string> named{"/index.html"};
+  for (const WebFile& file : web_files()) {
+    const std::string text(file.bytes);
+    for (const std::string& name : found_in(text, R"((?:href|src)="([a-z_]+\.[a-z]+)\")"))
+      named.insert("/" + name);
+    for (const std::string& name : found_in(text, R"(from "\./([a-z_]+\.js)\")"))
+      named.insert("/" + name);
+  }
+  std::set<std::string> there;
+  for (const WebFile& file : web_files()) there.insert(std::string(file.path));
+  CHECK(named == there);
+}
+
+TEST_CASE("all scripts are begun to be loaded together, not one after the other") {
+  const auto loaded = found_in(std::string(find_web_file("/")->bytes), R"(href="([a-z]+\.js)\")");
+  for (const WebFile& file : web_files()) {
+    CAPTURE(file.path);
+    if (is_script(file) && file.path != "/app.js")
+      CHECK(loaded.contains(std::string(file.path.substr(1))));
+  }
+}
+
+TEST_CASE("nothing comes from another place, and nothing stands inline") {
+  for (const WebFile& file : web_files()) {
+    CAPTURE(file.path);
+    std::string text(file.bytes);
+    // The names of XML's dialects are not places.
+    for (const std::string& name : {std::string("http://www.w3.org/2000/svg")}) {
+      for (auto at = text.find(name); at != text.npos; at = text.find(name))
+        text.erase(at, name.size());
+    }
+    CHECK(text.find("http:") == std::string::npos);
+    CHECK(text.find("https:") == std::string::npos);
+    CHECK(text.find("@import") == std::string::npos);
+  }
+  const std::string page(find_web_file("/")->bytes);
+  CHECK(found_in(page, R"(<(style)\b)").empty());
+  CHECK(found_in(page, R"(\s((?:on[a-z]+|style)=))").empty());
+  CHECK(found_in(page, R"((<script[^>]*>[^<]))").empty());
+}
+
+TEST_CASE("no script makes markup or code of a text") {
+  for (const WebFile& file : web_files()) {
+    if (!is_script(file)) continue;
+    CAPTURE(file.path);
+    const std::string text(file.bytes);
+    for (const char* word : {".innerHTML", ".outerHTML", "insertAdjacentHTML", "document.write",
+                             "eval(", "new Function", "DOMParser", "createContextualFragment"}) {
+      CAPTURE(word);
+      CHECK(text.find(word) == std::string::npos);
+    }
+  }
+}
+
+}  // namespace fl::test
