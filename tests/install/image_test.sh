@@ -40,12 +40,16 @@ unshare --mount --net --pid --fork --kill-child bash -euc '
     if [ -e "$state/server/server/address.json" ]; then break; fi
     sleep 0.1
   done
-  for probe in livez readyz; do
+  # Ready a moment after it listens.
+  answer=
+  for ((i = 0; i < 300; ++i)); do
     exec 3<> /dev/tcp/127.0.0.1/8080
-    printf "GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" $probe >&3
+    printf "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n" >&3
     answer=$(cat <&3)
-    if [[ $answer != *"200 OK"* ]]; then echo "/$probe: $answer" >&2; exit 1; fi
+    if [[ $answer = *"200 OK"* ]]; then break; fi
+    sleep 0.1
   done
+  if [[ $answer != *"200 OK"* ]]; then echo "/readyz: $answer" >&2; exit 1; fi
   clients=()
   for name in a b; do
     in_image --state /var/lib/tributary/server enroll --name $name > "$state/$name.token"
