@@ -64,10 +64,24 @@ inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 inline constexpr std::size_t chunks_of_transfer = 3;
 inline constexpr std::size_t spare_uploads_max = 64;  // Spool files that are kept for reuse.
 
+// The governor of traffic (shared/net/governor.hpp).
+inline constexpr double traffic_bits_per_s_min = 8000;  // Of a limit: slower is an outage.
+inline constexpr double traffic_bits_per_s_max = 1e12;
+inline constexpr std::size_t quiet_windows_max = 16;  // Windows of time with limits of their own.
+inline constexpr std::size_t traffic_quantum = 16 << 10;  // Bytes that a connection takes in turn.
+inline constexpr auto traffic_burst = 100ms;  // So much of an unused rate may be made up for.
+/// Bytes that a receiver with a limit lets its peer send ahead: what comes in traffic_ahead.
+inline constexpr auto traffic_ahead = 250ms;
+inline constexpr std::uint64_t traffic_ahead_bytes_min = 128 << 10;
+inline constexpr std::uint64_t traffic_ahead_bytes_max = 4 << 20;
+
 // Sessions.
 inline constexpr auto handshake_max = 15s;  // TCP, TLS, HTTP upgrade and Hello, from the accept.
 /// From Welcome to Ready. A client that loads model and data for longer comes back afterwards.
 inline constexpr auto ready_max = 2min;
+inline constexpr std::size_t addresses_max = 8;  // Of one name; a client tries them in turn.
+/// The head of a proxy's answer to CONNECT.
+inline constexpr std::size_t proxy_answer_bytes_max = 16 << 10;
 inline constexpr auto liveness_max = 60s;  // Without a byte or a pong from the peer.
 inline constexpr auto close_max = 3s;      // For a graceful close.
 inline constexpr std::size_t sessions_max = 8192;
@@ -142,6 +156,11 @@ inline constexpr double quota_renewals = 3;
 inline constexpr double quota_renewals_per_s = 1.0 / 3600;
 inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
+
+// Checks of `doctor`.
+inline constexpr int doctor_syncs = 20;            // Of the disk, to measure how long one takes.
+inline constexpr auto slow_sync = 100ms;           // From here on a sync is called slow.
+inline constexpr double certificate_days_min = 7;  // Less is warned of.
 
 // Ranks of a site.
 inline constexpr int ranks_max = 4096;

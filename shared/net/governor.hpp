@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Governor: keeps all bulk traffic of a program, in one direction, within a RateSchedule. It is a
+// token bucket that connections share. Each reserves its bytes in quanta of
+// limits::traffic_quantum and waits for one before it reserves the next, so that they take turns
+// and get equal shares. Any thread.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/net/rate_schedule.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace fl {
+
+class Governor {
+ public:
+  explicit Governor(RateSchedule schedule) : schedule_(std::move(schedule)) {}
+
+  /// Reserves the next `bytes` of the rate. Returns when they may be sent: now, or later.
+  [[nodiscard]] TimePoint reserve(std::uint64_t bytes);
+  /// Bytes that have passed without a reservation. What is reserved from now on makes up for them.
+  void charge(std::uint64_t bytes) { [[maybe_unused]] const TimePoint unused = reserve(bytes); }
+  /// Bytes a second that are allowed now.
+  [[nodiscard]] double rate() const { return schedule_.at(Clock::unix_seconds()); }
+
+ private:
+  const RateSchedule schedule_;
+  std::mutex mutex_;
+  TimePoint free_at_{};  // When all that is reserved has been sent, at the rate.
+};
+
+/// The governors of a program's traffic; null: no limit.
+struct Governors {
+  std::shared_ptr<Governor> up;    // What it sends.
+  std::shared_ptr<Governor> down;  // What it receives.
+};
+
+/// The turns of one connection. It reserves whole quanta, and keeps what is left of one for its
+/// next message: else those who send small messages would get less.
+class Turns {
+ public:
+  /// So many bytes more are to pass.
+  void add(std::uint64_t bytes) { left_ += bytes; }
+
+  /// Lets pass what may pass now, and reserves a quantum for the rest. Returns when to call again;
+  /// `never`: nothing is left.
+  [[nodiscard]] TimePoint advance(Governor& governor);
+  /// Bytes that passed since the last call of take().
+  [[nodiscard]] std::uint64_t take();
+  /// Bytes that have not passed.
+  [[nodiscard]] std::uint64_t left() const { return left_; }
+
+ private:
+  std::uint64_t left_ = 0;
+  std::uint64_t waiting_ = 0;  // Reserved, from `turn_at_` on.
+  std::uint64_t spare_ = 0;    // Reserved, and not used.
+  std::uint64_t passed_ = 0;
+  TimePoint turn_at_{};
+};
+
+}  // namespace fl
