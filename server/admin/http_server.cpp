@@ -189,10 +189,7 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
   auto [path, query] = parts_of(request);
   // They say so little that they need no token, which a kubelet could not send.
   if (const auto probed = probes_.answer(path)) {
-    PageAnswer made;
-    made.status = probed->status;
-    made.body = probed->body;
-    std::string text = whole_text(made, is_head);
+    std::string text = whole_text(*probed, is_head);
     co_await write_all(stream, std::move(text));
     co_return;
   }

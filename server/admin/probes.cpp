@@ -19,9 +19,9 @@ namespace fl {
 
 namespace {
 
-HttpAnswer answer_unless(std::string_view trouble) {
-  if (trouble.empty()) return {200, json_text(nlohmann::json{{"status", "ok"}}) + "\n"};
-  return {503, json_text(nlohmann::json{{"error", std::string(trouble)}}) + "\n"};
+PageAnswer answer_unless(std::string_view trouble) {
+  if (!trouble.empty()) return refusal(503, trouble);
+  return {.body = json_text(nlohmann::json{{"status", "ok"}}) + "\n"};
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void Probes::set_trouble(std::string why) {
   trouble_ = std::move(why);
 }
 
-std::optional<HttpAnswer> Probes::answer(std::string_view path) const {
+std::optional<PageAnswer> Probes::answer(std::string_view path) const {
   if (path != "/livez" && path != "/readyz") return std::nullopt;
   const Duration silent = pulse_.age();
   if (silent > limits::pulse_silence_max) {

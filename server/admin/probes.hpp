@@ -4,7 +4,7 @@
 // engine, so it answers when the engine hangs.
 #pragma once
 
-#include "server/net/listener.hpp"
+#include "server/admin/answer.hpp"
 #include "shared/base/async/pulse.hpp"
 
 #include <filesystem>
@@ -23,7 +23,7 @@ class Probes {
   /// Why clients can't use this server now; "" if they can.
   void set_trouble(std::string why);
   /// What answers GET `path`, if it is one of the two.
-  [[nodiscard]] std::optional<HttpAnswer> answer(std::string_view path) const;
+  [[nodiscard]] std::optional<PageAnswer> answer(std::string_view path) const;
 
  private:
   const Pulse& pulse_;
