@@ -8,8 +8,8 @@ not_for_us='bogus-mail-host
 bogus-mail-host-in-debian-changelog
 initial-upload-closes-no-bugs'
 
-# deb: writes build/deb/*.deb and looks at them with lintian. They are for the release of Debian or
-# Ubuntu that builds them, as they depend on its libraries.
+# deb: writes build/deb/*.deb and looks at them with lintian. They need the libraries of the release that
+# builds them, or later ones: Debian 13 takes those of Debian 12.
 #   FL_DEB_REVISION=N        the packages' revision, 1 without it
 #   FL_DEB_WITHOUT_TORCH=1   leave out tributary-torch, which takes minutes
 #   FL_DEB_BUILD=FOLDER      take the build that is there
