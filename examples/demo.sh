@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs a federation on this machine: one fl-server, ten fl-clients and an evaluator, connected by TLS. They
-# train on all of Fashion-MNIST, divided non-IID (Dirichlet 0.5). ./dev demo builds and runs this.
+# train on all of Fashion-MNIST, divided non-IID (Dirichlet 0.5). A page in the browser shows it live.
+# ./dev demo builds and runs this.
 #
 #   examples/demo.sh [BIN] [fl-server flags …]       BIN: folder of the programs (default: build/bin)
 set -eu
@@ -50,13 +51,53 @@ token=$("$bin/fl-server" enroll --state "$state" --name evaluator --role evaluat
   > "$work/evaluator.log" 2>&1 &
 pids="$pids $!"
 
-# Show the server's progress lines, without their times.
-tail -n +1 -f "$work/server.log" 2>/dev/null | sed -u -n 's/^[^ ]* info \(round [0-9].*updates.*\|version [0-9]*: .*loss .*\|waiting.*\|initial model.*\)/  \1/p' &
+page=$(sed -n 's/.*"admin":"\([^"]*\)".*/\1/p' "$work/ready.json")
+echo "Watch it at  http://$page/"
+
+# Shows where the log is: in one line that is written again and again, or where nobody watches, in a
+# line for each version. Done in the shell, as an awk may hold lines back.
+watch_log() {
+  done=0 all=1 state="waiting for clients" metric=
+  while read -r _ _ text; do
+    is_version=
+    place=${text#round }
+    place=${place%%:*}
+    case $text in
+      "waiting for "*" clients"*) state=$text ;;
+      "round "*/*": asked "*) state="round ${place%/*} of ${place#*/}" ;;
+      "round "*/*": "*" updates"*) done=${place%/*} all=${place#*/} ;;
+      "version "*": "*)
+        is_version=1
+        metric=", ${text#*: }"
+        metric=${metric%% (*}
+        ;;
+    esac
+    bar=
+    i=0
+    while [ $i -lt 24 ]; do
+      if [ $((i * all)) -lt $((24 * done)) ]; then bar="$bar#"; else bar="$bar."; fi
+      i=$((i + 1))
+    done
+    if [ -n "$1" ]; then
+      printf '\r\033[K  %.*s' $((COLUMNS - 3)) "[$bar] $state$metric"
+    elif [ -n "$is_version" ]; then
+      echo "  [$bar] $state$metric"
+    fi
+  done
+}
+live=
+if [ -t 1 ]; then
+  live=1
+  COLUMNS=$(stty size 2> /dev/null < /dev/tty | cut -d " " -f 2)
+  [ "${COLUMNS:-0}" -gt 20 ] || COLUMNS=80
+fi
+tail -n +1 -f "$work/server.log" 2>/dev/null | watch_log "$live" &
 viewer=$!
 code=0
 wait $server || code=$?
 sleep 0.2
 kill $viewer 2>/dev/null || true
+[ -z "$live" ] || echo
 if [ $code -ne 0 ]; then
   echo "fl-server ended with $code:" >&2
   tail -n 20 "$work/server.log" >&2
@@ -66,6 +107,10 @@ pids=
 wait 2>/dev/null || true
 grep -E '^(round |[0-9]|total|history|checkpoints)' "$work/server.out"
 echo "seconds      $(($(date +%s) - begin))"
+if "$bin/fl-server" history --help | grep -q -e --plot; then
+  "$bin/fl-server" history --state "$state" --plot "$work/accuracy.svg" > /dev/null
+  echo "plot         $work/accuracy.svg: the accuracy over bytes"
+fi
 cat <<EOF
 
 Try next:
