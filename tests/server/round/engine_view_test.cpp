@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What those who watch see of the engine, in whole federations.
+#include "tests/world/scenario.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+
+TEST_CASE("those who watch see what each client is doing, step by step") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 3;
+  World world(options);
+  std::map<Step, int> seen;
+  std::size_t transfers = 0;
+  const auto look = [&] {
+    const RoundEngine* const engine = world.engine();
+    if (engine == nullptr) return;
+    const LiveStatus live = engine->live_status();
+    std::uint32_t here = 0;
+    for (const std::uint32_t count : live.steps) here += count;
+    CHECK(here == live.status.clients + live.status.evaluators);
+    CHECK(live.steps[static_cast<std::size_t>(Step::away)] == 0);
+    CHECK(live.transfers.size() == live.transfers_total);
+    for (const TransferStatus& transfer : live.transfers) {
+      ++transfers;
+      CHECK(transfer.done <= transfer.bytes);
+      CHECK(transfer.offset <= transfer.done);
+    }
+    const auto members = engine->members({"client-1", "client-2", "nobody"});
+    REQUIRE(members.size() == 3);
+    ++seen[members[0].step];
+    CHECK(members[0].trouble.empty());
+    CHECK(members[2].step == Step::away);
+    CHECK(members[2].name == "nobody");
+  };
+  // On the engine's strand, as the admin pages do.
+  world.on_frame = [&](const std::string&, bool, const wire::Header&) {
+    if (world.engine() != nullptr) net::post(world.engine()->executor(), look);
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(transfers > 0);
+  for (const Step step : {Step::training, Step::uploading, Step::accepted}) {
+    CAPTURE(static_cast<int>(step));
+    CHECK(seen[step] > 0);
+  }
+}
+
+}  // namespace fl::test
