@@ -14,12 +14,14 @@ export class Metrics {
     this.axis = "bytes";
     this.metric = new Chart("Main metric", { height: 280 });
     this.loss = new Chart("Loss", { height: 240 });
+    this.updates = new Chart("Updates of each round", { height: 200 });
     this.seconds = new Chart("Seconds of each round", { height: 200, formatY: format.seconds });
     this.element = make("div", {},
       make("div", { class: "tools" },
         choice("Over", axes, this.axis, (axis) => this.setAxis(axis))),
       panel("Main metric", this.metric.element),
       panel("Loss", this.loss.element),
+      panel("Updates", this.updates.element),
       panel("Time", this.seconds.element));
   }
 
@@ -60,6 +62,10 @@ export class Metrics {
       series.line("training", this.axis, "train_loss"),
       series.line("evaluation", this.axis, "eval_loss"),
     ].filter((line) => line.x.length > 0), foot);
+    this.updates.set([
+      series.line("asked", this.axis, "clients_offered"),
+      series.line("accepted", this.axis, "clients_accepted"),
+    ], foot);
     this.seconds.set([series.line("seconds", this.axis, "seconds")], foot);
   }
 

@@ -38,15 +38,8 @@ export class RoundView {
       { type: "number", id: "round-number", min: 1, inputmode: "numeric" });
     this.number.addEventListener("change", () => this.go(Number(this.number.value) || null));
     this.about = make("p", { class: "note" });
-    this.table = new Table("Clients of the round", [
-      { label: "Client", text: (row) => row.client },
-      { label: "Time", wide: true, node: (row) => this.barOf(row) },
-      { label: "Verdict", node: (row) => word("verdict", row.state) },
-      { label: "Took", number: true, text: (row) => format.seconds(row.seconds || null) },
-      { label: "Sent", number: true, text: (row) => format.bytes(row.update_bytes || null) },
-      { label: "Codec", text: (row) => row.codec || format.unknown },
-      { label: "Why", wide: true, text: (row) => row.reason || row.codec_reason || "" },
-    ], { empty: "No client was asked in this round." });
+    this.tablePlace = make("div");
+    this.makeTable(false);
     this.pager = new Pager("Pages of the timeline", (key) => this.load(key));
     this.spread = new Table("Spread between clients", [
       { label: "Figure", text: (row) => row.name },
@@ -60,9 +53,29 @@ export class RoundView {
         button("Previous round", () => this.step(-1)),
         make("label", { for: "round-number" }, "Round"), this.number,
         button("Next round", () => this.step(1)), button("Newest", () => this.go(null))),
-      panel("Timeline", this.about, this.legend(), this.table.element, this.pager.element),
+      panel("Timeline", this.about, this.legend(), this.tablePlace, this.pager.element),
       panel("Spread between clients", this.spreadNote, this.spread.element));
     this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.pager.reload()));
+  }
+
+  // With the figures of single clients' data where the server shows them (--admin-show-clients).
+  makeTable(showsClients) {
+    this.showsClients = showsClients;
+    this.table = new Table("Clients of the round", [
+      { label: "Client", text: (row) => row.client },
+      { label: "Time", wide: true, node: (row) => this.barOf(row) },
+      { label: "Verdict", node: (row) => word("verdict", row.state) },
+      { label: "Took", number: true, text: (row) => format.seconds(row.seconds || null) },
+      { label: "Sent", number: true, text: (row) => format.bytes(row.update_bytes || null) },
+      ...(showsClients ? [
+        { label: "Examples", number: true, text: (row) => format.number(row.examples) },
+        { label: "Loss", number: true, text: (row) => format.number(row.loss) },
+        { label: "Norm", number: true, text: (row) => format.number(row.norm) },
+      ] : []),
+      { label: "Codec", text: (row) => row.codec || format.unknown },
+      { label: "Why", wide: true, text: (row) => row.reason || row.codec_reason || "" },
+    ], { empty: "No client was asked in this round." });
+    this.tablePlace.replaceChildren(this.table.element);
   }
 
   legend() {
@@ -116,6 +129,7 @@ export class RoundView {
     const query = { run: this.run, round: this.asked };
     const page = await getJson("/api/updates", { ...query, after: key, limit: rowsOfPage });
     this.round = page.round;
+    if (page.shows_clients !== this.showsClients) this.makeTable(page.shows_clients);
     if (page.round === null) {
       setText(this.about, "The run has no round yet.");
       return { next: null };
