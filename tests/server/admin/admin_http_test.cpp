@@ -106,6 +106,21 @@ TEST_CASE("another token lets in, and ends the logins with the one before") {
             "/api/status", "Authorization: Bearer another-token-of-28-letters\r\n")) == 200);
 }
 
+TEST_CASE("figures of single clients are shown where the operator says so") {
+  Admin::Options options;
+  for (const bool is_shown : {false, true}) {
+    options.show_clients = is_shown;
+    AdminWorld world(options, [](Store& store, RunId run) {
+      store.set_initial_model(run, some_checkpoint(0)).value();
+      store.open_round(run, some_round(1), {some_task("a")}).value();
+    });
+    const auto page = parse_json(body_of(world.get("/api/updates")));
+    CHECK(page["shows_clients"] == is_shown);
+    REQUIRE(page["updates"].size() == 1);
+    CHECK(page["updates"][0].contains("examples") == is_shown);
+  }
+}
+
 TEST_CASE("with a token, all but the files and the login need it or a session's cookie") {
   AdminWorld world(with_token());
   const std::string bearer = std::string("Authorization: Bearer ") + token + "\r\n";
