@@ -12,6 +12,7 @@
 #include "client/service.hpp"
 #include "client/site/site.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/environment.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
@@ -35,17 +36,20 @@ namespace fl {
 
 namespace {
 
-Awaitable<void> join_server(JoinToken token, std::string name, std::filesystem::path folder,
+ProxyRules proxy_rules(const ClientOptions& options) {
+  return {options.proxy, system_environment()};
+}
+
+Awaitable<void> join_server(JoinToken token, const ClientOptions& options,
                             std::optional<Result<ClientIdentity>>& out) {
-  out = co_await enroll_over_https(std::move(token), std::move(name), std::move(folder),
-                                   posix_files());
+  out = co_await enroll_over_https(std::move(token), options.name, identity_folder(options.state),
+                                   posix_files(), proxy_rules(options));
 }
 
 Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& options) {
   net::io_context io;
   std::optional<Result<ClientIdentity>> joined;
-  net::co_spawn(io, join_server(token, options.name, identity_folder(options.state), joined),
-                rethrow);
+  net::co_spawn(io, join_server(token, options, joined), rethrow);
   io.run();
   return std::move(*joined);
 }
@@ -255,7 +259,8 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
   net::io_context io(1);
   auto strand = net::make_strand(io);
   Offload worker(1);
-  WsConnector connector(strand, files, std::move(identity));
+  WsConnector connector(strand, files, std::move(identity), proxy_rules(options),
+                        make_governors(options.traffic));
   auto factory = trainer_factory(learn, std::move(first_data), helpers);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;

@@ -55,6 +55,12 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
       ->check(not_empty())
       ->excludes("--join");
   app.add_option("--name", options.name, "The name to join with (default: the token's)");
+  app.add_option("--proxy", options.proxy,
+                 "Reach the server through this HTTP proxy: http://[USER:PASSWORD@]HOST:PORT, or "
+                 "'none'. A password belongs into the variable HTTPS_PROXY or a --config file, as "
+                 "other users can see the command line (default: HTTPS_PROXY, ALL_PROXY, NO_PROXY)")
+      ->check(not_empty());
+  declare_traffic_flags(app, options.traffic, "this client");
   app.add_option("--max-parameters", options.parameters_max,
                  "Refuse models of the server with more parameters than this")
       ->check(whole_number(1, std::numeric_limits<std::uint64_t>::max()))

@@ -8,6 +8,7 @@
 #include "client/site/site_options.hpp"
 #include "shared/base/given_flags.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/net/traffic_flags.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,8 @@ struct ClientOptions {
   std::string join_file;   // A file with the join token, or "".
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
+  std::string proxy;       // An HTTP proxy, "none", or "": as the environment says.
+  TrafficOptions traffic;
   std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.
   bool log_json = false;

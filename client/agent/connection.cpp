@@ -14,8 +14,11 @@ Awaitable<Result<std::shared_ptr<Link>>> WsConnector::connect() {
   auto context = client_context(identity_);
   if (!context) co_return context.error();
   // `context` may end with this coroutine: the connection keeps what it needs of it.
-  co_return co_await connect_ws(strand_, identity_.server().host,
-                                std::to_string(identity_.server().port), *context);
+  auto link = co_await connect_ws(strand_, identity_.server(), rules_, governors_, *context);
+  const bool may_pass = has_connected_ && !link && link.error().code() == Errc::conflict;
+  if (may_pass) co_return Error(Errc::unavailable, link.error().message());
+  if (link) has_connected_ = true;
+  co_return link;
 }
 
 Result<std::optional<std::string>> WsConnector::renewal_request(const std::string& authorities) {

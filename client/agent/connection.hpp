@@ -5,14 +5,23 @@
 
 #include "client/agent/agent.hpp"
 #include "shared/identity/client_identity.hpp"
+#include "shared/net/governor.hpp"
+#include "shared/net/proxy.hpp"
 
 namespace fl {
 
 class WsConnector final : public Connector, public IdentityKeeper {
  public:
-  WsConnector(net::any_io_executor strand, Files& files, ClientIdentity identity)
-      : strand_(std::move(strand)), files_(files), identity_(std::move(identity)) {}
+  WsConnector(net::any_io_executor strand, Files& files, ClientIdentity identity, ProxyRules rules,
+              Governors governors)
+      : strand_(std::move(strand)),
+        files_(files),
+        identity_(std::move(identity)),
+        rules_(std::move(rules)),
+        governors_(std::move(governors)) {}
 
+  /// What stands between client and server and does not let them through (`conflict`) ends a client
+  /// at its start. One that has been connected before waits until it is mended.
   Awaitable<Result<std::shared_ptr<Link>>> connect() override;
   Result<std::optional<std::string>> renewal_request(const std::string& authorities) override;
   Result<void> take_renewal(const wire::Renewed& renewed) override;
@@ -23,6 +32,9 @@ class WsConnector final : public Connector, public IdentityKeeper {
   net::any_io_executor strand_;
   Files& files_;
   ClientIdentity identity_;
+  ProxyRules rules_;
+  Governors governors_;
+  bool has_connected_ = false;
 };
 
 /// The folder of a client's identity, in its state folder.

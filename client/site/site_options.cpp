@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
 
 namespace fl {
 
@@ -78,13 +77,6 @@ Result<void> find_agent(const Environment& environment, const Launcher& launcher
 }
 
 }  // namespace
-
-Environment system_environment() {
-  return [](const char* name) -> std::optional<std::string> {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  };
-}
 
 Result<SitePlace> find_place(const Environment& environment, const std::string& address) {
   for (const Launcher& launcher : launchers) {

@@ -2,11 +2,11 @@
 // What the command line and the environment say about a site: one client of many ranks.
 #pragma once
 
+#include "shared/base/environment.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/limits.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -39,10 +39,6 @@ struct SitePlace {
   std::uint16_t port = 0;
   std::string launcher;  // "torchrun", "Slurm", "Open MPI".
 };
-
-/// The value of an environment variable, if it is set.
-using Environment = std::function<std::optional<std::string>(const char* name)>;
-[[nodiscard]] Environment system_environment();
 
 /// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 /// MASTER_ADDR, MASTER_PORT), of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,

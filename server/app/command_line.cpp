@@ -42,6 +42,7 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
                  "A file with the passphrase of the authority's key, which is kept encrypted from "
                  "then on");
+  declare_traffic_flags(app, options.traffic, "this server, with all clients together,");
   app.add_option("--ready-file", options.ready_file,
                  "Write the real addresses to this file, as JSON, once the server listens");
   app.add_flag("--new-run", options.new_run,
@@ -78,10 +79,10 @@ void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& opti
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 9> serving = {
-      "--listen",     "--advertise",        "--admin",
-      "--admin-host", "--admin-token-file", "--admin-show-clients",
-      "--ready-file", "--new-run",          "--stay"};
+  constexpr std::array<std::string_view, 12> serving = {
+      "--listen",           "--advertise",          "--admin",      "--admin-host",
+      "--admin-token-file", "--admin-show-clients", "--max-upload", "--ready-file",
+      "--max-download",     "--new-run",            "--quiet",      "--stay"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   const bool uses_settings = command->uses_settings != nullptr && command->uses_settings(options);

@@ -6,6 +6,7 @@
 #include "server/run/settings.hpp"
 #include "shared/base/given_flags.hpp"
 #include "shared/net/server_address.hpp"
+#include "shared/net/traffic_flags.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -37,6 +38,7 @@ struct ServerOptions {
   bool admin_show_clients = false;
   std::string ca_passphrase_file;
   std::string ready_file;
+  TrafficOptions traffic;
   RunSettings settings;
   std::set<std::string> given;  // Names of the settings' flags that were given.
   bool new_run = false;

@@ -165,13 +165,23 @@ Result<Admin::Options> admin_options(const ServerOptions& options) {
   return admin;
 }
 
+std::filesystem::path history_file(const ServerOptions& options) {
+  return std::filesystem::path(options.state) / "history.sqlite";
+}
+
+Result<std::unique_ptr<Store>> open_history(const ServerOptions& options) {
+  Store::Options store;
+  store.path = history_file(options);
+  return Store::open(store);
+}
+
 /// Null with --admin off.
 Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
-                                           const std::filesystem::path& history, Doors& doors,
-                                           const ServerOptions& options, const Probes& probes) {
+                                           Doors& doors, const ServerOptions& options,
+                                           const Probes& probes) {
   if (!doors.admin) return nullptr;
   FL_TRY(Admin::Options access, admin_options(options));
-  FL_TRY(auto reader, AdminHistory::open(history));
+  FL_TRY(auto reader, AdminHistory::open(history_file(options)));
   auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
                                        std::move(access), probes);
   admin->start();
@@ -292,9 +302,7 @@ Result<int> serve(const ServerOptions& options) {
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
   FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
-  Store::Options store_options;
-  store_options.path = state / "history.sqlite";
-  FL_TRY(const auto store, Store::open(store_options));
+  FL_TRY(const auto store, open_history(options));
   FL_TRY(const Authority authority, take_authority(*store, options));
 
   Offload store_thread(1);
@@ -322,10 +330,10 @@ Result<int> serve(const ServerOptions& options) {
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
-  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers});
+  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
+                    make_governors(options.traffic));
   Service service(io, strand, manager, options);
-  FL_TRY(const auto admin,
-         start_admin(io, current, store_options.path, doors, options, service.probes()));
+  FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes()));
   listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
   StopSignals signals(io);

@@ -228,7 +228,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
     co_return;
   }
   leave(id);
-  auto link = co_await accept_ws(std::move(tls), std::move(request));
+  auto link = co_await accept_ws(std::move(tls), std::move(request), governors_);
   if (!link) {
     note(LogLevel::info, *name + ": WebSocket handshakes that failed",
          fmt::format("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message()));

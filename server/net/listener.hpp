@@ -13,6 +13,7 @@
 #include "shared/base/error.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
+#include "shared/net/governor.hpp"
 #include "shared/net/http.hpp"
 #include "shared/net/tls_stream.hpp"
 #include "shared/wire/link.hpp"
@@ -53,11 +54,15 @@ class ConnectionHandler {
 
 class Listener {
  public:
-  /// `acceptor` is bound (bind_acceptor) and on a strand of its own. `io` must stop before the
-  /// listener is destroyed.
+  /// `governors`: the limits of all sessions together. `acceptor` is bound (bind_acceptor) and on a
+  /// strand of its own. `io` must stop before the listener is destroyed.
   Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor,
-           const Strangers::Limits& limits)
-      : io_(io), handler_(handler), acceptor_(std::move(acceptor)), strangers_(limits) {}
+           const Strangers::Limits& limits, Governors governors)
+      : io_(io),
+        handler_(handler),
+        acceptor_(std::move(acceptor)),
+        strangers_(limits),
+        governors_(std::move(governors)) {}
 
   void start();
   /// Accepts no more connections; those that exist go on. Any thread.
@@ -82,6 +87,7 @@ class Listener {
   ConnectionHandler& handler_;
   net::ip::tcp::acceptor acceptor_;
   Strangers strangers_;
+  Governors governors_;
   std::unordered_map<Strangers::Id, Connection> connections_;  // Strangers' connections.
   LineLimit lines_;
   std::atomic<bool> is_closed_ = false;

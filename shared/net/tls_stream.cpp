@@ -309,13 +309,15 @@ void TlsStream::expires_after(Steady::duration duration) { expires_at(Steady::no
 
 void TlsStream::expires_never() { connection_->deadline.expires_at(Steady::time_point::max()); }
 
+Steady::time_point TlsStream::deadline() const { return connection_->deadline.expiry(); }
+
 void TlsStream::close() { connection_->close(); }
 
-Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endpoints) {
+Awaitable<beast::error_code> TlsStream::connect(std::vector<tcp::endpoint> endpoints) {
   const auto self = connection_;
   beast::error_code result = net::error::host_not_found;
   auto left = static_cast<Steady::duration::rep>(endpoints.size());
-  for (const auto& entry : endpoints) {
+  for (const auto& endpoint : endpoints) {
     if (self->timed_out) break;
     beast::error_code ignored;
     self->socket.close(ignored);
@@ -330,12 +332,32 @@ Awaitable<beast::error_code> TlsStream::connect(tcp::resolver::results_type endp
       });
     }
     --left;
-    std::tie(result) = co_await self->socket.async_connect(entry.endpoint(), as_result);
+    std::tie(result) = co_await self->socket.async_connect(endpoint, as_result);
     *is_trying = false;
     if (!result) co_return result;
     if (result == net::error::operation_aborted) result = beast::error::timeout;
   }
   co_return self->timed_out ? beast::error_code(beast::error::timeout) : result;
+}
+
+Awaitable<std::pair<beast::error_code, std::size_t>> TlsStream::read_plain(
+    net::mutable_buffer room) {
+  const auto self = connection_;
+  auto [ec, bytes] = co_await self->socket.async_read_some(net::buffer(room), as_result);
+  if (self->timed_out) ec = beast::error::timeout;
+  co_return std::pair(ec, bytes);
+}
+
+Awaitable<beast::error_code> TlsStream::write_plain(std::string text) {
+  const auto self = connection_;
+  for (std::size_t written = 0; written < text.size();) {
+    const net::const_buffer rest(text.data() + written, text.size() - written);
+    const auto [ec, bytes] = co_await self->socket.async_write_some(rest, as_result);
+    if (self->timed_out) co_return beast::error_code(beast::error::timeout);
+    if (ec) co_return ec;
+    written += bytes;
+  }
+  co_return beast::error_code();
 }
 
 Awaitable<void> TlsStream::discard_rest() {

@@ -20,7 +20,10 @@
 #include <chrono>
 
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace fl {
 
@@ -74,11 +77,16 @@ class TlsStream {
   void expires_at(std::chrono::steady_clock::time_point deadline);
   void expires_after(std::chrono::steady_clock::duration duration);
   void expires_never();
+  [[nodiscard]] std::chrono::steady_clock::time_point deadline() const;
   void close();
 
   /// Connects TCP (no TLS yet) to the first endpoint that answers. Each endpoint gets an equal
   /// share of the time left until the deadline.
-  Awaitable<beast::error_code> connect(net::ip::tcp::resolver::results_type endpoints);
+  Awaitable<beast::error_code> connect(std::vector<net::ip::tcp::endpoint> endpoints);
+
+  /// Read and write without TLS, for what comes before the handshake.
+  Awaitable<std::pair<beast::error_code, std::size_t>> read_plain(net::mutable_buffer room);
+  Awaitable<beast::error_code> write_plain(std::string text);
 
   /// Call this after a failure and before close(). It shuts down sending, then reads and drops what
   /// the peer sends until the peer closes, the deadline passes, or 64 KiB were read. Otherwise

@@ -3,21 +3,15 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/identity/enrolment.hpp"
+#include "shared/net/dial.hpp"
 #include "shared/net/http.hpp"
 #include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
-
-#include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <fmt/format.h>
 
 namespace fl {
 namespace {
-
-using net::ip::tcp;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 struct HttpAnswer {
   unsigned status = 0;
@@ -39,31 +33,10 @@ Error network_error(const boost::system::error_code& ec, const std::string& serv
           std::string(doing) + " " + server + ": " + ec.message()};
 }
 
-Awaitable<Result<tcp::resolver::results_type>> resolve(const ServerAddress& server,
-                                                       SteadyTime deadline) {
-  using namespace net::experimental::awaitable_operators;
-  const auto executor = co_await net::this_coro::executor;
-  tcp::resolver resolver(executor);
-  net::steady_timer timer(executor, deadline);
-  const std::string port = std::to_string(server.port);
-  auto outcome = co_await (resolver.async_resolve(server.host, port, as_result) ||
-                           timer.async_wait(as_result));
-  if (outcome.index() == 1) co_return deadline_error(to_string(server));
-  auto& [ec, endpoints] = std::get<0>(outcome);
-  if (ec) co_return network_error(ec, to_string(server), "looking up");
-  co_return std::move(endpoints);
-}
-
 /// Connects and does the TLS handshake. The stream's deadline stays set for what follows.
-Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server, SteadyTime deadline,
+Awaitable<Result<void>> connect(TlsStream& stream, ServerAddress server, ProxyRules rules,
                                 net::ssl::context& context) {
-  const auto endpoints = co_await resolve(server, deadline);
-  if (!endpoints) co_return endpoints.error();
-
-  stream.expires_at(deadline);
-  if (const auto ec = co_await stream.connect(*endpoints); ec)
-    co_return network_error(ec, to_string(server), "connecting to");
-
+  FL_CO_CHECK(co_await dial(stream, server, rules));
   if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
   const auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
   if (ec == beast::error::timeout) co_return deadline_error(to_string(server));
@@ -71,9 +44,9 @@ Awaitable<Result<void>> connect(TlsStream& stream, const ServerAddress& server, 
     const Error error = handshake_error(stream.ssl(), ec, to_string(server));
     if (!is_time_error(stream.ssl(), ec)) co_return error;
     const auto executor = co_await net::this_coro::executor;
-    co_return co_await explain_time_error(error, executor, *endpoints, context);
+    co_return co_await explain_time_error(error, executor, server, rules, context);
   }
-  co_return Result<void>();
+  co_return success();
 }
 
 /// Sends one request and reads the answer. Does not wait for close_notify, because the answer's
@@ -105,8 +78,8 @@ Result<void> check_authority(const std::string& ca_pem, const JoinToken& token) 
 }  // namespace
 
 Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
-                                                    std::filesystem::path folder, Files& files) {
-  const SteadyTime deadline = std::chrono::steady_clock::now() + limits::handshake_max;
+                                                    std::filesystem::path folder, Files& files,
+                                                    ProxyRules rules) {
   EnrolmentRequest request;
   request.token_id = token.id_hex();
   request.secret = std::string(text_of(std::as_bytes(std::span(token.secret))));
@@ -116,8 +89,8 @@ Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string
   FL_CO_TRY(net::ssl::context context, pinning_client_context(token.ca_fingerprint));
   const auto executor = co_await net::this_coro::executor;
   TlsStream stream(executor, context);
-  const auto connected = co_await connect(stream, token.server, deadline, context);
-  if (!connected) co_return connected.error();
+  stream.expires_after(limits::handshake_max);
+  FL_CO_CHECK(co_await connect(stream, token.server, std::move(rules), context));
   std::string body = to_json(request);
   const auto answer = co_await post(stream, token.server, std::move(body));
   if (!answer) co_return answer.error();

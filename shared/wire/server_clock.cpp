@@ -4,7 +4,9 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/identity/authority.hpp"
+#include "shared/net/dial.hpp"
 #include "shared/net/http.hpp"
+#include "shared/wire/tls_context.hpp"
 
 #include <fmt/format.h>
 
@@ -23,24 +25,33 @@ namespace {
 
 constexpr std::size_t answer_bytes_max = 4 << 10;
 
-/// The server's clock, in Unix seconds.
-Awaitable<std::optional<double>> server_clock(net::any_io_executor executor,
-                                              net::ip::tcp::resolver::results_type endpoints,
-                                              net::ssl::context& context) {
+/// Asks for the server's clock, in Unix seconds, after the handshake. `ec`, unless it is null, gets
+/// the error of the connection.
+Awaitable<std::optional<double>> ask_clock(TlsStream& stream, beast::error_code* ec = nullptr) {
+  std::string request = "GET / HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n";
+  auto failure = co_await write_all(stream, std::move(request));
+  HttpResponse response;
+  if (!failure) failure = co_await read_http(stream, response, answer_bytes_max);
+  if (ec != nullptr) *ec = failure;
+  if (failure) co_return std::nullopt;
+  const auto date = response[http::field::date];
+  co_return parse_http_date(std::string(date.data(), date.size()));
+}
+
+/// The same over a connection that does not look at the dates of certificates.
+Awaitable<std::optional<double>> server_clock(net::any_io_executor executor, ServerAddress server,
+                                              ProxyRules rules, net::ssl::context& context) {
   TlsStream stream(executor, context);
   SSL& ssl = stream.ssl();
   X509_VERIFY_PARAM_set_flags(SSL_get0_param(&ssl), X509_V_FLAG_NO_CHECK_TIME);
   SSL_certs_clear(&ssl);
   stream.expires_after(limits::handshake_max);
-  if (co_await stream.connect(endpoints)) co_return std::nullopt;
+  const auto dialled = co_await dial(stream, std::move(server), std::move(rules));
+  if (!dialled) co_return std::nullopt;
   const auto [tls_ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
   if (tls_ec) co_return std::nullopt;
-  std::string request = "GET / HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n";
-  if (co_await write_all(stream, std::move(request))) co_return std::nullopt;
-  HttpResponse response;
-  if (co_await read_http(stream, response, answer_bytes_max)) co_return std::nullopt;
-  const auto date = response[http::field::date];
-  co_return parse_http_date(std::string(date.data(), date.size()));
+  auto clock = co_await ask_clock(stream);
+  co_return clock;
 }
 
 }  // namespace
@@ -56,9 +67,10 @@ bool is_time_error(const SSL& ssl, const boost::system::error_code& ec) {
 }
 
 Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
-                                    net::ip::tcp::resolver::results_type endpoints,
+                                    ServerAddress server, ProxyRules rules,
                                     net::ssl::context& context) {
-  const auto theirs = co_await server_clock(std::move(executor), std::move(endpoints), context);
+  const auto theirs =
+      co_await server_clock(std::move(executor), std::move(server), std::move(rules), context);
   const double ours = Clock::unix_seconds();
   std::string text =
       fmt::format("{}. This machine's clock says {}", error.message(), http_date(ours));

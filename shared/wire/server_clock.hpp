@@ -5,8 +5,8 @@
 
 #include "shared/base/async/asio.hpp"
 #include "shared/base/error.hpp"
+#include "shared/net/proxy.hpp"
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
 #include <string>
@@ -21,7 +21,7 @@ namespace fl {
 /// server for its clock over a connection that checks the server's certificate with `context`, but
 /// not its dates, and presents none of ours.
 Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
-                                    net::ip::tcp::resolver::results_type endpoints,
+                                    ServerAddress server, ProxyRules rules,
                                     net::ssl::context& context);
 
 }  // namespace fl

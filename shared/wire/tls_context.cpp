@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/wire/tls_context.hpp"
 
+#include "shared/base/printable.hpp"
+
+#include <fmt/format.h>
+
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -18,6 +22,8 @@ namespace ssl = net::ssl;
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
 constexpr const char* key_exchange_groups = "X25519";
+/// Of an issuer's name in a message.
+constexpr std::size_t issuer_bytes_max = 256;
 
 /// The settings of both ends.
 Result<ssl::context> make_context(ssl::context::method method) {
@@ -107,6 +113,49 @@ bool is_certificate_alert(const boost::system::error_code& ec) {
          alert == SSL_AD_CERTIFICATE_REQUIRED;
 }
 
+/// Whether a certificate was issued by an authority that we don't know.
+bool is_foreign(long verdict) {
+  return verdict == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY ||
+         verdict == X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE ||
+         verdict == X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN ||
+         verdict == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT;
+}
+
+/// Whether the other end speaks an older TLS, or no TLS at all.
+bool is_other_tls(const boost::system::error_code& ec) {
+  if (ec.category() != net::error::get_ssl_category()) return false;
+  const int reason = ERR_GET_REASON(static_cast<unsigned long>(ec.value()));
+  return reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_UNSUPPORTED_PROTOCOL ||
+         reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION;
+}
+
+/// Who has issued the certificate that the peer shows, whatever we think of it.
+std::string shown_issuer(const SSL& ssl) {
+  const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(&ssl);
+  if (chain == nullptr || sk_X509_num(chain) == 0) return "unknown";
+  X509_NAME* const issuer = X509_get_issuer_name(sk_X509_value(chain, 0));
+  std::string text(issuer_bytes_max, '\0');
+  X509_NAME_oneline(issuer, text.data(), static_cast<int>(text.size()));
+  text.resize(text.find('\0'));
+  return printable(text);
+}
+
+/// The server shows a certificate that is not the federation's.
+Error foreign_error(const SSL& ssl, const std::string& place, bool is_by_token) {
+  const std::string what =
+      is_by_token ? fmt::format(
+                        "the server at {} is not the one that this join token was made for: "
+                        "its fingerprint differs",
+                        place)
+                  : fmt::format("the certificate that {} shows is not the federation's", place);
+  return {
+      Errc::unauthenticated,
+      fmt::format("{}. It was issued by '{}'. If that is a firewall or a proxy of your network, "
+                  "which opens TLS connections, ask whoever runs it for an exception for {}; if "
+                  "the server was set up anew, join with a new token",
+                  what, shown_issuer(ssl), place)};
+}
+
 }  // namespace
 
 Result<ssl::context> server_context(const ServerCertificate& certificate,
@@ -159,17 +208,22 @@ double peer_certificate_end(const SSL& ssl) {
   return valid ? valid->not_after : 0;
 }
 
+bool shows_foreign_certificate(const SSL& ssl) { return is_foreign(SSL_get_verify_result(&ssl)); }
+
 Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
                       std::string_view server) {
   const std::string place(server);
   const long verdict = SSL_get_verify_result(&ssl);
-  if (verdict == X509_V_ERR_APPLICATION_VERIFICATION)
-    return {Errc::unauthenticated, "the server at " + place +
-                                       " is not the one that this join token was made for: its "
-                                       "fingerprint differs"};
+  if (verdict == X509_V_ERR_APPLICATION_VERIFICATION || is_foreign(verdict))
+    return foreign_error(ssl, place, verdict == X509_V_ERR_APPLICATION_VERIFICATION);
   if (verdict != X509_V_OK)
     return {Errc::unauthenticated, "the certificate of the server at " + place +
                                        " is not valid: " + X509_verify_cert_error_string(verdict)};
+  if (is_other_tls(ec))
+    return {Errc::unavailable,
+            "TLS handshake with " + place + " failed: " + ec.message() +
+                ". What answers there does not speak TLS 1.3: it is no Tributary server, or a "
+                "firewall or proxy on the way answers in its place"};
   return {is_certificate_alert(ec) ? Errc::unauthenticated : Errc::unavailable,
           "TLS handshake with " + place + " failed: " + ec.message()};
 }

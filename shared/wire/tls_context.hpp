@@ -44,6 +44,10 @@ void set_server_name(SSL& ssl, const std::string& host);
 /// For clients: explains why a handshake failed. The code is unauthenticated if this client or the
 /// server rejected a certificate, else unavailable. In TLS 1.3 the server's rejection arrives after
 /// the client's handshake has ended, as an error of the first read; pass that error here too.
+/// Whether the server has shown a certificate of an authority that is not the federation's: often a
+/// firewall on the way that opens TLS connections.
+[[nodiscard]] bool shows_foreign_certificate(const SSL& ssl);
+
 /// `server` is HOST:PORT, for the message.
 [[nodiscard]] Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
                                     std::string_view server);

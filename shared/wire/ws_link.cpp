@@ -4,6 +4,7 @@
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/net/dial.hpp"
 #include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_stream.hpp"
@@ -16,6 +17,7 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
@@ -30,6 +32,8 @@ constexpr int unsent_bytes_max = 256 << 10;
 /// A received message up to this size is copied out of the receive buffer. A larger message takes
 /// the buffer, and the link allocates a new one.
 constexpr std::size_t copied_bytes_max = 16 << 10;
+/// A peer gets credit in steps of this size, or what is left.
+constexpr std::uint64_t credit_step = 64 << 10;
 
 std::string endpoint_text(const net::ip::tcp::socket& socket) {
   beast::error_code ec;
@@ -62,14 +66,22 @@ Error link_error(const beast::error_code& ec, std::size_t message_bytes_max) {
 
 class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
  public:
-  explicit WsLink(WsStream stream)
+  WsLink(WsStream stream, Governors governors, bool takes_credit)
       : ws_(std::move(stream)),
         remote_(endpoint_text(ws_.next_layer().socket())),
         certificate_ends_at_(peer_certificate_end(ws_.next_layer().ssl())),
         inbox_(ws_.get_executor(), 1),
-        written_(ws_.get_executor()) {}
+        written_(ws_.get_executor()),
+        changed_(ws_.get_executor()),
+        governors_(std::move(governors)) {
+    // A peer that knows no credit can't be slowed down without delaying its control messages.
+    if (!takes_credit) governors_.down = nullptr;
+  }
 
-  void start() { net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{}); }
+  void start() {
+    net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
+    if (governors_.down) send_credit(credit_ahead());
+  }
 
   Awaitable<Result<Message>> receive() override {
     auto self = shared_from_this();
@@ -84,16 +96,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     if (down_) co_return *down_;
     FL_CO_CHECK(check_header_size(message.header));
     auto entry = std::make_shared<Entry>(frame_header(message.header), std::move(message.payload));
-    auto& queue = entry->payload.empty() ? control_ : bulk_;
-    if (queue.size() >= limits::outbox_messages_max) {
-      fail(Error(Errc::unavailable,
-                 fmt::format("the peer does not read: {} messages wait to be sent", queue.size())));
-      co_return *down_;
-    }
-    queue.push_back(entry);
-    // The writer is there only while it has something to do: most links are idle.
-    if (!std::exchange(is_writing_, true))
-      net::co_spawn(ws_.get_executor(), write_all(self), Report{});
+    enqueue(entry);
     while (!entry->written && !down_) co_await written_.wait();
     if (!entry->written) co_return *down_;
     co_return success();
@@ -118,8 +121,10 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
  private:
   struct Entry {
     Entry(std::string head, Payload body) : header(std::move(head)), payload(std::move(body)) {}
+    [[nodiscard]] std::uint64_t bytes() const { return header.size() + payload.bytes().size(); }
     std::string header;
     Payload payload;
+    bool has_turn = false;  // Its bytes are among those of `turns_`.
     bool written = false;
   };
 
@@ -134,6 +139,88 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       }
     }
   };
+
+  void enqueue(const std::shared_ptr<Entry>& entry) {
+    auto& queue = entry->payload.empty() ? control_ : bulk_;
+    if (queue.size() >= limits::outbox_messages_max) {
+      fail(Error(Errc::unavailable,
+                 fmt::format("the peer does not read: {} messages wait to be sent", queue.size())));
+      return;
+    }
+    queue.push_back(entry);
+    changed_.notify();
+    // The writer is there only while it has something to do: most links are idle.
+    if (!std::exchange(is_writing_, true))
+      net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
+  }
+
+  // ---- the limit for what we receive: the peer sends as much as it has credit for
+
+  [[nodiscard]] std::uint64_t credit_ahead() const {
+    const double ahead = governors_.down->rate() * seconds(limits::traffic_ahead);
+    return static_cast<std::uint64_t>(
+        std::clamp(ahead, static_cast<double>(limits::traffic_ahead_bytes_min),
+                   static_cast<double>(limits::traffic_ahead_bytes_max)));
+  }
+  void send_credit(std::uint64_t bytes) {
+    wire::Header header;
+    header.mutable_credit()->set_bytes(bytes);
+    if (!down_) enqueue(std::make_shared<Entry>(frame_header(header), Payload()));
+  }
+  /// A message has come. The peer gets credit for it again when its turn at the rate has come.
+  void account(const Message& message, std::uint64_t bytes) {
+    if (message.payload.empty()) return governors_.down->charge(bytes);
+    owed_.add(bytes);
+    if (!std::exchange(is_granting_, true))
+      net::co_spawn(ws_.get_executor(), grant_all(shared_from_this()), Report{});
+  }
+  Awaitable<void> grant_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
+    std::uint64_t granted = 0;
+    while (!down_) {
+      const TimePoint turn = owed_.advance(*governors_.down);
+      granted += owed_.take();
+      const bool is_last = turn == never;
+      if (granted >= credit_step || (is_last && granted > 0))
+        send_credit(std::exchange(granted, 0));
+      if (is_last) break;
+      co_await changed_.wait(turn);
+    }
+    if (down_) governors_.down->charge(owed_.left());
+    is_granting_ = false;
+  }
+
+  // ---- the limits for what we send: ours, and the peer's credit
+
+  void take_credit(const wire::Credit& credit) {
+    // Nobody needs more than this; and the sum does not overflow.
+    constexpr std::uint64_t credit_max = 1ull << 62;
+    const std::int64_t sum = credit_.value_or(0);
+    const auto more = static_cast<std::int64_t>(std::min(credit.bytes(), credit_max));
+    credit_ = std::min(sum, static_cast<std::int64_t>(credit_max) - more) + more;
+    changed_.notify();
+  }
+  /// Waits until the first message with payload may be sent. False: look again what comes first.
+  Awaitable<bool> await_turn() {
+    if (credit_ && *credit_ <= 0) {
+      co_await changed_.wait();
+      co_return false;
+    }
+    if (!governors_.up) co_return true;
+    Entry& next = *bulk_.front();
+    if (!std::exchange(next.has_turn, true)) turns_.add(next.bytes());
+    const TimePoint turn = turns_.advance(*governors_.up);
+    if (turn == never) co_return true;
+    co_await changed_.wait(turn);
+    co_return false;
+  }
+  void count_sent(const Entry& entry, std::uint64_t bytes) {
+    bytes_sent_ += bytes;
+    if (entry.payload.empty()) {
+      if (governors_.up) governors_.up->charge(bytes);
+    } else if (credit_) {
+      *credit_ -= static_cast<std::int64_t>(bytes);
+    }
+  }
 
   /// `self` keeps the link alive for as long as the coroutine runs.
   Awaitable<void> read_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
@@ -159,6 +246,11 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         refuse(message.error());
         continue;
       }
+      if (message->header.has_credit()) {
+        take_credit(message->header.credit());
+        continue;
+      }
+      if (governors_.down) account(*message, bytes);
       if (!co_await inbox_.push_waiting(std::move(*message))) co_return;
     }
   }
@@ -180,6 +272,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   Awaitable<void> write_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
     while (!down_ && !(control_.empty() && bulk_.empty())) {
+      if (control_.empty() && is_limited() && !co_await await_turn()) continue;
       auto& queue = control_.empty() ? bulk_ : control_;
       const auto entry = queue.front();
       queue.pop_front();
@@ -191,12 +284,14 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         fail(link_error(ec, ws_.read_message_max()));
         co_return;
       }
-      bytes_sent_ += bytes;
+      count_sent(*entry, bytes);
       entry->written = true;
       written_.notify();
     }
     is_writing_ = false;
   }
+
+  [[nodiscard]] bool is_limited() const { return governors_.up || credit_; }
 
   Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
     // Send the queued messages first, within the time limit.
@@ -226,6 +321,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     down_ = error;
     inbox_.close();
     written_.notify();
+    changed_.notify();
     if (!closing_) close();
   }
 
@@ -236,10 +332,16 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   std::deque<std::shared_ptr<Entry>> control_;
   std::deque<std::shared_ptr<Entry>> bulk_;
   Signal written_;
+  Signal changed_;  // The link is down, or the writer may have something to write.
+  Governors governors_;
+  Turns turns_;                         // Of the messages with payload that we send.
+  Turns owed_;                          // What the peer gets credit for.
+  std::optional<std::int64_t> credit_;  // What the peer lets us send; nothing: all.
   std::optional<Error> refused_;
   std::optional<Error> down_;
   bool closing_ = false;
   bool is_writing_ = false;
+  bool is_granting_ = false;
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };
@@ -255,8 +357,22 @@ void tune_socket(net::ip::tcp::socket& socket) {
 
 namespace {
 
-std::shared_ptr<Link> make_ws_link(WsStream stream) {
-  auto link = std::make_shared<WsLink>(std::move(stream));
+/// The header by which both ends say that they know wire::Credit.
+constexpr const char* credit_header = "Tributary-Credit";
+
+template <class Fields>
+bool knows_credit(const Fields& head) {
+  return head[credit_header] == "1";
+}
+
+/// Adds the header to the request or the answer of the WebSocket's handshake.
+void offer_credit(WsStream& ws) {
+  const auto add = [](auto& head) { head.set(credit_header, "1"); };
+  ws.set_option(websocket::stream_base::decorator(add));
+}
+
+std::shared_ptr<Link> make_ws_link(WsStream stream, Governors governors, bool takes_credit) {
+  auto link = std::make_shared<WsLink>(std::move(stream), std::move(governors), takes_credit);
   link->start();
   return link;
 }
@@ -264,45 +380,51 @@ std::shared_ptr<Link> make_ws_link(WsStream stream) {
 }  // namespace
 
 Awaitable<Result<std::shared_ptr<Link>>> accept_ws(
-    TlsStream stream, beast::http::request<beast::http::string_body> request) {
+    TlsStream stream, beast::http::request<beast::http::string_body> request, Governors governors) {
   stream.expires_never();  // The WebSocket has its own timeouts.
   WsStream ws(std::move(stream));
   tune_websocket(ws);
   ws.read_message_max(limits::hello_bytes_max);
+  const bool takes_credit = knows_credit(request);
+  if (takes_credit) offer_credit(ws);
   const auto [ec] = co_await ws.async_accept(request, as_result);
   if (ec == beast::error::timeout)
     co_return Error(Errc::unavailable, fmt::format("the WebSocket handshake took longer than {} s",
                                                    limits::handshake_max.count()));
   if (ec) co_return link_error(ec, ws.read_message_max());
-  co_return make_ws_link(std::move(ws));
+  co_return make_ws_link(std::move(ws), std::move(governors), takes_credit);
 }
 
-Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor, std::string host,
-                                                    std::string port, net::ssl::context& context) {
-  const std::string place = fmt::format("{}:{}", host, port);
-  net::ip::tcp::resolver resolver(executor);
-  const auto [resolve_ec, endpoints] = co_await resolver.async_resolve(host, port, as_result);
-  if (resolve_ec)
-    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, resolve_ec.message()));
-
+Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executor,
+                                                    ServerAddress server, ProxyRules rules,
+                                                    Governors governors,
+                                                    net::ssl::context& context) {
+  const std::string place = to_string(server);
   WsStream ws(executor, context);
   TlsStream& tls = ws.next_layer();
   tls.expires_after(limits::handshake_max);
-  if (const auto ec = co_await tls.connect(endpoints); ec)
-    co_return Error(Errc::unavailable, fmt::format("{}: {}", place, ec.message()));
+  const auto dialled = co_await dial(tls, server, rules);
+  if (!dialled) {
+    // Not reached in time is not reached: whoever calls tries again.
+    const bool is_late = dialled.error().code() == Errc::deadline;
+    co_return Error(is_late ? Errc::unavailable : dialled.error().code(),
+                    dialled.error().message());
+  }
   tune_socket(tls.socket());
 
   SSL& ssl = tls.ssl();
-  set_server_name(ssl, host);
+  if (!is_ip_address(server.host)) set_server_name(ssl, server.host);
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::client, as_result);
   if (tls_ec) {
     const Error error = handshake_error(ssl, tls_ec, place);
+    if (shows_foreign_certificate(ssl)) co_return Error(Errc::conflict, error.message());
     if (!is_time_error(ssl, tls_ec)) co_return error;
-    co_return co_await explain_time_error(error, executor, endpoints, context);
+    co_return co_await explain_time_error(error, executor, server, rules, context);
   }
 
   tls.expires_never();
   tune_websocket(ws);
+  offer_credit(ws);
   websocket::response_type response;
   const auto [ws_ec] = co_await ws.async_handshake(response, place, session_path, as_result);
   if (ws_ec == websocket::error::upgrade_declined) {
@@ -317,9 +439,13 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
     // handshake has ended, so it shows here.
     const Error error = handshake_error(ssl, ws_ec, place);
     if (!is_time_error(ssl, ws_ec)) co_return error;
-    co_return co_await explain_time_error(error, executor, endpoints, context);
+    co_return co_await explain_time_error(error, executor, server, rules, context);
   }
-  co_return make_ws_link(std::move(ws));
+  const bool takes_credit = knows_credit(response);
+  if (governors.down && !takes_credit)
+    log_warn("the server at {} is too old for a limit of what it sends: it sends without one",
+             place);
+  co_return make_ws_link(std::move(ws), std::move(governors), takes_credit);
 }
 
 }  // namespace fl

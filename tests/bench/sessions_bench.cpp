@@ -105,9 +105,10 @@ struct Crowd {
 
 /// One member's session: it shakes hands, and answers the server's pings from then on.
 Awaitable<void> live(Crowd& crowd, net::any_io_executor strand, const Members& members, int member,
-                     std::string port) {
+                     ServerAddress server) {
   auto context = context_of(members, member);
-  auto link = co_await connect_ws(strand, "127.0.0.1", std::move(port), context);
+  const Governors nothing;
+  auto link = co_await connect_ws(strand, server, ProxyRules(), nothing, context);
   if (!link) {
     if (crowd.failed++ == 0) fmt::print("{}\n", link.error().message());
     --crowd.connecting;
@@ -132,13 +133,13 @@ Awaitable<void> live(Crowd& crowd, net::any_io_executor strand, const Members& m
 }
 
 /// Opens the sessions, a few at a time.
-void open_all(Crowd& crowd, const Members& members, int count, const std::string& port) {
+void open_all(Crowd& crowd, const Members& members, int count, const ServerAddress& server) {
   int begun = 0;
   while (begun < count || crowd.connecting > 0) {
     while (begun < count && crowd.connecting < connecting_max) {
       ++crowd.connecting;
       const auto strand = net::make_strand(crowd.io);
-      net::co_spawn(strand, live(crowd, strand, members, begun++, port), rethrow);
+      net::co_spawn(strand, live(crowd, strand, members, begun++, server), rethrow);
     }
     crowd.io.run_one();
   }
@@ -211,7 +212,7 @@ int main(int argc, char** argv) {
   const std::size_t before = resident_kib(server);
   Crowd crowd;
   const auto began = Clock::now();
-  open_all(crowd, members, count, port);
+  open_all(crowd, members, count, {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(port))});
   const double took = seconds(Clock::now() - began);
   crowd.io.run_for(std::chrono::seconds(3));
   const std::size_t after = resident_kib(server);

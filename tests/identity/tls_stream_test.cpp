@@ -373,7 +373,8 @@ TEST_CASE("connecting to a closed port is refused at once") {
   beast::error_code end;
   const auto connect = [&]() -> Awaitable<void> {
     stream.expires_after(5s);
-    end = co_await stream.connect(tcp::resolver::results_type::create(endpoint, "here", "1"));
+    const std::vector<tcp::endpoint> only(1, endpoint);
+    end = co_await stream.connect(only);
     stream.expires_never();
   };
   net::co_spawn(pair.world.io, connect(), rethrow);
@@ -403,8 +404,7 @@ TEST_CASE("an address that does not answer leaves time for the next address") {
   beast::error_code end = net::error::would_block;
   const auto connect = [&](std::vector<tcp::endpoint> endpoints) -> Awaitable<void> {
     stream.expires_after(2s);
-    end = co_await stream.connect(
-        tcp::resolver::results_type::create(endpoints.begin(), endpoints.end(), "here", "1"));
+    end = co_await stream.connect(endpoints);
     stream.expires_never();
   };
   net::co_spawn(pair.world.io, connect(both), rethrow);

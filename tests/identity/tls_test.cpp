@@ -208,9 +208,10 @@ TEST_CASE("a server of another authority is refused by enrolled and by joining c
   Meeting second(impostor, joining);
   CHECK(second.server_ec);
   CHECK(second.client_error().code() == Errc::unauthenticated);
-  CHECK(second.client_error().message() ==
-        "the server at here:1 is not the one that this join token was made for: its fingerprint "
-        "differs");
+  CHECK(contains(
+      second.client_error().message(),
+      "the server at here:1 is not the one that this join token was made for: its fingerprint "
+      "differs"));
 }
 
 TEST_CASE("an impostor is refused even if it shows the right authority's certificate too") {

@@ -62,7 +62,7 @@ class Rotation(FederationTest):
         # This one was away all the time.
         late = federation.client("b", "--stay")
         self.expect_exit(late, 1)
-        self.assertIn("is not valid", late.stderr())
+        self.assertIn("is not the federation's", late.stderr())
         # Its old identity goes, and it joins anew.
         shutil.rmtree(federation.folder / "b" / "identity")
         federation.join("b")

@@ -49,7 +49,7 @@ struct ListenerWorld {
   Nobody handler;
   net::io_context io{1};
   std::uint16_t port = 0;
-  Listener listener{io, handler, bind(), {.all = 3, .of_address = 3}};
+  Listener listener{io, handler, bind(), {.all = 3, .of_address = 3}, {}};
   std::thread thread;
 
   ListenerWorld() {

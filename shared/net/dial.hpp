@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// dial(): connects TCP to a server by its name, directly or through an HTTP proxy.
+#pragma once
+
+#include "shared/net/proxy.hpp"
+#include "shared/net/tls_stream.hpp"
+
+namespace fl {
+
+/// Connects `stream`, whose deadline the caller has set, to the server: the TLS handshake comes
+/// next. Every call looks the name up anew, because addresses change, and tries up to
+/// limits::addresses_max of them in turn. Through a proxy, the proxy looks the server's name up.
+///
+/// Errors name the server, or the proxy and where it was set. `unavailable`: not reached; try again
+/// later. `deadline`: nor within the stream's deadline. `invalid_input`: the proxy's address is
+/// wrong. `conflict`: the proxy does not let us through.
+[[nodiscard]] Awaitable<Result<void>> dial(TlsStream& stream, ServerAddress server,
+                                           ProxyRules rules);
+
+}  // namespace fl

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of traffic, measured outside of the programs: by a relay that logs each piece.
+
+A busy machine may be slower than its limit, and never faster: the tests allow 40 % below and 8 % above.
+"""
+
+import os
+import sys
+import unittest
+
+from federation import FederationTest
+from tunnels import Meter, rate
+
+from proxy_test import readdress
+
+BYTES = 4_000_000  # Of the model: each update, and each version.
+MBIT = 1e6 / 8
+
+
+class Governor(FederationTest):
+    names = ("a", "b")
+
+    def measured(self, federation, name):
+        """A relay through which the client of this name comes."""
+        meter = Meter(federation.port)
+        self.addCleanup(meter.close)
+        readdress(federation, name, meter.place)
+        return meter
+
+    def serve(self, clients, *flags):
+        federation = self.make()
+        run = ("--model", f"synthetic:{BYTES // 4}", "--rounds", 2, "--min-clients", clients)
+        server = federation.server("--new-run", *run, "--seed", 1, *flags)
+        return federation, server
+
+    def check(self, what, pieces, mbit):
+        got = rate(pieces) / MBIT
+        print(f"{what}: {got:.2f} Mbit/s of {mbit}", file=sys.stderr)
+        self.assertLess(got, 1.08 * mbit, what)
+        self.assertGreater(got, 0.6 * mbit, what)
+
+    def run_client(self, *flags):
+        """Two rounds of one client. Returns what went up and down."""
+        federation, server = self.serve(1)
+        meter = self.measured(federation, "a")
+        client = federation.client("a", *flags)
+        self.expect_exit(client)
+        self.expect_exit(server)
+        return meter
+
+    def test_a_client_keeps_to_its_limits(self):
+        meter = self.run_client("--max-upload", "20mbit", "--max-download", "10mbit")
+        self.assertGreater(sum(count for _, count in meter.up), 2 * BYTES)
+        self.assertGreater(sum(count for _, count in meter.down), BYTES)
+        # Two uploads with a download between them: the second one only.
+        halves = after(meter.up, mostly_passed(meter.down))
+        self.check("a client's upload", halves, 20)
+        self.check("a client's download", meter.down, 10)
+
+    def test_a_quiet_window_of_the_whole_day_is_a_limit(self):
+        meter = self.run_client("--max-upload", "1gbit", "--quiet", "00:00-12:00=20mbit,12:00-24:00=20mbit")
+        self.check("an upload in quiet hours", after(meter.up, mostly_passed(meter.down)), 20)
+        self.check("a download in quiet hours", meter.down, 20)
+
+    def test_a_window_at_another_hour_of_local_time_is_none(self):
+        # There it is 12 hours from now.
+        os.environ["TZ"] = "XYZ+12"
+        self.addCleanup(os.environ.pop, "TZ", None)
+        import time
+
+        hour = time.gmtime().tm_hour
+        meter = self.run_client("--quiet", f"{hour:02}:00-{(hour + 2) % 24:02}:00=1mbit")
+        self.assertGreater(rate(meter.down), 30 * MBIT)
+
+    def test_a_server_shares_its_limits_between_its_clients(self):
+        federation, server = self.serve(2, "--max-upload", "20mbit", "--max-download", "30mbit")
+        meters = {name: self.measured(federation, name) for name in ("a", "b")}
+        clients = [federation.client(name) for name in meters]
+        for client in clients:
+            self.expect_exit(client)
+        self.expect_exit(server)
+        begin = max(mostly_passed(meter.down) for meter in meters.values())
+        for name, meter in meters.items():
+            self.check(f"{name}'s half of what the server sends", meter.down, 10)
+            self.check(f"{name}'s half of what it receives", after(meter.up, begin), 15)
+
+
+def mostly_passed(pieces):
+    """When 95 % of the bytes had passed: after that come control messages."""
+    total, passed = sum(count for _, count in pieces), 0
+    for at, count in pieces:
+        passed += count
+        if passed >= 0.95 * total:
+            return at
+    raise AssertionError("nothing passed")
+
+
+def after(pieces, begin):
+    """The pieces after this time, as one log."""
+    return [(at, count) for at, count in pieces if at > begin]
+
+
+if __name__ == "__main__":
+    unittest.main()
