@@ -36,6 +36,8 @@ namespace fl {
 
 namespace {
 
+constexpr int exit_gave_up = 3;
+
 ProxyRules proxy_rules(const ClientOptions& options) {
   return {options.proxy, system_environment()};
 }
@@ -55,9 +57,10 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
 }
 
 /// Joins the server. `fl-client join` reports an unreachable server immediately. A client that is
-/// to train keeps trying, as it does later when the connection breaks.
+/// to train keeps trying, as it does later when the connection breaks. `deadline`: it gave up.
 Result<void> join(const JoinToken& token, const ClientOptions& options) {
   std::minstd_rand jitter(std::random_device{}());
+  Attempts attempts(options.patience);
   for (int attempt = 0;; ++attempt) {
     const auto joined = try_to_join(token, options);
     if (joined) {
@@ -66,10 +69,15 @@ Result<void> join(const JoinToken& token, const ClientOptions& options) {
     }
     const Errc code = joined.error().code();
     const bool may_pass = code == Errc::unavailable || code == Errc::deadline;
-    if (options.only_join || !may_pass) return joined.error();
+    if (options.only_join || !may_pass) {
+      // `deadline` is for those who wait.
+      return Error(may_pass ? Errc::unavailable : code, joined.error().message());
+    }
+    attempts.failed();
+    if (attempts.is_over()) return Error(Errc::deadline, attempts.text(joined.error()));
     if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
-    std::this_thread::sleep_for(
-        backoff_pause(attempt, std::generate_canonical<double, 32>(jitter)));
+    const Duration pause = backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
+    std::this_thread::sleep_for(std::min(pause, attempts.latest() - Clock::now()));
   }
 }
 
@@ -231,8 +239,9 @@ Result<void> make_initial_weights(const ClientOptions& options, const TrainerFac
   return {};
 }
 
-Result<void> train(const ClientOptions& options, const std::optional<SitePlace>& place,
-                   const TrainerFactory& own, const ServiceManager& manager) {
+/// Returns the exit code.
+Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& place,
+                  const TrainerFactory& own, const ServiceManager& manager) {
   Files& files = posix_files();
   const auto folder = identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
@@ -270,6 +279,7 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
   agent_options.threads = learn.threads;
   agent_options.trace = trace.get();
   agent_options.jitter_seed = std::random_device{}();
+  agent_options.patience = options.patience;
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);
 
@@ -296,21 +306,31 @@ Result<void> train(const ClientOptions& options, const std::optional<SitePlace>&
   if (!outcome) return outcome.error();
   if (*outcome == Agent::Outcome::stopped)
     log_info("stopped; an update that is not delivered is kept for the next start");
-  return {};
+  return *outcome == Agent::Outcome::gave_up ? exit_gave_up : 0;
 }
 
-Result<void> run(const ClientOptions& options, const TrainerFactory& own) {
+/// Returns the exit code.
+Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, find_site(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
-  if (!options.initial_weights.empty()) return make_initial_weights(options, own);
-  if (!options.join.empty() || !options.join_file.empty()) FL_CHECK(join_once(options));
-  if (options.only_join) return {};
+  if (!options.initial_weights.empty()) {
+    FL_CHECK(make_initial_weights(options, own));
+    return 0;
+  }
+  if (!options.join.empty() || !options.join_file.empty()) {
+    const auto joined = join_once(options);
+    const bool gave_up = !joined && joined.error().code() == Errc::deadline;
+    if (gave_up) log_error("{}", joined.error().message());
+    if (gave_up) return exit_gave_up;
+    FL_CHECK(joined);
+  }
+  if (options.only_join) return 0;
   auto trained = train(options, place, own, manager);
   if (trained || trained.error().code() != Errc::cancelled) return trained;
   log_info("stopped");
-  return {};
+  return 0;
 }
 
 }  // namespace
@@ -323,7 +343,7 @@ int client_main(int argc, char** argv, ClientProgram program) {
     if (const int code = parse_options(argc, argv, program, options); code >= 0) return code;
     start_log(options.log_json, options.verbose);
     const auto result = run(options, program.make_trainer);
-    if (result) return 0;
+    if (result) return *result;
     log_fatal(program.name, result.error().message());
   } catch (const std::exception& error) {
     log_fatal(program.name, error.what());

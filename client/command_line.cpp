@@ -71,6 +71,14 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
                  "ui.perfetto.dev and chrome://tracing show")
       ->type_name("FILE")
       ->check(not_empty());
+  app.add_option("--max-wait", options.patience.wait_s,
+                 "Give up, with exit code 3, when the server can't be reached for so many seconds "
+                 "(default: never)")
+      ->check(CLI::Range(0.1, 1e9));
+  app.add_option("--max-retries", options.patience.retries,
+                 "Give up, with exit code 3, when so many attempts in a row to reach the server "
+                 "after the first one have failed (default: never)")
+      ->check(CLI::Range(1, 1'000'000'000));
 }
 
 /// Parses "NAME=VALUE". Returns an error text, or "".

@@ -2,6 +2,7 @@
 // The command line of fl-client.
 #pragma once
 
+#include "client/agent/patience.hpp"
 #include "client/client_main.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
@@ -29,6 +30,7 @@ struct ClientOptions {
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
   std::string proxy;       // An HTTP proxy, "none", or "": as the environment says.
+  Patience patience;
   TrafficOptions traffic;
   std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.

@@ -76,6 +76,7 @@ void Agent::stop() {
 Awaitable<Result<Agent::Outcome>> Agent::run() {
   Result<Outcome> outcome = Outcome::stopped;
   int failures = 0;
+  Attempts attempts(options_.patience);
   std::uint64_t over_at = 0;  // The connection for which the end of the run was logged.
   auto opened = ClientState::open(files_, folder_, options_.threads);
   if (!opened) co_return opened.error();
@@ -92,23 +93,30 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
       outcome = co_await serve(*link);
       (*link)->close();
       link_.reset();
+      attempts.succeeded();
       if (stopping_) break;
       // A connection that ends soon does not reset the backoff: another client with the same
       // identity may have replaced it.
       if (Clock::now() - began >= limits::connection_settled) failures = 0;
     } else {
       outcome = link.error();
+      attempts.failed();
     }
     if (outcome && *outcome == Outcome::finished &&
         std::exchange(over_at, connection_) != connection_)
       log_info("the run is over{}", options_.stay ? "; waiting for the next one" : "");
     if (outcome && *outcome == Outcome::finished && !options_.stay) break;
     if (!outcome && is_final(outcome.error())) break;
+    if (!link && attempts.is_over()) {
+      log_error("{}", attempts.text(outcome.error()));
+      outcome = Outcome::gave_up;
+      break;
+    }
     if (!outcome) {
       const bool worth_a_line = failures == 0 || failures % 10 == 0;
       if (worth_a_line) log_warn("{}; trying again", outcome.error().message());
     }
-    co_await back_off(failures);
+    co_await back_off(failures, link ? never : attempts.latest());
     ++failures;
   }
   if (stopping_) outcome = Outcome::stopped;
@@ -121,9 +129,9 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   co_return outcome;
 }
 
-Awaitable<void> Agent::back_off(int attempt) {
+Awaitable<void> Agent::back_off(int attempt, TimePoint latest) {
   const double part = static_cast<double>(jitter_()) / static_cast<double>(std::minstd_rand::max());
-  const TimePoint until = Clock::now() + backoff_pause(attempt, part);
+  const TimePoint until = std::min(latest, Clock::now() + backoff_pause(attempt, part));
   while (!stopping_ && Clock::now() < until) co_await stopped_.wait(until);
 }
 

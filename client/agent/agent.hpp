@@ -6,6 +6,7 @@
 #pragma once
 
 #include "client/agent/model_cache.hpp"
+#include "client/agent/patience.hpp"
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
@@ -57,8 +58,9 @@ class Agent {
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
     TraceFile* trace = nullptr;     // What it does is written there; null: nowhere.
+    Patience patience;
   };
-  enum class Outcome { finished, stopped };
+  enum class Outcome { finished, stopped, gave_up };
 
   /// All arguments that are references or pointers must outlive the agent. `keeper` may be null.
   /// The agent gives `worker` one piece of work at a time. `folder` is the client's state folder.
@@ -67,9 +69,9 @@ class Agent {
         std::filesystem::path folder, TrainerFactory factory, Offload& worker, Options options);
   ~Agent();
 
-  /// Runs until the run ends (with `stay`: never), until stop() is called, or until a permanent
-  /// error: the server rejects this client, the model is unknown, the data can't be read, the disk
-  /// fails.
+  /// Runs until the run ends (with `stay`: never), until stop() is called, until the server can't
+  /// be reached for longer than the patience lasts, or until a permanent error: the server rejects
+  /// this client, the model is unknown, the data can't be read, the disk fails.
   Awaitable<Result<Outcome>> run();
   /// Ends run() soon. On the agent's strand.
   void stop();
@@ -128,7 +130,7 @@ class Agent {
   Awaitable<bool> end_job();
   Awaitable<void> leave_run();
   Awaitable<void> export_own_tensors();
-  Awaitable<void> back_off(int attempt);
+  Awaitable<void> back_off(int attempt, TimePoint latest);
 
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> finish_job(JobDone done);
