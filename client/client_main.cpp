@@ -4,6 +4,7 @@
 
 #include "client/agent/agent.hpp"
 #include "client/agent/connection.hpp"
+#include "client/client_doctor.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
 #include "client/learn/guarded_trainer.hpp"
@@ -309,8 +310,18 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   return *outcome == Agent::Outcome::gave_up ? exit_gave_up : 0;
 }
 
+/// Prints what is right and wrong with this machine. Returns the exit code.
+int run_doctor(const ClientOptions& options) {
+  std::string token;
+  if (!options.join.empty() || !options.join_file.empty()) {
+    if (const auto text = read_token(options)) token = *text;
+  }
+  return print_doctor(diagnose_client(options, token), options.as_json);
+}
+
 /// Returns the exit code.
 Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
+  if (options.doctor) return run_doctor(options);
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, find_site(options.site));
   FL_CHECK(posix_files().make_folder(options.state));

@@ -217,17 +217,24 @@ std::function<int(int, const char* const*)> declare_all(CLI::App& app, const Cli
   initial->add_option("--seed", options.initial_seed, "The weights are a function of this number")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
+  auto* doctor = app.add_subcommand("doctor",
+                                    "Looks at the way to the server, certificate, clock, disk, "
+                                    "data, trainer and GPU, and says for "
+                                    "each what to do; with the flags that the client gets. The "
+                                    "exit code is 1 if something fails");
+  doctor->add_flag("--json", options.as_json, "Print JSON");
   const auto run_site_command = declare_site_commands(app, std::cout);
   app.require_subcommand(0, 1);
-  return
-      [&app, &options, join, initial, run_site_command, is_own](int argc, const char* const* argv) {
-        app.parse(argc, argv);
-        if (const int code = run_site_command(); code >= 0) return code;
-        check_together(app, *join, *initial, options, is_own);
-        options.only_join = static_cast<bool>(*join);
-        options.flags = given_flags(app);
-        return -1;
-      };
+  return [&app, &options, join, initial, doctor, run_site_command, is_own](
+             int argc, const char* const* argv) {
+    app.parse(argc, argv);
+    if (const int code = run_site_command(); code >= 0) return code;
+    check_together(app, *join, *initial, options, is_own);
+    options.only_join = static_cast<bool>(*join);
+    options.doctor = static_cast<bool>(*doctor);
+    options.flags = given_flags(app);
+    return -1;
+  };
 }
 
 /// The flags of a program's own trainer stay as they are: the trainer reads them on its thread.

@@ -40,6 +40,8 @@ struct ClientOptions {
   LearnOptions learn;
   SiteOptions site;                // Many ranks that train together; not set: one process.
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
+  bool doctor = false;             // `fl-client doctor`: look at this machine, then exit.
+  bool as_json = false;            // Print what `doctor` finds as JSON.
   std::string initial_weights;     // `fl-client initial-weights FILE`: the file to write, or "".
   std::uint64_t initial_seed = 0;  // The seed of the weights in that file.
   GivenFlags flags;                // Those that were given, of the program itself.

@@ -212,15 +212,6 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
   lines.push_back({Verdict::ok, "advice", text});
 }
 
-const char* text_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::ok: return "ok";
-    case Verdict::warn: return "warn";
-    case Verdict::fail: return "fail";
-  }
-  return "";
-}
-
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
@@ -252,32 +243,8 @@ std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
   return lines;
 }
 
-std::string doctor_text(const std::vector<DoctorLine>& lines) {
-  std::size_t width = 0;
-  for (const DoctorLine& line : lines) width = std::max(width, line.subject.size());
-  std::string text;
-  for (const DoctorLine& line : lines) {
-    text +=
-        fmt::format("{:<5} {:<{}}  {}\n", text_of(line.verdict), line.subject, width, line.text);
-    if (!line.advice.empty()) text += fmt::format("{:{}}-> {}\n", "", width + 8, line.advice);
-  }
-  return text;
-}
-
-json doctor_json(const std::vector<DoctorLine>& lines, const SiteMeasurement& measured) {
-  json all = json::array();
-  for (const DoctorLine& line : lines) {
-    all.push_back({{"verdict", text_of(line.verdict)},
-                   {"subject", line.subject},
-                   {"text", line.text},
-                   {"advice", line.advice}});
-  }
-  return {{"lines", all}, {"measured", measured}};
-}
-
-int doctor_exit_code(const std::vector<DoctorLine>& lines) {
-  return std::ranges::any_of(lines,
-                             [](const DoctorLine& line) { return line.verdict == Verdict::fail; });
+json site_doctor_json(const std::vector<DoctorLine>& lines, const SiteMeasurement& measured) {
+  return {{"lines", doctor_json(lines)}, {"measured", measured}};
 }
 
 }  // namespace fl

@@ -4,6 +4,7 @@
 // verdict and what to do. Pure functions; any thread.
 #pragma once
 
+#include "shared/base/doctor.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
@@ -45,23 +46,11 @@ struct SiteMeasurement {
   std::string topology;  // The way of sums that is the fastest by these links.
 };
 
-struct DoctorLine {
-  enum class Verdict { ok, warn, fail };
-  Verdict verdict = Verdict::ok;
-  std::string subject;      // "links"
-  std::string text;         // What is the case.
-  std::string advice = {};  // What to do; "" if nothing.
-};
-
 /// All lines. `facts` are in the order of the ranks of `measured`.
 [[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
                                                     const SiteMeasurement& measured);
-/// "ok    links  …" and so on, a line each, advice below it.
-[[nodiscard]] std::string doctor_text(const std::vector<DoctorLine>& lines);
-[[nodiscard]] nlohmann::json doctor_json(const std::vector<DoctorLine>& lines,
-                                         const SiteMeasurement& measured);
-/// 1 if a line fails, else 0.
-[[nodiscard]] int doctor_exit_code(const std::vector<DoctorLine>& lines);
+[[nodiscard]] nlohmann::json site_doctor_json(const std::vector<DoctorLine>& lines,
+                                              const SiteMeasurement& measured);
 
 [[nodiscard]] nlohmann::json to_json_of(const RankFacts& value);
 [[nodiscard]] nlohmann::json to_json_of(const SiteMeasurement& value);

@@ -157,7 +157,8 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   FL_TRY(const auto facts, site->ask_facts(stop.token()));
   FL_TRY(const auto measured, site->measure(stop.token()));
   const auto lines = diagnose_site(facts, measured);
-  out << (options.as_json ? json_text(doctor_json(lines, measured), 2) + "\n" : doctor_text(lines));
+  out << (options.as_json ? json_text(site_doctor_json(lines, measured), 2) + "\n"
+                          : doctor_text(lines));
   return doctor_exit_code(lines);
 }
 

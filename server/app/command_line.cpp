@@ -85,6 +85,7 @@ std::string ignored_flag(std::span<const char* const> arguments, const ServerOpt
       "--max-download",     "--new-run",            "--quiet",      "--stay"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
+  if (command->takes_all) return {};
   const bool uses_settings = command->uses_settings != nullptr && command->uses_settings(options);
   for (const std::string_view word : arguments) {
     const auto name = word.substr(0, word.find('='));

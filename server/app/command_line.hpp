@@ -66,6 +66,8 @@ struct ServerOptions {
   std::optional<std::uint64_t> keep_runs;
   std::optional<double> older_than_days;
   bool dry_run = false;
+  // doctor
+  bool as_json = false;
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.
   // rotate-ca
@@ -89,6 +91,7 @@ struct Command {
   Result<void> (*run)(const ServerOptions& options) = nullptr;
   /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
   bool (*uses_settings)(const ServerOptions& options) = nullptr;
+  bool takes_all = false;  // It looks at flags of the server itself, too.
 };
 
 /// The first of the `given` flags that has no effect beside the others, and why; "" if all have.

@@ -2,6 +2,7 @@
 // The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 
+#include "server/app/doctor.hpp"
 #include "server/app/record_commands.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
@@ -440,6 +441,13 @@ constexpr Command command_table[] = {
              "intermediate, so that the authority's key may be kept offline",
      .declare = declare_rotate,
      .run = rotate_authority},
+    {.name = "doctor",
+     .help = "Looks at port, address, authority, clock, disk, history, open files and memory, and "
+             "says for each what to do; with the flags that the server gets. The exit code is 1 if "
+             "something fails",
+     .declare = declare_doctor,
+     .run = run_doctor,
+     .takes_all = true},
     {.name = "codecs", .help = "Lists the codecs", .run = print_codecs},
     {.name = "strategies", .help = "Lists the federated methods", .run = print_strategies},
 };

@@ -87,4 +87,24 @@ Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
   co_return Error(Errc::unavailable, std::move(text));
 }
 
+Awaitable<Result<double>> probe_server(net::any_io_executor executor, ServerAddress server,
+                                       ProxyRules rules, net::ssl::context& context) {
+  TlsStream stream(executor, context);
+  stream.expires_after(limits::handshake_max);
+  FL_CO_CHECK(co_await dial(stream, server, rules));
+  if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
+  auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
+  std::optional<double> clock;
+  // The server's verdict about our certificate comes after our side of the handshake.
+  if (!ec) clock = co_await ask_clock(stream, &ec);
+  if (clock) co_return *clock;
+  if (!ec)
+    co_return Error(Errc::protocol, to_string(server) +
+                                        " is not a Tributary server: its answer "
+                                        "does not have its time");
+  const Error error = handshake_error(stream.ssl(), ec, to_string(server));
+  if (!is_time_error(stream.ssl(), ec)) co_return error;
+  co_return co_await explain_time_error(error, executor, server, rules, context);
+}
+
 }  // namespace fl

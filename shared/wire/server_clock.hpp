@@ -24,4 +24,9 @@ Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
                                     ServerAddress server, ProxyRules rules,
                                     net::ssl::context& context);
 
+/// Reaches the server, does the TLS handshake with `context` and asks for its clock, as Unix
+/// seconds. Errors: those of connect_ws().
+Awaitable<Result<double>> probe_server(net::any_io_executor executor, ServerAddress server,
+                                       ProxyRules rules, net::ssl::context& context);
+
 }  // namespace fl

@@ -5,7 +5,9 @@ import signal
 import time
 import unittest
 
-from federation import FederationTest, SOURCE
+from federation import FederationTest, SOURCE, free_port
+
+from proxy_test import readdress
 
 RUN = ("--model", "synthetic:100", "--min-clients", 1, "--rounds", 1)
 
@@ -111,6 +113,98 @@ class ExitCodes(FederationTest):
         text = (SOURCE / "docs/guide/exit-codes.md").read_text()
         for code in (0, 1, 2, 3):
             self.assertIn(f"\n| {code} |", text)
+
+
+class Doctor(FederationTest):
+    names = ("a",)
+
+    def doctor(self, *arguments, code=0):
+        got, out, err = self.federation.command(*map(str, arguments), "--json")
+        self.assertEqual(got, code, out + err)
+        import json
+
+        return {line["subject"]: line for line in json.loads(out)["lines"]}
+
+    def setUp(self):
+        self.federation = self.make()
+        self.client = ("fl-client", "doctor", "--state", self.federation.folder / "a")
+
+    def check(self, lines, **verdicts):
+        for subject, verdict in verdicts.items():
+            line = lines[subject.replace("_", " ")]
+            self.assertEqual(line["verdict"], verdict, line)
+
+    def test_all_is_well_on_both_ends(self):
+        flags = ("--state", self.federation.state, "--listen", f"127.0.0.1:{self.federation.port}")
+        lines = self.doctor("fl-server", "doctor", *flags)
+        self.check(lines, port="ok", history="ok", authority="ok", disk_sync="ok", disk_locks="ok")
+        self.check(lines, open_files=lines["open files"]["verdict"], memory="ok")
+        self.federation.server("--new-run", *RUN, "--stay")
+        lines = self.doctor("fl-server", "doctor", *flags)
+        self.assertIn("a server runs here", lines["port"]["text"])
+        self.check(lines, port="ok", history="ok", address="warn")  # 127.0.0.1 is for tests only.
+        lines = self.doctor(*self.client, "--data", "no-such:data", code=1)
+        self.check(lines, identity="ok", certificate="ok", name="ok", proxy="ok", server="ok")
+        self.check(lines, disk_space="ok", disk_sync="ok", disk_locks="ok", data="fail", GPU="ok")
+        self.assertIn("s off the server's", lines["clock"]["text"])
+        # Beside the client itself.
+        client = self.federation.client("a", "--stay")
+        client.wait_for("synthetic:100")
+        self.check(self.doctor(*self.client), server="ok", disk_locks="ok", data="warn")
+
+    def test_the_text_has_a_line_each_and_the_remedy_below(self):
+        code, out, _ = self.federation.command("fl-client", "doctor", "--state", self.federation.folder / "a")
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"(?m)^ok    identity +'a' of 127\.0\.0\.1:")
+        self.assertRegex(out, r"(?m)^fail  server +connecting to 127\.0\.0\.1:\d+: Connection refused\n +-> see")
+
+    def test_a_client_without_identity_looks_at_its_tokens_server(self):
+        self.federation.server("--new-run", *RUN, "--stay")
+        token = self.federation.folder / "token"
+        token.write_text(self.federation.token("b"))
+        token.chmod(0o600)
+        state = self.federation.folder / "b"
+        lines = self.doctor("fl-client", "doctor", "--state", state, code=1)
+        self.check(lines, identity="fail")
+        lines = self.doctor("fl-client", "doctor", "--state", state, "--join-file", token)
+        self.check(lines, identity="ok", server="ok")
+        self.assertFalse(state.exists())
+        self.federation.join("b")  # The token was not used up, nor was the name.
+
+    def test_wrong_names_dead_proxies_and_trainers_are_found(self):
+        readdress(self.federation, "a", "no-such-name.invalid:1")
+        lines = self.doctor(*self.client, code=1)
+        self.check(lines, name="fail", server="fail")
+        lines = self.doctor(*self.client, "--proxy", f"127.0.0.1:{free_port()}", code=1)
+        self.check(lines, proxy="ok", server="fail")
+        self.assertIn("the proxy", lines["server"]["text"])
+        lines = self.doctor(*self.client, "--proxy", "socks5://x:1", code=1)
+        self.check(lines, proxy="fail")
+        lines = self.doctor(*self.client, "--trainer", "false", code=1)
+        self.check(lines, trainer="fail")
+        lines = self.doctor(*self.client, "--device", "cuda", code=1)
+
+    def test_a_taken_port_and_a_damaged_history_are_found(self):
+        from tunnels import listen
+
+        door = listen()
+        self.addCleanup(door.close)
+        place = f"127.0.0.1:{door.getsockname()[1]}"
+        flags = ("--state", self.federation.state, "--listen", place)
+        self.check(self.doctor("fl-server", "doctor", *flags, code=1), port="fail", history="ok")
+        history = self.federation.state / "history.sqlite"
+        data = bytearray(history.read_bytes())
+        data[4096 * 2 : 4096 * 4] = b"\xff" * 8192
+        history.write_bytes(data)
+        self.check(self.doctor("fl-server", "doctor", *flags, code=1), history="fail")
+
+    def test_a_model_that_needs_more_memory_than_there_is(self):
+        lines = self.doctor(
+            *("fl-server", "doctor", "--state", self.federation.folder / "new"),
+            *("--model", f"synthetic:{1 << 36}", "--advertise", "no-such-name.invalid"),
+            code=1,
+        )
+        self.check(lines, memory="fail", address="fail", state="warn")
 
 
 if __name__ == "__main__":

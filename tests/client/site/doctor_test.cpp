@@ -69,7 +69,7 @@ TEST_CASE("a good site has only good lines, with its figures") {
   const std::string text = doctor_text(lines);
   CHECK(text.starts_with("ok    ranks"));
   CHECK(std::ranges::count(text, '\n') == static_cast<std::ptrdiff_t>(lines.size()));
-  const auto json = doctor_json(lines, good_site().measured);
+  const auto json = site_doctor_json(lines, good_site().measured);
   CHECK(json["lines"].size() == lines.size());
   CHECK(json["measured"]["topology"] == "ring");
 }

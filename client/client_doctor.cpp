@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client_doctor.hpp"
+
+#include "client/agent/connection.hpp"
+#include "client/learn/data/data.hpp"
+#include "client/learn/process/process_trainer.hpp"
+#include "shared/base/async/stop_signals.hpp"
+#include "shared/base/environment.hpp"
+#include "shared/identity/token.hpp"
+#include "shared/wire/server_clock.hpp"
+#include "shared/wire/tls_context.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace fl {
+
+using Verdict = DoctorLine::Verdict;
+
+namespace {
+
+constexpr double disk_bytes_min = 1e9;  // A model of 250 million parameters.
+
+/// Where the server is and how to trust it: by the identity, or else by a join token.
+struct Target {
+  ServerAddress server;
+  net::ssl::context context;
+};
+
+Result<Target> target_of_identity(const ClientIdentity& identity) {
+  FL_TRY(net::ssl::context context, client_context(identity));
+  return Target{identity.server(), std::move(context)};
+}
+
+std::optional<Target> check_identity(const ClientOptions& options, const std::string& token,
+                                     DoctorLines& lines) {
+  Files& files = posix_files();
+  const auto folder = identity_folder(options.state);
+  const auto failed = [&lines](const Error& error, const char* advice) -> std::optional<Target> {
+    lines.push_back({Verdict::fail, "identity", error.message(), advice});
+    return std::nullopt;
+  };
+  if (ClientIdentity::is_present(files, folder)) {
+    const auto identity = ClientIdentity::load(files, folder);
+    if (!identity) return failed(identity.error(), "join again with a new token");
+    lines.push_back({Verdict::ok, "identity",
+                     fmt::format("'{}' of {}", identity->name(), to_string(identity->server()))});
+    check_certificate_end("certificate", identity->life().not_after,
+                          "start the client, which renews it; once it has ended, join again with a "
+                          "new token",
+                          lines);
+    auto target = target_of_identity(*identity);
+    if (!target) return failed(target.error(), "join again with a new token");
+    return std::move(*target);
+  }
+  if (token.empty())
+    return failed(Error(Errc::not_found, folder.string() + " has none"),
+                  "join first, or name the state folder with --state, or give --join-file to look "
+                  "at the way to that server");
+  const auto parsed = parse_token(token);
+  if (!parsed) return failed(parsed.error(), "ask for a new token");
+  auto context = pinning_client_context(parsed->ca_fingerprint);
+  if (!context) return failed(context.error(), "");
+  lines.push_back({Verdict::ok, "identity",
+                   fmt::format("none yet; the token is for {}", to_string(parsed->server))});
+  return Target{parsed->server, std::move(*context)};
+}
+
+void check_name(const ServerAddress& server, const std::string& what, DoctorLines& lines) {
+  net::io_context io;
+  net::ip::tcp::resolver resolver(io);
+  boost::system::error_code ec;
+  const auto found = resolver.resolve(server.host, std::to_string(server.port), ec);
+  if (ec) {
+    lines.push_back({Verdict::fail, "name",
+                     fmt::format("{} {}: {}", what, server.host, ec.message()),
+                     "look at /etc/resolv.conf and the VPN, or ask for the right name"});
+    return;
+  }
+  std::set<std::string> addresses;
+  for (const auto& entry : found) addresses.insert(entry.endpoint().address().to_string());
+  lines.push_back({Verdict::ok, "name",
+                   fmt::format("{} {} is {}", what, server.host, fmt::join(addresses, ", "))});
+}
+
+Awaitable<void> probe(Target& target, ProxyRules rules, std::optional<Result<double>>& out) {
+  const auto executor = co_await net::this_coro::executor;
+  out = co_await probe_server(executor, target.server, std::move(rules), target.context);
+}
+
+/// DNS, proxy, port, TLS and both certificates. Returns the server's clock, or 0.
+double check_server(Target& target, const ClientOptions& options, DoctorLines& lines) {
+  const ProxyRules rules(options.proxy, system_environment());
+  const auto proxy = rules.proxy_for(target.server);
+  if (!proxy) {
+    lines.push_back({Verdict::fail, "proxy", proxy.error().message(),
+                     "or reach the server without one: --proxy none"});
+    return 0;
+  }
+  if (*proxy) {
+    check_name((*proxy)->address, "the proxy", lines);
+    lines.push_back({Verdict::ok, "proxy", (*proxy)->shown()});
+  } else {
+    check_name(target.server, "the server", lines);
+    lines.push_back({Verdict::ok, "proxy", "none"});
+  }
+  net::io_context io;
+  std::optional<Result<double>> clock;
+  net::co_spawn(io, probe(target, rules, clock), rethrow);
+  io.run();
+  if (!clock->has_value()) {
+    lines.push_back({Verdict::fail, "server", clock->error().message(),
+                     "see docs/guide/networks.md: what stands between, and whom to ask for what"});
+    return 0;
+  }
+  lines.push_back({Verdict::ok, "server",
+                   fmt::format("{} answers over TLS 1.3, with a certificate of the federation",
+                               to_string(target.server))});
+  return **clock;
+}
+
+void check_data(const ClientOptions& options, DoctorLines& lines) {
+  if (options.learn.data.empty()) return;
+  const auto data = load_local_data(options.learn);
+  if (!data) {
+    lines.push_back({Verdict::fail, "data", data.error().message(), "see docs/guide/data.md"});
+    return;
+  }
+  const bool has_some = !data->train.empty() || !data->holdout.empty();
+  lines.push_back({has_some ? Verdict::ok : Verdict::fail, "data",
+                   fmt::format("{}: {} examples to train, {} held out", options.learn.data,
+                               data->train.size(), data->holdout.size()),
+                   has_some ? "" : "look at --data and --shard: there are no examples"});
+}
+
+void check_trainer(const ClientOptions& options, DoctorLines& lines) {
+  if (!options.trainer.is_set()) {
+    if (options.learn.data.empty())
+      lines.push_back({Verdict::warn, "data", "not looked at",
+                       "give --data or --trainer as the client gets them"});
+    return;
+  }
+  const StopWhileStarting stop;
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("tributary-doctor-{}", ::getpid());
+  TrainerCommand command = options.trainer;
+  command.retries = 1;
+  if (const auto made = posix_files().make_folder(folder); !made) {
+    lines.push_back({Verdict::fail, "trainer", made.error().message(), "look at TMPDIR"});
+    return;
+  }
+  const auto program = TrainerProgram::start(command, folder, stop.token());
+  if (program) {
+    const TrainerHello& hello = (*program)->hello();
+    lines.push_back(
+        {Verdict::ok, "trainer",
+         fmt::format("says hello: {} parameters, {} examples to train, {} held out",
+                     hello.layout.elements(), hello.examples.train, hello.examples.holdout)});
+    (*program)->end();
+  } else {
+    lines.push_back({Verdict::fail, "trainer", program.error().message(),
+                     "run the command by hand; see docs/design/trainer-protocol.md"});
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+void check_gpu(const ClientOptions& options, DoctorLines& lines) {
+  int gpus = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
+  const bool is_wanted = options.learn.device == "cuda";
+  if (gpus == 0 && is_wanted) {
+    lines.push_back({Verdict::fail, "GPU", "there is no NVIDIA device, and --device is cuda",
+                     "install NVIDIA's driver, or use --device cpu"});
+  } else {
+    lines.push_back(
+        {Verdict::ok, "GPU",
+         gpus == 0 ? "none: training is done by the CPU" : fmt::format("{} NVIDIA devices", gpus)});
+  }
+}
+
+}  // namespace
+
+DoctorLines diagnose_client(const ClientOptions& options, const std::string& token) {
+  DoctorLines lines;
+  auto target = check_identity(options, token, lines);
+  const double server_s = target ? check_server(*target, options, lines) : 0;
+  check_clock(server_s, lines);
+  std::error_code ec;
+  const bool has_state = std::filesystem::is_directory(options.state, ec);
+  check_disk(has_state ? std::filesystem::path(options.state) : std::filesystem::current_path(ec),
+             disk_bytes_min, lines);
+  check_data(options, lines);
+  check_trainer(options, lines);
+  check_gpu(options, lines);
+  return lines;
+}
+
+}  // namespace fl

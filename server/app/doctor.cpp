@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/doctor.hpp"
+
+#include "server/history/integrity.hpp"
+#include "server/history/store.hpp"
+#include "server/net/acceptor.hpp"
+#include "server/net/places.hpp"
+#include "shared/base/doctor.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/state_lock.hpp"
+#include "shared/identity/x509.hpp"
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace fl {
+
+using Verdict = DoctorLine::Verdict;
+
+namespace {
+
+constexpr double disk_bytes_min = 2e9;
+/// A server keeps a round's sums (8 bytes a parameter), the version before and the next one.
+constexpr double memory_bytes_per_parameter = 16;
+
+/// A run's settings: those of the run under way, or the flags'.
+RunSettings settings_of(const ServerOptions& options, bool has_history) {
+  if (!has_history) return options.settings;
+  Store::Options store;
+  store.path = std::filesystem::path(options.state) / "history.sqlite";
+  store.read_only = true;
+  const auto opened = Store::open(store);
+  if (!opened) return options.settings;
+  const auto run = (*opened)->open_run();
+  if (!run || !*run) return options.settings;
+  auto settings = settings_from_json((*run)->config_json);
+  return settings ? *settings : options.settings;
+}
+
+/// Whether a server runs in the state folder.
+bool is_running(const ServerOptions& options) {
+  const auto lock = StateLock::take(options.state);
+  return !lock && lock.error().message().find("another process") != std::string::npos;
+}
+
+void check_port(const ServerOptions& options, bool runs, DoctorLines& lines) {
+  const auto address = parse_listen_address(options.listen);
+  if (!address) {
+    lines.push_back({Verdict::fail, "port", address.error().message(), "write --listen HOST:PORT"});
+    return;
+  }
+  net::io_context io;
+  net::ip::tcp::acceptor acceptor(io);
+  const auto bound = bind_acceptor(acceptor, *address);
+  if (bound) {
+    lines.push_back(
+        {Verdict::ok, "port",
+         options.listen + (runs ? " is free; the server here listens elsewhere" : " is free")});
+  } else if (runs) {
+    lines.push_back({Verdict::ok, "port", options.listen + " is taken: a server runs here"});
+  } else {
+    lines.push_back({Verdict::fail, "port", bound.error().message(),
+                     "end the program that has it ('ss -ltnp'), or choose another --listen"});
+  }
+}
+
+/// The address in join tokens: the flag's, or what the last server wrote.
+std::string advertised_host(const ServerOptions& options) {
+  if (!options.advertise.empty()) {
+    const auto parsed = parse_server_address(options.advertise.find(':') == std::string::npos
+                                                 ? options.advertise + ":1"
+                                                 : options.advertise);
+    return parsed ? parsed->host : options.advertise;
+  }
+  const auto text = posix_files().read_all(std::filesystem::path(options.state) / "address.json");
+  if (!text) return "";
+  const auto json = parse_json(*text);
+  if (!json.is_object() || !json.contains("advertise") || !json["advertise"].is_string()) return "";
+  const auto parsed = parse_server_address(json["advertise"].get<std::string>());
+  return parsed ? parsed->host : "";
+}
+
+void check_address(const ServerOptions& options, DoctorLines& lines) {
+  const std::string host = advertised_host(options);
+  if (host.empty()) {
+    lines.push_back(
+        {Verdict::warn, "address", "clients get this machine's first address",
+         "name the address by which clients reach the server: --advertise HOST[:PORT]"});
+    return;
+  }
+  net::io_context io;
+  boost::system::error_code ec;
+  const auto found = net::ip::tcp::resolver(io).resolve(host, "1", ec);
+  if (ec) {
+    lines.push_back({Verdict::fail, "address", fmt::format("{}: {}", host, ec.message()),
+                     "--advertise a name that clients can look up"});
+    return;
+  }
+  std::set<std::string> addresses;
+  bool is_local = true;
+  for (const auto& entry : found) {
+    addresses.insert(entry.endpoint().address().to_string());
+    is_local = is_local && entry.endpoint().address().is_loopback();
+  }
+  lines.push_back(
+      {is_local ? Verdict::warn : Verdict::ok, "address",
+       fmt::format("join tokens name {}: {}", host, fmt::join(addresses, ", ")),
+       is_local ? "only clients on this machine reach that: --advertise HOST[:PORT]" : ""});
+}
+
+void check_authority(const ServerOptions& options, DoctorLines& lines) {
+  const auto folder = std::filesystem::path(options.state) / "identity";
+  const auto look = [&](const char* file, const char* subject, const char* renewal,
+                        bool is_needed) {
+    const auto text = posix_files().read_all(folder / file);
+    if (!text && text.error().code() == Errc::not_found && !is_needed) return;
+    const auto certificate = text ? parse_certificate(*text) : Result<CertificatePtr>(text.error());
+    const auto life = certificate ? validity(**certificate) : Result<Validity>(certificate.error());
+    if (!life) {
+      lines.push_back(
+          {Verdict::fail, subject, life.error().message(), "restore STATE/identity from a copy"});
+      return;
+    }
+    check_certificate_end(subject, life->not_after, renewal, lines);
+  };
+  look("ca.crt", "authority", "make a new one: fl-server rotate-ca", true);
+}
+
+void check_history(const ServerOptions& options, DoctorLines& lines) {
+  const auto damage = find_damage(std::filesystem::path(options.state) / "history.sqlite");
+  if (damage && damage->empty()) {
+    lines.push_back({Verdict::ok, "history", "the database is whole"});
+    return;
+  }
+  lines.push_back({Verdict::fail, "history", damage ? *damage : damage.error().message(),
+                   "stop the server and restore history.sqlite from a copy"});
+}
+
+void check_files(const RunSettings& settings, DoctorLines& lines) {
+  const auto files_max = raise_files_max();
+  const Places places = places_for(files_max);
+  const bool fits = places.sessions >= settings.min_clients;
+  const bool is_full = places.sessions >= limits::sessions_max;
+  lines.push_back(
+      {!fits     ? Verdict::fail
+       : is_full ? Verdict::ok
+                 : Verdict::warn,
+       "open files", fmt::format("{} are allowed: room for {} clients", files_max, places.sessions),
+       fits && is_full ? "" : "raise the limit: ulimit -Hn, or LimitNOFILE of systemd"});
+}
+
+/// MemAvailable of /proc/meminfo, in bytes; 0 if it is not known.
+double available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name && std::getline(file, rest);)
+    if (name == "MemAvailable:") return std::stod(rest) * 1024;
+  return 0;
+}
+
+void check_memory(const RunSettings& settings, DoctorLines& lines) {
+  const auto layout = model_layout(settings);
+  if (!layout) {
+    lines.push_back({Verdict::warn, "memory", layout.error().message(),
+                     "give the run's flags, such as --model, to know how much is needed"});
+    return;
+  }
+  const double needed = static_cast<double>(layout->elements()) * memory_bytes_per_parameter +
+                        static_cast<double>(limits::bulk_bytes_max);
+  const double there = available_memory();
+  const std::string text =
+      fmt::format("{:.3g} GB are available; '{}' with {} parameters needs about {:.3g} GB",
+                  there / 1e9, settings.model, layout->elements(), needed / 1e9);
+  const Verdict verdict = there < needed       ? Verdict::fail
+                          : there < 2 * needed ? Verdict::warn
+                                               : Verdict::ok;
+  lines.push_back(
+      {verdict, "memory", text, verdict == Verdict::ok ? "" : "take a machine with more memory"});
+}
+
+}  // namespace
+
+void declare_doctor(CLI::App& command, ServerOptions& options) {
+  command.add_flag("--json", options.as_json, "Print JSON");
+}
+
+Result<void> run_doctor(const ServerOptions& options) {
+  DoctorLines lines;
+  std::error_code ec;
+  const std::filesystem::path state(options.state);
+  const bool has_state = std::filesystem::is_directory(state, ec);
+  const bool has_history = has_state && std::filesystem::exists(state / "history.sqlite", ec);
+  const bool runs = has_state && is_running(options);
+  check_port(options, runs, lines);
+  check_address(options, lines);
+  if (has_history) {
+    check_authority(options, lines);
+    check_history(options, lines);
+  } else {
+    lines.push_back({Verdict::warn, "state", options.state + " has no history yet",
+                     "the first start makes it; or name another folder with --state"});
+  }
+  check_clock(0, lines);
+  check_disk(has_state ? state : std::filesystem::current_path(ec), disk_bytes_min, lines);
+  const RunSettings settings = settings_of(options, has_history);
+  check_files(settings, lines);
+  check_memory(settings, lines);
+  if (print_doctor(lines, options.as_json) == 0) return {};
+  const auto failures = std::ranges::count(lines, Verdict::fail, &DoctorLine::verdict);
+  return Error(Errc::conflict,
+               fmt::format("doctor: {} of {} checks failed", failures, lines.size()));
+}
+
+}  // namespace fl

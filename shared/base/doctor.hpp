@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines of `doctor`: for each thing that was looked at a verdict, what is the case, and what to
+// do. fl-server, fl-client and fl-client site print them the same way. Here are also the checks
+// that both ends make of their machine.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct DoctorLine {
+  enum class Verdict { ok, warn, fail };
+  Verdict verdict = Verdict::ok;
+  std::string subject;      // "links"
+  std::string text;         // What is the case.
+  std::string advice = {};  // What to do; "" if nothing.
+};
+
+using DoctorLines = std::vector<DoctorLine>;
+
+/// "ok    links  …" and so on, a line each, advice below it.
+[[nodiscard]] std::string doctor_text(const DoctorLines& lines);
+/// An array of objects with verdict, subject, text and advice.
+[[nodiscard]] nlohmann::json doctor_json(const DoctorLines& lines);
+/// 1 if a line fails, else 0.
+[[nodiscard]] int doctor_exit_code(const DoctorLines& lines);
+/// Prints the lines to standard output, as JSON {"lines": [...]} or as text. Returns the exit code.
+int print_doctor(const DoctorLines& lines, bool as_json);
+
+/// Adds lines about a folder's disk: its space, how long a sync takes, and whether locks work. The
+/// folder must exist. `bytes_needed`: less space than this is a failure.
+void check_disk(const std::filesystem::path& folder, double bytes_needed, DoctorLines& lines);
+/// Adds a line about this machine's clock: whether it is synchronized, and how far it is from
+/// `other_s`, the other end's in Unix seconds, if that is known (not 0).
+void check_clock(double other_s, DoctorLines& lines);
+/// Adds a line about a certificate that ends at this time (Unix seconds). `renewal`: how it gets a
+/// new one.
+void check_certificate_end(const std::string& subject, double not_after, const std::string& renewal,
+                           DoctorLines& lines);
+
+}  // namespace fl
