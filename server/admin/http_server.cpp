@@ -84,41 +84,6 @@ PageAnswer no_place() {
 
 }  // namespace
 
-std::string format_metrics(const EngineStatus& status) {
-  std::string text;
-  const auto add = [&text](std::string_view name, std::string_view type, std::string_view help,
-                           double value) {
-    fmt::format_to(std::back_inserter(text),
-                   "# HELP tributary_{0} {1}\n# TYPE tributary_{0} {2}\ntributary_{0} {3}\n", name,
-                   help, type, value);
-  };
-  add("round", "gauge", "The round under way, or the last.", status.round);
-  add("rounds_total", "gauge", "Rounds of the whole run.", status.rounds_total);
-  add("clients_connected", "gauge", "Training clients connected.", status.clients);
-  add("evaluators_connected", "gauge", "Evaluating clients connected.", status.evaluators);
-  add("round_clients_offered", "gauge", "Clients asked in the round under way.", status.asked);
-  add("round_clients_accepted", "gauge", "Updates accepted in the round under way.",
-      status.accepted);
-  add("received_bytes_total", "counter",
-      "WebSocket payload bytes from clients since the run began here.",
-      static_cast<double>(status.bytes_up));
-  add("sent_bytes_total", "counter", "WebSocket payload bytes to clients since the run began here.",
-      static_cast<double>(status.bytes_down));
-  add("round_seconds", "gauge", "Mean duration of the rounds since the run began here.",
-      status.round_seconds);
-  for (const MetricFigure& figure : status.metrics)
-    if (figure.name == "accuracy")
-      add("accuracy", "gauge", "Newest evaluation's accuracy, 0 to 1.", figure.value);
-  if (!status.metrics.empty())
-    text +=
-        "# HELP tributary_metric What evaluators measured of the newest version, by name.\n"
-        "# TYPE tributary_metric gauge\n";
-  for (const MetricFigure& figure : status.metrics)
-    fmt::format_to(std::back_inserter(text), "tributary_metric{{name=\"{}\"}} {}\n", figure.name,
-                   figure.value);
-  return text;
-}
-
 std::string format_health(const EngineStatus& status) {
   nlohmann::json metrics = nlohmann::json::object();
   for (const MetricFigure& figure : status.metrics) metrics[figure.name] = figure.value;
@@ -239,9 +204,14 @@ Awaitable<PageAnswer> Admin::page(std::string path, std::string query) {
   if (path == "/healthz" || path == "/metrics") {
     const auto engine = current_.get();
     const EngineStatus status = co_await on(engine->executor(), status_of(engine));
+    if (path == "/metrics") {
+      auto text = co_await options_.metrics->page(status);
+      PageAnswer made = answer_of(std::move(text));
+      if (made.status == 200) made.type = "text/plain; version=0.0.4; charset=utf-8";
+      co_return made;
+    }
     PageAnswer made;
-    made.body = path == "/metrics" ? format_metrics(status) : format_health(status);
-    if (path == "/metrics") made.type = "text/plain; version=0.0.4; charset=utf-8";
+    made.body = format_health(status);
     co_return made;
   }
   if (path == "/api/rounds" || path == "/api/choices")

@@ -8,6 +8,7 @@
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
 #include "server/admin/live_feed.hpp"
+#include "server/admin/metrics.hpp"
 #include "server/admin/probes.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/base/async/offload.hpp"
@@ -29,6 +30,7 @@ class Admin {
     bool show_clients = false;    // Figures of single clients' data too.
     /// How long a stream waits for its reader to take what is sent.
     Duration stall_max = limits::admin_stream_stall;
+    std::shared_ptr<Metrics> metrics;
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
@@ -70,8 +72,6 @@ class Admin {
   std::atomic<bool> is_closed_ = false;
 };
 
-/// Prometheus text format 0.0.4.
-[[nodiscard]] std::string format_metrics(const EngineStatus& status);
 /// The page /healthz. `metrics` has what evaluators measured of the newest version, by name.
 [[nodiscard]] std::string format_health(const EngineStatus& status);
 

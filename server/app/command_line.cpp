@@ -39,6 +39,8 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_flag("--admin-show-clients", options.admin_show_clients,
                "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
                "examples");
+  app.add_flag("--metrics-by-client", options.metrics_by_client,
+               "Let /metrics tell of each client, by its name");
   app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
                  "A file with the passphrase of the authority's key, which is kept encrypted from "
                  "then on");
@@ -79,10 +81,19 @@ void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& opti
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 12> serving = {
-      "--listen",           "--advertise",          "--admin",      "--admin-host",
-      "--admin-token-file", "--admin-show-clients", "--max-upload", "--ready-file",
-      "--max-download",     "--new-run",            "--quiet",      "--stay"};
+  constexpr std::array<std::string_view, 13> serving = {"--listen",
+                                                        "--advertise",
+                                                        "--admin",
+                                                        "--admin-host",
+                                                        "--admin-token-file",
+                                                        "--admin-show-clients",
+                                                        "--max-upload",
+                                                        "--ready-file",
+                                                        "--max-download",
+                                                        "--new-run",
+                                                        "--quiet",
+                                                        "--stay",
+                                                        "--metrics-by-client"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   if (command->takes_all) return {};

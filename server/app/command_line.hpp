@@ -36,6 +36,7 @@ struct ServerOptions {
   std::string admin_hosts;  // Names, separated by commas.
   std::string admin_token_file;
   bool admin_show_clients = false;
+  bool metrics_by_client = false;
   std::string ca_passphrase_file;
   std::string ready_file;
   TrafficOptions traffic;

@@ -178,10 +178,14 @@ Result<std::unique_ptr<Store>> open_history(const ServerOptions& options) {
 /// Null with --admin off.
 Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
                                            Doors& doors, const ServerOptions& options,
-                                           const Probes& probes) {
+                                           const Probes& probes, StoreThread& store,
+                                           const std::shared_ptr<std::atomic<bool>>& stop) {
   if (!doors.admin) return nullptr;
   FL_TRY(Admin::Options access, admin_options(options));
-  FL_TRY(auto reader, AdminHistory::open(history_file(options)));
+  const auto history = history_file(options);
+  FL_TRY(access.metrics, Metrics::open(history, store, options.metrics_by_client));
+  net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
+  FL_TRY(auto reader, AdminHistory::open(history));
   auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
                                        std::move(access), probes);
   admin->start();
@@ -333,9 +337,10 @@ Result<int> serve(const ServerOptions& options) {
   Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
                     make_governors(options.traffic));
   Service service(io, strand, manager, options);
-  FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes()));
-  listener.start();
   auto stop = std::make_shared<std::atomic<bool>>(false);
+  FL_TRY(const auto admin,
+         start_admin(io, current, doors, options, service.probes(), server_store, stop));
+  listener.start();
   StopSignals signals(io);
   signals.on_stop([&] {
     *stop = true;

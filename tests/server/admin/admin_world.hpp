@@ -42,13 +42,17 @@ class AdminWorld {
     run = store_->find_run(run.id).value().value();
     RunSettings settings;
     settings.codec = "none";
+    const auto strand = net::make_strand(io_);
     current_.emplace(std::make_shared<RoundEngine>(
-        net::make_strand(io_), settings, run, Layout::make({{"w", {4}}}).value(), posix_files(),
-        *store_, RoundEngine::Workers{&workers_, &workers_},
+        strand, settings, run, Layout::make({{"w", {4}}}).value(), posix_files(), *store_,
+        RoundEngine::Workers{&workers_, &workers_},
         RoundEngine::Paths{temp / "checkpoints", temp / "spool", temp / "references"}));
     auto door = AdminDoor::open(io_, "127.0.0.1:0").value();
     host = door.place();
     options.state = temp.path();
+    calls_.emplace(strand, *store_, workers_, 0, StoreThread::Hooks{[](const Error&) {}},
+                   std::make_shared<StoreThread::Pause>());
+    options.metrics = Metrics::open(path, *calls_, false).value();
     admin_.emplace(io_, *current_, AdminHistory::open(path).value(), std::move(door),
                    std::move(options), probes_);
     admin_->start();
@@ -123,6 +127,7 @@ class AdminWorld {
   std::unique_ptr<Store> store_;
   Offload workers_;
   std::optional<CurrentEngine> current_;
+  std::optional<StoreThread> calls_;
   std::optional<Admin> admin_;
   std::vector<std::jthread> crew_;
 };

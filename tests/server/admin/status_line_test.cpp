@@ -3,6 +3,7 @@
 #include "server/admin/status_line.hpp"
 
 #include "server/admin/http_server.hpp"
+#include "server/admin/metrics.hpp"
 
 #include <doctest/doctest.h>
 
@@ -40,19 +41,38 @@ TEST_CASE("the status line has only the parts that are known") {
 
 TEST_CASE("the admin pages have every metric by its name") {
   EngineStatus status = collecting();
-  CHECK(format_metrics(status).find("metric{") == std::string::npos);
+  CHECK(format_metrics(status, {}, {}).find("metric{") == std::string::npos);
   CHECK(format_health(status).find("\"metrics\":{}") != std::string::npos);
   status.metric = "f1";
   status.metrics = {{"f1", 0.5}, {"accuracy", 0.875}, {"loss", 0.25}};
-  const std::string text = format_metrics(status);
+  const std::string text = format_metrics(status, {}, {});
   CHECK(text.find("\ntributary_accuracy 0.875\n") != std::string::npos);
   CHECK(text.find("# TYPE tributary_metric gauge\ntributary_metric{name=\"f1\"} 0.5\n") !=
         std::string::npos);
-  CHECK(text.ends_with("tributary_metric{name=\"loss\"} 0.25\n"));
+  CHECK(text.find("\ntributary_metric{name=\"loss\"} 0.25\n") != std::string::npos);
   const std::string health = format_health(status);
   CHECK(health.find("\"metric\":\"f1\"") != std::string::npos);
   CHECK(health.find("\"metrics\":{\"accuracy\":0.875,\"f1\":0.5,\"loss\":0.25}") !=
         std::string::npos);
+}
+
+TEST_CASE("a histogram's buckets add up, and labels are escaped") {
+  HistoryTally tally;
+  for (const double seconds : {0.5, 2.0, 2.0, 5000.0}) tally.round_s.add(seconds);
+  tally.codecs["a\"b\\c\nd"].bytes = 7;
+  tally.clients["x"].updates["late"] = 2;
+  const std::string text = format_metrics(collecting(), tally, {});
+  const auto has = [&text](const char* line) { return text.find(line) != std::string::npos; };
+  CHECK(has("# TYPE tributary_round_duration_seconds histogram\n"));
+  CHECK(has("tributary_round_duration_seconds_bucket{le=\"0.3\"} 0\n"));
+  CHECK(has("tributary_round_duration_seconds_bucket{le=\"1\"} 1\n"));
+  CHECK(has("tributary_round_duration_seconds_bucket{le=\"3\"} 3\n"));
+  CHECK(has("tributary_round_duration_seconds_bucket{le=\"3600\"} 3\n"));
+  CHECK(has("tributary_round_duration_seconds_bucket{le=\"+Inf\"} 4\n"));
+  CHECK(has("tributary_round_duration_seconds_sum 5004.5\n"));
+  CHECK(has("tributary_update_bytes_total{codec=\"a\\\"b\\\\c\\nd\"} 7\n"));
+  CHECK(has("tributary_client_updates_total{client=\"x\",outcome=\"late\"} 2\n"));
+  CHECK(has("tributary_updates_total{outcome=\"refused\"} 0\n"));
 }
 
 TEST_CASE("the time left is the time of the remaining rounds") {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page /metrics, in Prometheus' text format. Names have base units and, for counters, _total.
+// docs/guide/monitoring.md lists them. Counters and histograms begin with this process.
+#pragma once
+
+#include "server/history/history_tally.hpp"
+#include "server/history/store_thread.hpp"
+#include "server/round/status.hpp"
+#include "shared/base/async/asio.hpp"
+#include "shared/base/async/offload.hpp"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+/// What Metrics measures by itself.
+struct MeasuredWaits {
+  SecondsHistogram loop_lag_s;    // How late the engine's strand runs what is due.
+  SecondsHistogram store_wait_s;  // How long a call of the store takes that does nothing.
+};
+
+[[nodiscard]] std::string format_metrics(const EngineStatus& status, const HistoryTally& tally,
+                                         const MeasuredWaits& waits);
+
+class Metrics {
+ public:
+  /// `store` is on the engine's strand and must outlive `io`. `by_client`: figures of each client.
+  static Result<std::shared_ptr<Metrics>> open(const std::filesystem::path& history,
+                                               StoreThread& store, bool by_client);
+
+  /// Measures waits once in metrics_look, until `stop`. On the engine's strand.
+  Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
+  /// Any strand.
+  Awaitable<Result<std::string>> page(EngineStatus status);
+
+ private:
+  Metrics(std::unique_ptr<HistoryReader> reader, StoreThread& store)
+      : reader_(std::move(reader)), store_(store) {}
+  Awaitable<MeasuredWaits> waits() const;
+
+  std::unique_ptr<HistoryReader> reader_;  // On the thread.
+  StoreThread& store_;
+  MeasuredWaits waits_;  // On the engine's strand.
+  Offload thread_{1};
+};
+
+}  // namespace fl
