@@ -75,6 +75,10 @@ class StreamPlace {
   int number_ = 0;
 };
 
+PageAnswer page_of(const ControlAnswer& made) {
+  return {.status = made.status, .body = made.body, .headers = made.headers};
+}
+
 PageAnswer no_place() {
   return refusal(503,
                  fmt::format("{} streams of events and downloads are open, which is the limit: "
@@ -95,12 +99,13 @@ std::string format_health(const EngineStatus& status) {
 }
 
 Admin::Admin(net::io_context& io, const CurrentEngine& current,
-             std::unique_ptr<AdminHistory> history, AdminDoor door, Options options,
-             const Probes& probes)
+             std::unique_ptr<AdminHistory> history, AdminDoor door,
+             std::unique_ptr<ControlDesk> desk, Options options, const Probes& probes)
     : io_(io),
       current_(current),
       history_(std::move(history)),
       door_(std::move(door)),
+      desk_(std::move(desk)),
       options_(std::move(options)),
       access_(options_.access),
       probes_(probes),
@@ -158,7 +163,7 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
     co_await write_all(stream, std::move(text));
     co_return;
   }
-  auto refused = refuse(request);
+  auto refused = co_await refuse(request);
   if (!refused && path == "/api/events") {
     co_await stream_events(stream, request);
   } else if (!refused && path == "/api/model/file") {
@@ -178,24 +183,67 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
   stream.socket().shutdown(PlainSocket::shutdown_send, ignored);
 }
 
-std::optional<PageAnswer> Admin::refuse(const HttpRequest& request) const {
-  if (auto refused = access_.refuse(request)) return refused;
+Awaitable<bool> Admin::may_see(const HttpRequest& request) {
+  if (access_.visitor_of(request)) co_return true;
+  const auto who = co_await desk_->operator_of(request);
+  co_return who.has_value();
+}
+
+Awaitable<std::optional<PageAnswer>> Admin::refuse(const HttpRequest& request) {
+  if (auto refused = access_.refuse(request)) co_return refused;
   // The files of the dashboard are in every copy of the program; without them nobody could log in.
+  // The control desk looks for itself who asks.
   const std::string path = parts_of(request).first;
-  const bool is_open = path == "/api/session" || path == "/api/login" || path == "/api/logout" ||
-                       find_web_file(path) != nullptr;
-  if (is_open || access_.visitor_of(request)) return std::nullopt;
-  return AdminAccess::must_log_in();
+  const bool is_open =
+      path == "/api/session" || ControlDesk::has(path) || find_web_file(path) != nullptr;
+  if (is_open) co_return std::nullopt;
+  const bool is_allowed = co_await may_see(request);
+  if (is_allowed) co_return std::nullopt;
+  co_return AdminAccess::must_log_in();
+}
+
+/// With the pages' token, or an operator's.
+Awaitable<PageAnswer> Admin::log_in(HttpRequest request) {
+  const bool is_locked = co_await desk_->is_locked();
+  if (!is_locked) {
+    PageAnswer made = access_.log_in(request);
+    if (made.status == 200) co_return made;
+  }
+  const ControlAnswer made = co_await desk_->answer(std::move(request));
+  co_return page_of(made);
+}
+
+/// The cookie is of one of the two.
+Awaitable<PageAnswer> Admin::log_out(HttpRequest request) {
+  PageAnswer made = access_.log_out(request);
+  [[maybe_unused]] const ControlAnswer also = co_await desk_->answer(std::move(request));
+  co_return made;
+}
+
+Awaitable<PageAnswer> Admin::describe(HttpRequest request) {
+  const auto who = co_await desk_->operator_of(request);
+  if (!who) co_return access_.describe(request);
+  PageAnswer made;
+  made.body = json_text(nlohmann::json({{"needs_login", true},
+                                        {"is_logged_in", who->is_by_cookie},
+                                        {"role", to_text(who->role)},
+                                        {"name", who->name}})) +
+              "\n";
+  co_return made;
 }
 
 Awaitable<PageAnswer> Admin::answer(HttpRequest request) {
   auto [path, query] = parts_of(request);
-  if (request.method() == http::verb::post) {
-    if (path == "/api/login") co_return access_.log_in(request);
-    if (path == "/api/logout") co_return access_.log_out(request);
-    co_return refusal(405, "this page is read-only");
+  if (path == "/api/login" && request.method() == http::verb::post)
+    co_return co_await log_in(std::move(request));
+  if (path == "/api/logout" && request.method() == http::verb::post)
+    co_return co_await log_out(std::move(request));
+  if (ControlDesk::has(path)) {
+    const ControlAnswer made = co_await desk_->answer(std::move(request));
+    co_return page_of(made);
   }
-  if (path == "/api/session") co_return access_.describe(request);
+  if (request.method() == http::verb::post) co_return refusal(405, "this page is read-only");
+  if (path == "/api/session") co_return co_await describe(std::move(request));
   if (const WebFile* const file = find_web_file(path)) co_return file_answer(*file, request);
   co_return co_await page(std::move(path), std::move(query));
 }
@@ -287,7 +335,9 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
   std::uint64_t seen = 0;
   TimePoint said_at = Clock::now();
   // Whoever has logged out meanwhile sees no more.
-  while (!is_closed_ && access_.visitor_of(request)) {
+  while (!is_closed_) {
+    const bool is_allowed = co_await may_see(request);
+    if (!is_allowed) co_return;
     const LiveFeed::News news = co_await feed_.newest();
     if (news.text && news.number != seen) {
       message += event_message("status", news.number, *news.text);

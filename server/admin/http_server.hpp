@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The admin pages, plain HTTP for this machine (or a proxy that authenticates): the dashboard with
-// the JSON that it shows, /healthz, /metrics (Prometheus text), and the probes /livez and /readyz.
-// On the io threads. It asks the engine on its strand and the history on a thread of its own.
+// the JSON that it shows, /healthz, /metrics (Prometheus text), the probes /livez and /readyz, and
+// the control desk. On the io threads. It asks the engine on its strand and the history on a thread
+// of its own.
 #pragma once
 
 #include "server/admin/access.hpp"
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
+#include "server/admin/control_desk.hpp"
 #include "server/admin/live_feed.hpp"
 #include "server/admin/metrics.hpp"
 #include "server/admin/probes.hpp"
@@ -34,7 +36,7 @@ class Admin {
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
-        AdminDoor door, Options options, const Probes& probes);
+        AdminDoor door, std::unique_ptr<ControlDesk> desk, Options options, const Probes& probes);
 
   void start();
   /// Any thread. Requests that are under way go on; streams of events end.
@@ -46,7 +48,12 @@ class Admin {
   Awaitable<void> accept();
   Awaitable<void> serve(PlainSocket socket);
   /// What the request may not have, or whoever makes it.
-  [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
+  Awaitable<std::optional<PageAnswer>> refuse(const HttpRequest& request);
+  /// Whether the request has the pages' token, an operator's, or a login; or none is needed.
+  Awaitable<bool> may_see(const HttpRequest& request);
+  Awaitable<PageAnswer> log_in(HttpRequest request);
+  Awaitable<PageAnswer> log_out(HttpRequest request);
+  Awaitable<PageAnswer> describe(HttpRequest request);
   Awaitable<PageAnswer> answer(HttpRequest request);
   Awaitable<PageAnswer> page(std::string path, std::string query);
   Awaitable<PageAnswer> rounds_page(std::string query, bool is_choices);
@@ -60,6 +67,7 @@ class Admin {
   const CurrentEngine& current_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
+  std::unique_ptr<ControlDesk> desk_;
   Options options_;
   AdminAccess access_;
   const Probes& probes_;

@@ -63,6 +63,8 @@ struct ServerOptions {
   std::optional<std::uint32_t> round;  // None: the newest.
   std::string model_format;            // "": what the file's name ends with.
   std::string file;                    // What history --plot, export and backup write.
+  // operator
+  std::string action;
   // prune
   std::optional<std::uint64_t> keep_runs;
   std::optional<double> older_than_days;

@@ -2,7 +2,9 @@
 // The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 
+#include "server/app/control.hpp"
 #include "server/app/doctor.hpp"
+#include "server/app/operator_commands.hpp"
 #include "server/app/record_commands.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
@@ -107,6 +109,14 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
   return to_string(token);
 }
 
+Result<Invited> invite(Store& store, const ServerOptions& options, const Invitation& invitation) {
+  FL_TRY(const auto address, advertised_address(options));
+  FL_TRY(const auto fingerprint, authority_fingerprint(posix_files(), identity_folder(options)));
+  FL_TRY(const auto known, store.find_client(invitation.name));
+  FL_TRY(std::string token, make_join_token(store, fingerprint, address, invitation));
+  return Invited{std::move(token), known && !known->certificate_serial.empty()};
+}
+
 namespace {
 
 void declare_queue(CLI::App& command, ServerOptions& options) {
@@ -115,25 +125,15 @@ void declare_queue(CLI::App& command, ServerOptions& options) {
       ->check(whole_number(1, std::numeric_limits<RunId>::max()));
 }
 
-Result<void> drop_run(const ServerOptions& options) {
+Result<void> drop_queued_run(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
-  FL_TRY(const bool dropped, store->drop_queued_run(options.drop));
-  if (dropped) {
-    fmt::print("run {} is no longer queued\n", options.drop);
-    return {};
-  }
-  FL_TRY(const auto asked, store->find_run(options.drop));
-  if (!asked)
-    return Error(Errc::not_found, fmt::format("--drop {}: there is no such run", options.drop));
-  return Error(
-      Errc::not_found,
-      fmt::format("run {} is not queued behind another. To end a run that is next or under "
-                  "way, start fl-server with --new-run",
-                  options.drop));
+  if (auto dropped = drop_run(*store, options.drop); !dropped) return dropped.error().at("--drop");
+  fmt::print("run {} is no longer queued\n", options.drop);
+  return {};
 }
 
 Result<void> queue_another_run(const ServerOptions& options) {
-  if (options.drop != 0) return drop_run(options);
+  if (options.drop != 0) return drop_queued_run(options);
   if (options.given.empty())
     return Error(Errc::invalid_input,
                  "a queued run has settings of its own: give at least one, such as --rounds 20. "
@@ -271,17 +271,14 @@ Result<void> enroll_client(const ServerOptions& options) {
   if (!(options.expires_s > 0))
     return Error(Errc::invalid_input, "--expires: it must be above 0 seconds");
   FL_TRY(const auto store, open_store(options, false));
-  FL_TRY(const auto address, advertised_address(options));
-  FL_TRY(const auto fingerprint, authority_fingerprint(posix_files(), identity_folder(options)));
-  FL_TRY(const auto known, store->find_client(options.name));
   const Invitation invitation{options.name, options.expires_s, options.role, options.examples_max};
-  FL_TRY(const auto token, make_join_token(*store, fingerprint, address, invitation));
-  if (known && !known->certificate_serial.empty())
+  FL_TRY(const Invited invited, invite(*store, options, invitation));
+  if (invited.replaces)
     fmt::print(stderr,
                "'{}' has joined already. Whoever joins with this token takes its place; the client "
                "that has the name now is then rejected\n",
                options.name);
-  fmt::print("{}\n", token);
+  fmt::print("{}\n", invited.token);
   return {};
 }
 
@@ -291,17 +288,8 @@ void declare_revoke(CLI::App& command, ServerOptions& options) {
 
 Result<void> revoke_client(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(store->revoke(options.name));
-  FL_TRY(const auto member, store->find_client(options.name));
-  if (!member) {
-    note_event(*store, 0, EventLevel::info,
-               fmt::format("the tokens of '{}' are void", options.name));
-    fmt::print("the tokens of '{}' are void; nobody has joined by that name\n", options.name);
-    return {};
-  }
-  note_event(*store, 0, EventLevel::info, fmt::format("'{}' was revoked", options.name));
-  fmt::print("'{}' is revoked: its sessions end within a second, and it cannot come back\n",
-             options.name);
+  FL_TRY(const std::string done, revoke_member(*store, options.name));
+  fmt::print("{}\n", done);
   return {};
 }
 
@@ -435,6 +423,14 @@ constexpr Command command_table[] = {
      .help = "Ends a client's sessions and never admits it again",
      .declare = declare_revoke,
      .run = revoke_client},
+    {.name = "end-run",
+     .help = "Ends a run after the round under way, beside the running server",
+     .declare = declare_end_run,
+     .run = end_run_now},
+    {.name = "operator",
+     .help = "Adds, lists and revokes the people who may log in at the admin pages",
+     .declare = declare_operator,
+     .run = change_operators},
     {.name = "rotate-ca",
      .help = "Makes a new certificate authority beside the old one, while the server is stopped. "
              "Members renew by themselves; then --finish drops the old one. Or makes an "

@@ -6,6 +6,7 @@
 #include "server/admin/http_server.hpp"
 #include "server/admin/status_line.hpp"
 #include "server/app/commands.hpp"
+#include "server/app/control.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/app/service.hpp"
@@ -186,8 +187,9 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
   FL_TRY(access.metrics, Metrics::open(history, store, options.metrics_by_client));
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
+  FL_TRY(auto desk, ControlDesk::open(history, control_actions(options)));
   auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
-                                       std::move(access), probes);
+                                       std::move(desk), std::move(access), probes);
   admin->start();
   return admin;
 }

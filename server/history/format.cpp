@@ -100,6 +100,17 @@ Line line_of(const AuditRecord& row) {
           row.client.empty() ? "-" : printable(row.client), printable(row.text)};
 }
 
+Json object_of(const OperatorRecord& of) {
+  return {{"name", of.name},
+          {"role", of.role},
+          {"made_at", of.made_at},
+          {"revoked_at", time_or_null(of.revoked_at)}};
+}
+
+Line line_of(const OperatorRecord& of) {
+  return {of.name, of.role, utc_time(of.made_at), utc_time(of.revoked_at, "no")};
+}
+
 Json object_of(const RunSummary& of) {
   const auto settings = parse_json(of.run.config_json);
   return {
@@ -352,6 +363,12 @@ std::string format_rows(const std::vector<ClientRecord>& clients, Format format)
   return table_of({"name", "enrolled (UTC)", "last seen", "certificate serial", "revoked", "role",
                    "examples at most"},
                   clients, 6);
+}
+
+std::string format_rows(const std::vector<OperatorRecord>& operators, Format format) {
+  if (format != Format::table) return machine_text(operators, format);
+  if (operators.empty()) return "there is no operator: the admin pages are read-only\n";
+  return table_of({"name", "role", "since (UTC)", "revoked"}, operators, 4);
 }
 
 std::string format_rows(const std::vector<RunSummary>& runs, Format format) {

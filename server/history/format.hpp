@@ -42,6 +42,9 @@ enum class Format { table, json, csv };
 /// Name, enrolled, last seen, certificate serial, revoked, and whether it only evaluates.
 [[nodiscard]] std::string format_rows(const std::vector<ClientRecord>& clients, Format format);
 
+/// Name, role, since when, revoked. Never the token's hash.
+[[nodiscard]] std::string format_rows(const std::vector<OperatorRecord>& operators, Format format);
+
 /// One line for each run, with those in the queue.
 [[nodiscard]] std::string format_rows(const std::vector<RunSummary>& runs, Format format);
 

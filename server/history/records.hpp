@@ -60,6 +60,8 @@ enum class AuditKind {
   renewal,       // A member got a new certificate for its old one.
   revocation,    // A member, or the tokens of a name.
   repeats,       // How many rows of one kind and member were left out of a minute.
+  operators,     // Somebody may control the server now, or may not any more.
+  control,       // What an operator did.
 };
 
 struct RunRecord {
@@ -79,6 +81,15 @@ struct RunRecord {
 struct RunSummary {
   RunRecord run;
   Round rounds_closed = 0;
+};
+
+/// Somebody who may log in at the admin pages.
+struct OperatorRecord {
+  std::string name;
+  std::string role;        // "viewer", "operator" or "admin".
+  std::string token_hash;  // SHA-256 of its token, hexadecimal.
+  double made_at = 0;
+  double revoked_at = 0;  // 0: not revoked.
 };
 
 /// A finished or stopped run, as `fl-server prune` looks at it.

@@ -321,6 +321,18 @@ CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_s
   FROM task WHERE state = 'accepted' AND ranks > 0;
 )sql";
 
+// People who may control the server. Tokens are 256 random bits, so one SHA-256 is enough: nobody
+// can try them all, and a slow hash would only slow down us.
+constexpr const char* operators = R"sql(
+CREATE TABLE operator (
+  name       TEXT PRIMARY KEY CHECK (name <> ''),
+  role       TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
+  token_hash TEXT NOT NULL UNIQUE CHECK (length(token_hash) = 64),
+  made_at    REAL NOT NULL,
+  revoked_at REAL
+) STRICT, WITHOUT ROWID;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -329,7 +341,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"roles and limits of claims", roles},
                                          Migration{"metrics by name", metrics_by_name},
                                          Migration{"codecs by the main metric", codecs_by_metric},
-                                         Migration{"times of sites", sites}};
+                                         Migration{"times of sites", sites},
+                                         Migration{"table operator", operators}};
 
 struct Marks {
   int application = 0;

@@ -244,6 +244,19 @@ class Store {
   /// From the closed rounds, by client.
   [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);
 
+  // Operators (store_operators.cpp). `by` says who does it, in the audit.
+  /// Errors: conflict, if an operator has the name who is not revoked.
+  [[nodiscard]] Result<void> add_operator(const OperatorRecord& record, std::string_view by);
+  /// Errors: not_found.
+  [[nodiscard]] Result<void> revoke_operator(std::string_view name, std::string_view by);
+  [[nodiscard]] Result<std::vector<OperatorRecord>> operators();  // By name, with revoked ones.
+  /// These two: nobody, if it is revoked.
+  [[nodiscard]] Result<std::optional<OperatorRecord>> find_operator(std::string_view name);
+  [[nodiscard]] Result<std::optional<OperatorRecord>> operator_with(std::string_view token_hash);
+  /// A row of the audit: what an operator did, and to which client; "": to none.
+  [[nodiscard]] Result<void> add_control(std::string_view by, std::string_view client,
+                                         std::string_view text);
+
   // Copies and removals (store_archive.cpp).
   /// Writes the history as it is at this moment into a new file, while others go on writing. The
   /// file is whole, but not synced yet.

@@ -115,6 +115,15 @@ inline constexpr Column<AuditRecord> audit_columns[] = {
 };
 inline constexpr Table<AuditRecord> audit_table{"audit", audit_columns};
 
+inline constexpr Column<OperatorRecord> operator_columns[] = {
+    column<&OperatorRecord::name>("name"),
+    column<&OperatorRecord::role>("role"),
+    column<&OperatorRecord::token_hash>("token_hash"),
+    column<&OperatorRecord::made_at>("made_at"),
+    column<&OperatorRecord::revoked_at, OrNull>("revoked_at"),
+};
+inline constexpr Table<OperatorRecord> operator_table{"operator", operator_columns};
+
 // Views, and what is read of a table only. --------------------------------------------------------
 
 inline constexpr Column<RoundSummary> round_summary_columns[] = {

@@ -165,16 +165,22 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
   co_return renewed;
 }
 
-/// `seen`: the database's version when it looked last.
-Awaitable<void> Admission::expel_revoked(std::int64_t& seen) {
+/// Does what other processes and the admin pages have written into the history: ends the sessions
+/// of those who were revoked, and a run that was ended. `seen`: the database's version when it
+/// looked last.
+Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   auto look = [](Store& store) { return store.data_version(); };
   const auto version = co_await store_.with_store(std::move(look));
   if (!version || *version == seen) co_return;
   auto list = [](Store& store) { return store.clients(); };
   const auto clients = co_await store_.with_store(std::move(list));
   if (!clients) co_return;
-  seen = *version;
   const auto engine = current_.get();
+  auto find = [run = engine->run_id()](Store& store) { return store.find_run(run); };
+  const auto run = co_await store_.with_store(std::move(find));
+  if (!run) co_return;
+  seen = *version;
+  if (*run && !(*run)->early_end.empty()) engine->end_early((*run)->early_end);
   for (const auto& client : *clients) {
     if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
   }
@@ -183,7 +189,7 @@ Awaitable<void> Admission::expel_revoked(std::int64_t& seen) {
 Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
-    co_await expel_revoked(seen);
+    co_await follow_history(seen);
     auto add_counts = [](Store& store) { return store.add_audit_counts(); };
     [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
     for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));

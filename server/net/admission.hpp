@@ -56,7 +56,7 @@ class Admission final : public ConnectionHandler {
 
  private:
   [[nodiscard]] bool is_certificate_due();
-  Awaitable<void> expel_revoked(std::int64_t& seen);
+  Awaitable<void> follow_history(std::int64_t& seen);
   void note_refusal(const std::string& kind, const std::string& text);
   void record_refusal(std::string text);
   void report(EventLevel level, std::string text);

@@ -102,6 +102,8 @@ class RoundEngine {
 
   /// Ends the session of a client that was revoked, and its task.
   void expel(const std::string& name, const std::string& reason);
+  /// An operator has ended the run, and the history says so: no round opens after this one.
+  void end_early(std::string why) { evaluations_.take_end(std::move(why)); }
   /// The store failed for somebody else: the run stops.
   void fail(const Error& error) { control_.fail(error); }
   [[nodiscard]] EngineStatus status() const;

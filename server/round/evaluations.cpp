@@ -305,6 +305,13 @@ std::string Evaluations::early_end() const {
   return why.empty() ? end_by_patience() : why;
 }
 
+void Evaluations::take_end(std::string why) {
+  parts_.control.expect_strand();
+  if (!kept_end_.empty()) return;
+  kept_end_ = std::move(why);
+  parts_.control.changed.notify();
+}
+
 Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
   parts_.control.expect_strand();
   kept_end_ = why;

@@ -69,6 +69,8 @@ class Evaluations {
   [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
   /// Why the run ends before its last round: its target, or --patience. Empty: it does not.
   [[nodiscard]] std::string early_end() const;
+  /// An operator has ended the run, durably: from here on early_end() is `why`.
+  void take_end(std::string why);
   /// Makes this end durable. From here on early_end() is `why`, whatever evaluators answer.
   Awaitable<Result<void>> keep_end(std::string why);
 

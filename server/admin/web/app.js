@@ -74,7 +74,7 @@ class App {
   // Operators have a view more.
   showControl(session) {
     const shown = this.views.findIndex((view) => view instanceof Control);
-    if (shown < 0 && Control.isFor(session)) this.views.push(this.add(new Control()));
+    if (shown < 0 && Control.isFor(session)) this.views.push(this.add(new Control(session)));
     if (shown < 0 || Control.isFor(session)) return;
     const [gone] = this.views.splice(shown, 1);
     gone.link.parentElement.remove();

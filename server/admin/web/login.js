@@ -11,7 +11,8 @@ export function showLogin(place, onDone) {
   const problem = make("p", { role: "alert", class: "level-error" });
   const form = make("form", { class: "login" },
     make("h2", {}, "Log in"),
-    make("p", {}, "The token is in the file that fl-server was given by --admin-token-file."),
+    make("p", {}, "The token of an operator (fl-server operator add), or the one in the file that " +
+      "fl-server was given by --admin-token-file."),
     make("label", { for: "token" }, "Token"), token,
     make("button", { type: "submit" }, "Log in"), problem);
   form.addEventListener("submit", async (event) => {
@@ -31,7 +32,7 @@ export function showLogin(place, onDone) {
 // Who is logged in, and the way out.
 export function showAccount(place, session, onOut) {
   if (!session.is_logged_in) {
-    place.replaceChildren();
+    place.replaceChildren(button("Log in", onOut));
     return;
   }
   const who = session.name ? `${session.name} (${session.role})` : session.role;

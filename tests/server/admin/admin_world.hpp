@@ -54,7 +54,7 @@ class AdminWorld {
                    std::make_shared<StoreThread::Pause>());
     options.metrics = Metrics::open(path, *calls_, false).value();
     admin_.emplace(io_, *current_, AdminHistory::open(path).value(), std::move(door),
-                   std::move(options), probes_);
+                   ControlDesk::open(path, {}).value(), std::move(options), probes_);
     admin_->start();
     for (int i = 0; i < 2; ++i) crew_.emplace_back([this] { io_.run(); });
   }

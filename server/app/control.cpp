@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/control.hpp"
+
+#include "server/app/run_queue.hpp"
+#include "server/run/settings_table.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/identity/crypto.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace fl {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view token_prefix = "flo1.";  // Tells what it is, to people and scanners.
+constexpr std::size_t token_bytes = 32;
+
+Error bad(std::string text) { return {Errc::invalid_input, std::move(text)}; }
+
+/// A text of the body. With `usual` it may be missing.
+Result<std::string> text_in(const json& body, const char* key,
+                            std::optional<std::string> usual = std::nullopt) {
+  const auto found = body.find(key);
+  if (found == body.end() && usual) return *usual;
+  if (found == body.end() || !found->is_string())
+    return bad(fmt::format("\"{}\" must be there, and a text", key));
+  return found->get<std::string>();
+}
+
+Result<RunId> run_in(const json& body) {
+  const auto found = body.find("run");
+  const bool is_number = found != body.end() && found->is_number_integer() && *found > 0;
+  if (!is_number) return bad("\"run\" must be there, and the number of a run");
+  return found->get<RunId>();
+}
+
+std::string shown(const json& body, const char* key) {
+  const auto found = body.find(key);
+  if (found == body.end()) return "nothing";
+  return found->is_string() ? found->get<std::string>() : json_text(*found);
+}
+
+/// The settings of {"settings": {"rounds": 20, …}}, by the names that `history --runs --json` has.
+Result<ServerOptions> settings_in(const json& body, ServerOptions options) {
+  const auto settings = body.find("settings");
+  if (settings == body.end() || !settings->is_object() || settings->empty())
+    return bad("\"settings\" must be an object with at least one setting, such as \"rounds\"");
+  const RunSettingTable rows = run_setting_table();
+  options.given.clear();
+  for (const auto& [name, value] : settings->items()) {
+    const auto& all = rows.rows();
+    const auto row = std::ranges::find_if(
+        all, [&name = name](const RunSettingRow& each) { return each.json_key() == name; });
+    if (row == all.end() || row->flag.empty())
+      return bad(fmt::format("there is no setting \"{}\"", name));
+    // Whoever may queue runs must not read files of the server.
+    if (row->is_existing_file)
+      return bad(
+          fmt::format("\"{}\" names a file of the server's machine: queue such a run there, "
+                      "with 'fl-server queue'",
+                      name));
+    options.given.insert(std::string(row->flag));
+  }
+  const auto parsed = rows.from_json(json_text(*settings));
+  if (!parsed) return bad(parsed.error().message());
+  options.settings = *parsed;
+  return options;
+}
+
+Result<Invitation> invitation_in(const json& body) {
+  Invitation invitation;
+  FL_TRY(invitation.name, text_in(body, "client"));
+  FL_TRY(invitation.role, text_in(body, "role", ""));
+  if (!invitation.role.empty() && invitation.role != "trainer" && invitation.role != "evaluator")
+    return bad("\"role\" must be \"trainer\" or \"evaluator\"");
+  if (const auto found = body.find("expires_s"); found != body.end()) {
+    if (!found->is_number() || !(found->get<double>() > 0) || !(found->get<double>() < 1e9))
+      return bad("\"expires_s\" must be a number of seconds above 0");
+    invitation.expires_s = found->get<double>();
+  }
+  if (const auto found = body.find("examples_max"); found != body.end()) {
+    if (!found->is_number_unsigned()) return bad("\"examples_max\" must be a whole number");
+    invitation.examples_max = found->get<std::uint64_t>();
+  }
+  return invitation;
+}
+
+std::string no_client(const json&) { return ""; }
+std::string client_of(const json& body) { return shown(body, "client"); }
+
+ControlAction queue_action(const ServerOptions& options) {
+  return {"queue", AdminRole::run_operator,
+          [options](Store& store, const json& body, const std::string&) -> Result<json> {
+            FL_TRY(const ServerOptions asked, settings_in(body, options));
+            FL_TRY(const RunRecord run, queue_run(store, asked));
+            return json{{"run", run.id}, {"key", run.key}};
+          },
+          no_client,
+          [](const json& body) { return "queues a run with " + shown(body, "settings"); }};
+}
+
+ControlAction drop_action() {
+  return {"drop", AdminRole::run_operator,
+          [](Store& store, const json& body, const std::string&) -> Result<json> {
+            FL_TRY(const RunId run, run_in(body));
+            FL_CHECK(drop_run(store, run));
+            return json{{"run", run}};
+          },
+          no_client,
+          [](const json& body) { return "takes run " + shown(body, "run") + " out of the queue"; }};
+}
+
+ControlAction stop_action() {
+  return {"stop", AdminRole::run_operator,
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
+            FL_TRY(const RunId run, run_in(body));
+            FL_CHECK(end_run(store, run, by));
+            return json{{"run", run}};
+          },
+          no_client, [](const json& body) { return "ends run " + shown(body, "run"); }};
+}
+
+ControlAction revoke_action() {
+  return {"revoke", AdminRole::admin,
+          [](Store& store, const json& body, const std::string&) -> Result<json> {
+            FL_TRY(const std::string name, text_in(body, "client"));
+            FL_TRY(const std::string done, revoke_member(store, name));
+            return json{{"done", done}};
+          },
+          client_of, [](const json&) { return std::string("revokes the client"); }};
+}
+
+ControlAction enroll_action(const ServerOptions& options) {
+  return {"enroll", AdminRole::admin,
+          [options](Store& store, const json& body, const std::string&) -> Result<json> {
+            FL_TRY(const Invitation invitation, invitation_in(body));
+            FL_TRY(const Invited invited, invite(store, options, invitation));
+            return json{{"token", invited.token}, {"replaces", invited.replaces}};
+          },
+          client_of, [](const json&) { return std::string("makes a join token for the client"); }};
+}
+
+ControlAction add_operator_action() {
+  return {"add-operator", AdminRole::admin,
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
+            FL_TRY(const std::string name, text_in(body, "name"));
+            FL_TRY(const std::string role, text_in(body, "role"));
+            FL_TRY(const std::string token, name_operator(store, name, role, by));
+            return json{{"token", token}};
+          },
+          no_client,
+          [](const json& body) {
+            return fmt::format("names an operator '{}' with the role {}", shown(body, "name"),
+                               shown(body, "role"));
+          }};
+}
+
+ControlAction revoke_operator_action() {
+  return {"revoke-operator", AdminRole::admin,
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
+            FL_TRY(const std::string name, text_in(body, "name"));
+            FL_CHECK(store.revoke_operator(name, by));
+            return json{{"name", name}};
+          },
+          no_client,
+          [](const json& body) { return "revokes the operator " + shown(body, "name"); }};
+}
+
+bool is_good_name(std::string_view name) {
+  return !name.empty() && name.size() <= limits::operator_name_bytes_max &&
+         name.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+             "._@-") == name.npos;
+}
+
+}  // namespace
+
+Result<void> drop_run(Store& store, RunId run) {
+  FL_TRY(const bool dropped, store.drop_queued_run(run));
+  if (dropped) return {};
+  FL_TRY(const auto asked, store.find_run(run));
+  if (!asked) return Error(Errc::not_found, fmt::format("there is no run {}", run));
+  return Error(Errc::not_found,
+               fmt::format("run {} is not queued behind another. 'fl-server end-run {}' ends a run "
+                           "that is under way; --new-run gives up one that waits",
+                           run, run));
+}
+
+Result<void> end_run(Store& store, RunId run, std::string_view by) {
+  FL_TRY(const auto found, store.find_run(run));
+  if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", run));
+  if (found->state == RunState::waiting) {
+    return Error(Errc::conflict,
+                 fmt::format("run {} has no model yet, so there is nothing to end: "
+                             "'fl-server queue --drop' takes a run out of the queue, and --new-run "
+                             "gives up the one that is next",
+                             run));
+  }
+  if (found->state != RunState::running)
+    return Error(Errc::conflict, fmt::format("run {} is over", run));
+  FL_CHECK(store.end_early(run, fmt::format("{} has ended it", by)));
+  note_event(store, run, EventLevel::notice,
+             fmt::format("{} ends the run after the round under way", by));
+  return {};
+}
+
+Result<std::string> revoke_member(Store& store, const std::string& name) {
+  FL_CHECK(store.revoke(name));
+  FL_TRY(const auto member, store.find_client(name));
+  if (!member) {
+    const std::string text = fmt::format("the tokens of '{}' are void", name);
+    note_event(store, 0, EventLevel::info, text);
+    return text + "; nobody has joined by that name";
+  }
+  note_event(store, 0, EventLevel::info, fmt::format("'{}' was revoked", name));
+  return fmt::format("'{}' is revoked: its sessions end within a second, and it cannot come back",
+                     name);
+}
+
+Result<std::string> name_operator(Store& store, const std::string& name, const std::string& role,
+                                  std::string_view by) {
+  if (!is_good_name(name)) {
+    return bad(
+        fmt::format("an operator's name has 1 to {} letters, digits and the characters . _ "
+                    "@ -",
+                    limits::operator_name_bytes_max));
+  }
+  if (!parse_admin_role(role)) return bad("the role must be viewer, operator or admin");
+  std::array<std::byte, token_bytes> secret{};
+  FL_CHECK(fill_random(secret));
+  const std::string token = std::string(token_prefix) + to_base64url(secret);
+  FL_CHECK(
+      store.add_operator({name, role, operator_token_hash(token), Clock::unix_seconds(), 0}, by));
+  return token;
+}
+
+std::vector<ControlAction> control_actions(const ServerOptions& options) {
+  return {queue_action(options),  drop_action(),         stop_action(),           revoke_action(),
+          enroll_action(options), add_operator_action(), revoke_operator_action()};
+}
+
+}  // namespace fl

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators can do: which requests are taken, which are refused with what reason, and what is
+// written into the history.
+#include "server/app/control.hpp"
+#include "tests/server/history/store_world.hpp"
+
+#include <algorithm>
+
+namespace fl::test {
+namespace {
+
+using nlohmann::json;
+
+struct Desk {
+  StoreWorld world;
+  Store& store = *world.store;
+  std::vector<ControlAction> actions;
+
+  Desk() {
+    ServerOptions options;
+    options.state = "/nonesuch";
+    options.settings.model = "lenet";
+    options.settings.lr = 0.7;  // Of the server's own command line.
+    actions = control_actions(options);
+  }
+  [[nodiscard]] const ControlAction& action(const std::string& name) const {
+    const auto found = std::ranges::find(actions, name, &ControlAction::name);
+    REQUIRE(found != actions.end());
+    return *found;
+  }
+  Result<json> run(const std::string& name, const char* body) {
+    return action(name).run(store, parse_json(body), "operator 'eve'");
+  }
+  /// A run with a model, that is under way.
+  RunId begin() {
+    const RunId run = store.create_run(some_run()).value().id;
+    store.set_initial_model(run, some_checkpoint(0)).value();
+    return run;
+  }
+};
+
+TEST_CASE("a queued run has the settings that were sent, and the defaults") {
+  Desk desk;
+  const auto made =
+      desk.run("queue", R"({"settings": {"model": "synthetic:10", "rounds": 7, "codec": "none"}})");
+  REQUIRE(made);
+  const auto run = desk.store.find_run((*made)["run"].get<RunId>()).value();
+  REQUIRE(run);
+  CHECK(run->queued);
+  CHECK(run->rounds_total == 7);
+  const RunSettings settings = settings_from_json(run->config_json).value();
+  CHECK(settings.model == "synthetic:10");
+  CHECK(settings.codec == "none");
+  CHECK(settings.lr == RunSettings().lr);
+}
+
+TEST_CASE("bad requests for a run are refused and queue nothing") {
+  Desk desk;
+  for (const auto& [body, word] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({})", "settings"},
+           {R"({"settings": []})", "settings"},
+           {R"({"settings": {}})", "at least one"},
+           {R"({"settings": {"speed": 1}})", "no setting \"speed\""},
+           {R"({"settings": {"rounds": "seven"}})", "rounds"},
+           {R"({"settings": {"rounds": 0}})", "--rounds"},
+           {R"({"settings": {"codec": "zip"}})", "zip"},
+           {R"({"settings": {"tensors": []}})", "no setting \"tensors\""},
+           {R"({"settings": {"initial_weights": "/etc/passwd"}})", "server's machine"}}) {
+    INFO(body);
+    const auto refused = desk.run("queue", body);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().message().find(word) != std::string::npos);
+  }
+  CHECK(desk.store.runs().value().empty());
+}
+
+TEST_CASE("a run under way ends early, and no other can be ended") {
+  Desk desk;
+  const RunId waiting = desk.store.create_run(some_run()).value().id;
+  CHECK(desk.run("stop", R"({"run": 1})").error().code() == Errc::conflict);
+  desk.store.set_initial_model(waiting, some_checkpoint(0)).value();
+  CHECK(desk.run("stop", R"({"run": 1})"));
+  CHECK(desk.store.find_run(waiting).value()->early_end == "operator 'eve' has ended it");
+  CHECK(desk.store.events(waiting).value().back().level == EventLevel::notice);
+  desk.store.set_run_state(waiting, RunState::finished).value();
+  CHECK(desk.run("stop", R"({"run": 1})").error().message() == "run 1 is over");
+  CHECK(desk.run("stop", R"({"run": 2})").error().code() == Errc::not_found);
+  for (const char* body : {R"({})", R"({"run": "1"})", R"({"run": -1})", R"({"run": 1.5})"})
+    CHECK(desk.run("stop", body).error().code() == Errc::invalid_input);
+}
+
+TEST_CASE("only a run behind another is taken out of the queue") {
+  Desk desk;
+  desk.begin();
+  RunRecord queued = some_run("fedcba9876543210");
+  queued.queued = true;
+  desk.store.create_run(queued).value();
+  CHECK(desk.run("drop", R"({"run": 1})").error().code() == Errc::not_found);
+  CHECK(desk.run("drop", R"({"run": 2})"));
+  CHECK(desk.store.find_run(2).value()->state == RunState::stopped);
+  CHECK(desk.run("drop", R"({"run": 2})").has_error());
+}
+
+TEST_CASE("an operator's token is new each time, and its hash finds the operator") {
+  Desk desk;
+  const std::string token = name_operator(desk.store, "eve", "operator", "a test").value();
+  CHECK(token.size() == 5 + 43);
+  const auto found = desk.store.operator_with(operator_token_hash(token)).value();
+  REQUIRE(found);
+  CHECK(found->name == "eve");
+  CHECK(found->token_hash != token);
+  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token + "x")).value());
+  CHECK(name_operator(desk.store, "eve", "admin", "a test").error().code() == Errc::conflict);
+  for (const char* name : {"", "a b", "a\n", "<b>", "\xc3\xbc"})
+    CHECK(name_operator(desk.store, name, "admin", "a test").error().code() == Errc::invalid_input);
+  CHECK(name_operator(desk.store, std::string(65, 'a'), "admin", "a test").has_error());
+  CHECK(name_operator(desk.store, "bob", "root", "a test").has_error());
+
+  REQUIRE(desk.store.revoke_operator("eve", "a test"));
+  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token)).value());
+  CHECK_FALSE(desk.store.find_operator("eve").value());
+  CHECK(desk.store.revoke_operator("eve", "a test").error().code() == Errc::not_found);
+  CHECK(name_operator(desk.store, "eve", "admin", "a test").value() != token);
+  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token)).value());
+
+  std::vector<std::string> texts;
+  for (const auto& row : desk.store.audit().value()) {
+    CHECK(row.kind == AuditKind::operators);
+    texts.push_back(row.text);
+  }
+  CHECK(texts ==
+        std::vector<std::string>{"a test: 'eve' is an operator now, with the role operator",
+                                 "a test: 'eve' is revoked",
+                                 "a test: 'eve' is an operator now, with the role admin"});
+}
+
+TEST_CASE("what stands in the audit names what was done and never a secret") {
+  const Desk desk;
+  const auto text = [&](const char* name, const char* body) {
+    const json parsed = parse_json(body);
+    return desk.action(name).client(parsed) + "|" + desk.action(name).text(parsed);
+  };
+  CHECK(text("revoke", R"({"client": "b"})") == "b|revokes the client");
+  CHECK(text("stop", R"({"run": 3})") == "|ends run 3");
+  CHECK(text("stop", R"({"run": {"a": 1}})") == "|ends run {\"a\":1}");
+  CHECK(text("enroll", R"({})") == "nothing|makes a join token for the client");
+  CHECK(text("add-operator", R"({"name": "bob", "role": "admin"})") ==
+        "|names an operator 'bob' with the role admin");
+}
+
+TEST_CASE("a request that another site has made changes nothing") {
+  const auto status = [](std::initializer_list<std::pair<http::field, const char*>> fields,
+                         const char* site = nullptr, http::verb method = http::verb::post) {
+    HttpRequest request(method, "/api/control/queue", 11);
+    request.set(http::field::host, "trainer:8080");
+    request.set(http::field::content_type, "application/json; charset=utf-8");
+    for (const auto& [field, value] : fields) request.set(field, value);
+    if (site != nullptr) request.set("Sec-Fetch-Site", site);
+    const auto refused = refuse_foreign(request);
+    return refused ? refused->status : 200u;
+  };
+  using http::field;
+  CHECK(status({}) == 200);  // A script.
+  CHECK(status({{field::origin, "http://trainer:8080"}}, "same-origin") == 200);
+  CHECK(status({{field::origin, "https://trainer:8080"}}) == 200);  // Behind a proxy with HTTPS.
+  for (const char* origin : {"http://evil", "http://trainer:8081", "http://trainer:8080.evil",
+                             "null", "trainer:8080", "http://evil/trainer:8080"})
+    CHECK(status({{field::origin, origin}}) == 403);
+  for (const char* site : {"cross-site", "same-site", "SAME-ORIGIN"})
+    CHECK(status({}, site) == 403);
+  for (const char* type : {"text/plain", "application/x-www-form-urlencoded", ""})
+    CHECK(status({{field::content_type, type}}) == 415);
+  CHECK(status({}, nullptr, http::verb::get) == 405);
+  CHECK(status({}, nullptr, http::verb::delete_) == 405);
+}
+
+}  // namespace
+}  // namespace fl::test
