@@ -219,12 +219,27 @@ def word_walk(commands, words, first):
     return [*lines, "  done"]
 
 
-def bash_completion(name, commands):
+def flag_values(commands):
+    """The values of each flag, separated by spaces, "" for a file: by a pattern of bash for the command
+    and the flag. A flag that several commands have with other values has a pattern for each."""
     values = {}
     for command in commands:
         for flag in command.flags:
             if flag.takes_value:
-                values[flag.long] = " ".join(flag.choices)
+                by_command = values.setdefault(flag.long, {})
+                by_command[" ".join(command.words)] = " ".join(flag.choices)
+    patterns = {}
+    for flag, by_command in values.items():
+        if len(set(by_command.values())) == 1:
+            patterns[f"*:{flag}"] = next(iter(by_command.values()))
+        else:
+            for command, choices in by_command.items():
+                patterns[quoted(f"{command}:{flag}")] = choices
+    return patterns
+
+
+def bash_completion(name, commands):
+    values = flag_values(commands)
     lines = [
         f"# Completion of {name} for bash. Made by deploy/packages/reference.py.",
         f"{function_of(name)}() {{",
@@ -233,7 +248,7 @@ def bash_completion(name, commands):
         "  if [[ $flag == = ]]; then flag=${COMP_WORDS[COMP_CWORD - 2]}; fi",
         "  if [[ $word == = ]]; then word=; fi",
         *word_walk(commands, ("COMP_WORDS", "COMP_CWORD"), 1),
-        "  case $flag in",
+        "  case $command:$flag in",
     ]
     for flag, choices in sorted(values.items()):
         if choices:

@@ -109,6 +109,7 @@ class Reference(unittest.TestCase):
         self.assertEqual(self.bash("fl-client", "--device", "=", "cp"), ["cpu"])
         self.assertEqual(self.bash("fl-server", "enr"), ["enroll"])
         self.assertEqual(self.bash("fl-server", "enroll", "--role", "eval"), ["evaluator"])
+        self.assertEqual(self.bash("fl-server", "operator", "--role", "vi"), ["viewer"])
         self.assertEqual(self.bash("fl-client", "site", "doc"), ["doctor"])
         self.assertEqual(self.bash("fl-client", "site", "recommend", "--intr"), ["--intra"])
         # A value that reads like a sub-command is none.

@@ -55,7 +55,7 @@ class CrossDatacenter(unittest.TestCase):
         # A datacenter sends 4/3 of the gradients in 16 bits in each step, and more when a round
         # begins; the federation sends about one bit of each parameter in each round.
         _, _, _, up, _ = found["in step, fp16"][0][-1]
-        self.assertTrue(1 < up / (12 * parameters * 2 * 4 / 3) < 1.6, up)
+        self.assertTrue(1 < up / (12 * parameters * 2 * 4 / 3) < 2, up)
         _, _, bits, up, _ = found["diloco, ecuq:1+ef"][0][-1]
         self.assertTrue(0.8 < bits < 1.2, bits)
         self.assertLess(up, 2 * parameters / 8 * 1.6)

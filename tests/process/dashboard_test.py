@@ -306,7 +306,7 @@ class Dashboard(FederationTest):
             if reached[-1] == "Log":
                 browser.press("Enter")
                 break
-        self.assertEqual(reached[:3], ["Skip to the content", "Overview", "Round"])
+        self.assertEqual(reached[:3], ["Skip to the content", "Log in", "Overview"])
         browser.wait_for("the view", f"{SHOWN}?.getAttribute('aria-labelledby') === 'view-log'")
         self.assertEqual(browser.run("document.activeElement.textContent"), "Log")
 

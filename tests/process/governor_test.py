@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits of traffic, measured outside of the programs: by a relay that logs each piece.
 
-A busy machine may be slower than its limit, and never faster: the tests allow 40 % below and 8 % above.
+A busy machine may be slower than its limit, so the tests allow 40 % below. Above it they allow what goes
+ahead once: a message that has begun, a burst of 100 ms, and what a peer grants at the beginning.
 """
 
 import os
@@ -15,6 +16,7 @@ from proxy_test import readdress
 
 BYTES = 4_000_000  # Of the model: each update, and each version.
 MBIT = 1e6 / 8
+AHEAD = 1_400_000
 
 
 class Governor(FederationTest):
@@ -36,7 +38,8 @@ class Governor(FederationTest):
     def check(self, what, pieces, mbit):
         got = rate(pieces) / MBIT
         print(f"{what}: {got:.2f} Mbit/s of {mbit}", file=sys.stderr)
-        self.assertLess(got, 1.08 * mbit, what)
+        count, seconds = sum(count for _, count in pieces), pieces[-1][0] - pieces[0][0]
+        self.assertLess(count, 1.05 * mbit * MBIT * seconds + AHEAD, what)
         self.assertGreater(got, 0.6 * mbit, what)
 
     def run_client(self, *flags):
@@ -81,8 +84,16 @@ class Governor(FederationTest):
         self.expect_exit(server)
         begin = max(mostly_passed(meter.down) for meter in meters.values())
         for name, meter in meters.items():
-            self.check(f"{name}'s half of what the server sends", meter.down, 10)
-            self.check(f"{name}'s half of what it receives", after(meter.up, begin), 15)
+            # One may have more than its half once the other one is done.
+            for what, pieces, half in (
+                ("of what the server sends", meter.down, 10),
+                ("of what it receives", after(meter.up, begin), 15),
+            ):
+                self.assertGreater(rate(pieces) / MBIT, 0.6 * half, f"{name}'s half {what}")
+        both = [meter.down for meter in meters.values()]
+        self.check("what the server sends", sorted(sum(both, [])), 20)
+        both = [after(meter.up, begin) for meter in meters.values()]
+        self.check("what it receives", sorted(sum(both, [])), 30)
 
 
 def mostly_passed(pieces):
