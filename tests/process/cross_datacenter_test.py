@@ -39,13 +39,13 @@ class CrossDatacenter(unittest.TestCase):
         options = ("--text", folder, "--rounds", 2, "--steps", 6, "--timed-rounds", 2)
         options += ("--alone", 1)
         command = [sys.executable, SOURCE / "examples/cross-datacenter/compare.py", *options]
-        command += ["--rates", "10mbit", "--only", "fp16|ecuq", "--json", folder / "found.json"]
+        command += ["--rates", "10mbit", "--only", "fp16|ecuq:1", "--json", folder / "found.json"]
         done = subprocess.run(
             list(map(str, command)), capture_output=True, text=True, timeout=3 * WAIT_MAX_S
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         found = json.loads((folder / "found.json").read_text())
-        self.assertEqual(list(found), ["in step, fp16", "diloco, ecuq:1+ef"])
+        self.assertEqual(list(found), ["in step, fp16", "diloco, ecuq:1+ef, 2"])
         parameters = 124_672
         for name, (rounds, use, pace) in found.items():
             self.assertEqual(len(rounds), 2, name)
@@ -56,7 +56,7 @@ class CrossDatacenter(unittest.TestCase):
         # begins; the federation sends about one bit of each parameter in each round.
         _, _, _, up, _ = found["in step, fp16"][0][-1]
         self.assertTrue(1 < up / (12 * parameters * 2 * 4 / 3) < 2, up)
-        _, _, bits, up, _ = found["diloco, ecuq:1+ef"][0][-1]
+        _, _, bits, up, _ = found["diloco, ecuq:1+ef, 2"][0][-1]
         self.assertTrue(0.8 < bits < 1.2, bits)
         self.assertLess(up, 2 * parameters / 8 * 1.6)
 
