@@ -194,6 +194,14 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
   return admin;
 }
 
+/// For the log: an address that a terminal makes a link of.
+std::string admin_pages_of(const Doors& doors) {
+  if (doors.admin_place.empty()) return "";
+  const bool is_port = !doors.admin_place.starts_with("unix:");
+  return fmt::format(", admin pages at {}{}{}", is_port ? "http://" : "", doors.admin_place,
+                     is_port ? "/" : "");
+}
+
 Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
                              const RunRecord& run) {
   nlohmann::json json{{"listen", to_string(doors.address)},
@@ -358,8 +366,7 @@ Result<int> serve(const ServerOptions& options) {
     log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
     return {};
   };
-  log_info("listening on {}{}", to_string(doors.address),
-           doors.admin_place.empty() ? "" : ", admin pages at " + doors.admin_place);
+  log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));
   FL_CHECK(announce(first.record));
   note_event(*store, 0, EventLevel::info,
              fmt::format("fl-server {} starts", software_version_and_commit));
