@@ -61,8 +61,4 @@ class AdminAccess {
 /// names. A web page that lets its own name point to this machine (DNS rebinding) has another one.
 [[nodiscard]] bool is_host_allowed(std::string_view host, const std::vector<std::string>& names);
 
-/// Whether a page of ours has made this request, or a program that is no browser: the Origin, if
-/// there is one, is our Host.
-[[nodiscard]] bool is_same_origin(const HttpRequest& request);
-
 }  // namespace fl

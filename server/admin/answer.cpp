@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/answer.hpp"
 
-#include "shared/base/json.hpp"
 #include "shared/net/http.hpp"
 
 #include <boost/beast/http/status.hpp>
 
 #include <fmt/format.h>
+
+#include <utility>
 
 namespace fl {
 
@@ -30,8 +31,14 @@ std::string begin_of_head(unsigned status, std::string_view type) {
 
 }  // namespace
 
+PageAnswer json_answer(const nlohmann::json& json, std::string headers) {
+  return {.body = json_text(json) + "\n", .headers = std::move(headers)};
+}
+
 PageAnswer refusal(unsigned status, std::string_view why) {
-  return {.status = status, .body = json_text(nlohmann::json{{"error", std::string(why)}}) + "\n"};
+  PageAnswer made = json_answer({{"error", std::string(why)}});
+  made.status = status;
+  return made;
 }
 
 PageAnswer answer_of(Result<std::string> text) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/base/json.hpp"
 
 #include <string>
 #include <string_view>
@@ -18,6 +19,8 @@ struct PageAnswer {
 
 /// {"error": "why"}, with a status that is not 200.
 [[nodiscard]] PageAnswer refusal(unsigned status, std::string_view why);
+/// An answer of JSON. `headers`: as in PageAnswer.
+[[nodiscard]] PageAnswer json_answer(const nlohmann::json& json, std::string headers = "");
 /// The page's JSON, or why it could not be read.
 [[nodiscard]] PageAnswer answer_of(Result<std::string> text);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/control_desk.hpp"
 
+#include "server/admin/request.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
@@ -16,24 +17,6 @@ namespace {
 
 constexpr std::string_view control_prefix = "/api/control/";
 
-std::string_view field_of(const HttpRequest& request, std::string_view name) {
-  const auto value = request[beast::string_view(name.data(), name.size())];
-  return {value.data(), value.size()};
-}
-
-std::string_view path_of(const HttpRequest& request) {
-  const std::string_view target(request.target().data(), request.target().size());
-  return target.substr(0, target.find('?'));
-}
-
-ControlAnswer json_of(const nlohmann::json& json, unsigned status = 200) {
-  return {status, json_text(json) + "\n", ""};
-}
-
-ControlAnswer no(unsigned status, std::string_view why) {
-  return json_of({{"error", std::string(why)}}, status);
-}
-
 unsigned status_of(Errc code) {
   switch (code) {
     case Errc::not_found: return 404;
@@ -45,22 +28,9 @@ unsigned status_of(Errc code) {
   }
 }
 
-/// A proxy in front of us speaks HTTPS with the browser.
-bool came_over_https(const HttpRequest& request) {
-  return field_of(request, "X-Forwarded-Proto") == "https";
-}
-
-std::string set_cookie(std::string_view value, const HttpRequest& request) {
-  return fmt::format("Set-Cookie: {}\r\n", session_cookie(value, came_over_https(request)));
-}
-
-std::string_view cookie_of(const HttpRequest& request) {
-  return find_cookie(field_of(request, "Cookie"), AdminSessions::cookie_name);
-}
-
 std::optional<std::string> bearer_of(const HttpRequest& request) {
   constexpr std::string_view scheme = "Bearer ";
-  const std::string_view given = field_of(request, "Authorization");
+  const std::string_view given = header_of(request, http::field::authorization);
   if (!given.starts_with(scheme)) return std::nullopt;
   return std::string(given.substr(scheme.size()));
 }
@@ -70,20 +40,6 @@ nlohmann::json who_json(const Operator& who) {
 }
 
 }  // namespace
-
-std::optional<ControlAnswer> refuse_foreign(const HttpRequest& request) {
-  if (request.method() != http::verb::post) return no(405, "this page takes POST");
-  const std::string_view site = field_of(request, "Sec-Fetch-Site");
-  const std::string_view origin = field_of(request, "Origin");
-  const auto scheme = origin.find("://");
-  const bool is_ours = origin.empty() || (scheme != origin.npos &&
-                                          origin.substr(scheme + 3) == field_of(request, "Host"));
-  if (!is_ours || (!site.empty() && site != "same-origin" && site != "none"))
-    return no(403, "another web page made this request");
-  if (!field_of(request, "Content-Type").starts_with("application/json"))
-    return no(415, "the body must be JSON, with 'Content-Type: application/json'");
-  return std::nullopt;
-}
 
 std::string operator_token_hash(std::string_view token) {
   const Sha256 digest = sha256(bytes_of(token));
@@ -114,7 +70,7 @@ Result<std::optional<Operator>> ControlDesk::look_up(const std::string& token_ha
 
 Awaitable<std::optional<Operator>> ControlDesk::operator_of(const HttpRequest& request) {
   const auto token = bearer_of(request);
-  const auto session = sessions_.find(cookie_of(request));
+  const auto session = sessions_.find(session_of(request));
   if (!token && !session) co_return std::nullopt;
   // A session has its token's hash for a name: it ends with that token, also if another operator
   // gets the name.
@@ -152,76 +108,72 @@ void ControlDesk::note_failure() {
 }
 
 /// On the thread.
-ControlAnswer ControlDesk::log_in(const HttpRequest& request) {
-  const auto json = parse_json(request.body());
-  const bool has_token = json.is_object() && json.contains("token") && json["token"].is_string();
-  if (!has_token) return no(400, "the body must be {\"token\": \"...\"}");
+PageAnswer ControlDesk::log_in(const HttpRequest& request) {
+  const auto token = login_token_of(request);
+  if (!token) return refusal(400, "the body must be {\"token\": \"...\"}");
   if (!may_try()) {
-    return no(429, fmt::format("{} logins have failed within a minute: try again in one",
-                               limits::logins_failed_max));
+    return refusal(429, fmt::format("{} logins have failed within a minute: try again in one",
+                                    limits::logins_failed_max));
   }
-  const std::string hash = operator_token_hash(json["token"].get<std::string>());
+  const std::string hash = operator_token_hash(*token);
   const auto who = look_up(hash);
-  if (!who) return no(503, who.error().message());
+  if (!who) return refusal(503, who.error().message());
   if (!*who) {
     note_failure();
-    return no(401, "this is not the token of an operator: 'fl-server operator add' makes one");
+    return refusal(401, "this is not the token of an operator: 'fl-server operator add' makes one");
   }
   const auto cookie = sessions_.open((*who)->role, hash);
-  if (!cookie) return no(503, cookie.error().message());
-  ControlAnswer answer = json_of(who_json(**who));
-  answer.headers = set_cookie(*cookie, request);
-  return answer;
+  if (!cookie) return refusal(503, cookie.error().message());
+  return json_answer(who_json(**who), set_session(request, *cookie));
 }
 
 /// On the thread. The row of the audit comes first: nothing is done that it does not have.
-ControlAnswer ControlDesk::act(const ControlAction& action, const Operator& who,
-                               const std::string& body) {
+PageAnswer ControlDesk::act(const ControlAction& action, const Operator& who,
+                            const std::string& body) {
   const auto json = parse_json(body);
-  if (!json.is_object()) return no(400, "the body must be a JSON object");
+  if (!json.is_object()) return refusal(400, "the body must be a JSON object");
   const std::string by = fmt::format("operator '{}'", who.name);
   const std::string text = printable(action.text(json), limits::control_text_bytes_max);
   const std::string client = printable(action.client(json), limits::control_text_bytes_max);
   const auto noted = store_->add_control(by, client, text);
-  if (!noted) return no(503, noted.error().message());
+  if (!noted) return refusal(503, noted.error().message());
   const auto done = action.run(*store_, json, by);
-  if (done) return json_of(*done);
+  if (done) return json_answer(*done);
   const auto failed = store_->add_control(
       by, client, fmt::format("'{}' failed: {}", action.name, done.error().message()));
   if (!failed) log_warn("admin pages: the audit: {}", failed.error().message());
-  return no(status_of(done.error().code()), done.error().message());
+  return refusal(status_of(done.error().code()), done.error().message());
 }
 
-Awaitable<ControlAnswer> ControlDesk::answer(HttpRequest request) {
-  const std::string path(path_of(request));
+Awaitable<PageAnswer> ControlDesk::answer(HttpRequest request) {
+  const std::string path = address_of(request).first;
   if (path == "/api/operator") {
     const auto who = co_await operator_of(request);
-    if (!who) co_return no(401, "log in with the token of an operator");
-    co_return json_of(who_json(*who));
+    if (!who) co_return refusal(401, "log in with the token of an operator");
+    co_return json_answer(who_json(*who));
   }
   if (auto refused = refuse_foreign(request)) co_return std::move(*refused);
   if (path == "/api/login") {
-    auto try_it = [this, &request] { return Result<ControlAnswer>(log_in(request)); };
+    auto try_it = [this, &request] { return Result<PageAnswer>(log_in(request)); };
     auto made = co_await thread_.run(std::move(try_it));
     co_return std::move(*made);
   }
   if (path == "/api/logout") {
-    sessions_.close(cookie_of(request));
-    ControlAnswer made = json_of(nlohmann::json::object());
-    made.headers = set_cookie("", request);
+    sessions_.close(session_of(request));
+    PageAnswer made = json_answer(nlohmann::json::object(), set_session(request, ""));
     co_return made;
   }
   const auto action =
       std::ranges::find(actions_, path.substr(control_prefix.size()), &ControlAction::name);
-  if (action == actions_.end()) co_return no(404, "there is no such action");
+  if (action == actions_.end()) co_return refusal(404, "there is no such action");
   const auto who = co_await operator_of(request);
-  if (!who) co_return no(401, "log in with the token of an operator");
+  if (!who) co_return refusal(401, "log in with the token of an operator");
   if (who->role < action->role) {
-    co_return no(403, fmt::format("this needs the role {}, and '{}' has the role {}",
-                                  to_text(action->role), who->name, to_text(who->role)));
+    co_return refusal(403, fmt::format("this needs the role {}, and '{}' has the role {}",
+                                       to_text(action->role), who->name, to_text(who->role)));
   }
   auto do_it = [this, &action, &who, &request] {
-    return Result<ControlAnswer>(act(*action, *who, request.body()));
+    return Result<PageAnswer>(act(*action, *who, request.body()));
   };
   auto made = co_await thread_.run(std::move(do_it));
   co_return std::move(*made);

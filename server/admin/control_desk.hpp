@@ -8,6 +8,7 @@
 // sub-commands do from their processes. Any strand.
 #pragma once
 
+#include "server/admin/answer.hpp"
 #include "server/admin/sessions.hpp"
 #include "server/history/store.hpp"
 #include "shared/base/async/offload.hpp"
@@ -37,12 +38,6 @@ struct ControlAction {
   std::function<std::string(const nlohmann::json& body)> text;
 };
 
-struct ControlAnswer {
-  unsigned status = 200;
-  std::string body;     // JSON.
-  std::string headers;  // Each with its line's end; or "".
-};
-
 /// Who makes a request.
 struct Operator {
   std::string name;
@@ -60,7 +55,7 @@ class ControlDesk {
   /// /api/operator, which says who asks.
   [[nodiscard]] static bool has(std::string_view path);
   /// Answers a request for such an address.
-  Awaitable<ControlAnswer> answer(HttpRequest request);
+  Awaitable<PageAnswer> answer(HttpRequest request);
   /// The operator who makes this request; none if it is nobody's.
   Awaitable<std::optional<Operator>> operator_of(const HttpRequest& request);
   /// Whether too many logins have failed just now.
@@ -71,9 +66,9 @@ class ControlDesk {
       : store_(std::move(store)), actions_(std::move(actions)) {}
 
   [[nodiscard]] Result<std::optional<Operator>> look_up(const std::string& token_hash);
-  [[nodiscard]] ControlAnswer log_in(const HttpRequest& request);
-  [[nodiscard]] ControlAnswer act(const ControlAction& action, const Operator& who,
-                                  const std::string& body);
+  [[nodiscard]] PageAnswer log_in(const HttpRequest& request);
+  [[nodiscard]] PageAnswer act(const ControlAction& action, const Operator& who,
+                               const std::string& body);
   [[nodiscard]] bool may_try();
   void note_failure();
 
@@ -84,11 +79,6 @@ class ControlDesk {
   int failures_ = 0;
   Offload thread_{1};
 };
-
-/// Why this request may not change anything, whoever makes it; nothing if it may. A page of another
-/// site can make a browser send a form here with our cookie, but not JSON, and not without saying
-/// where it comes from.
-[[nodiscard]] std::optional<ControlAnswer> refuse_foreign(const HttpRequest& request);
 
 /// SHA-256 of a token, as the history has it.
 [[nodiscard]] std::string operator_token_hash(std::string_view token);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/http_server.hpp"
 
+#include "server/admin/request.hpp"
 #include "server/admin/web_files.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/json.hpp"
@@ -30,14 +31,6 @@ Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
 Awaitable<std::vector<MemberStatus>> members_of(std::shared_ptr<RoundEngine> engine,
                                                 std::vector<std::string> names) {
   co_return engine->members(names);
-}
-
-/// The part of an address before "?", and the part behind it.
-std::pair<std::string, std::string> parts_of(const HttpRequest& request) {
-  const std::string_view target(request.target().data(), request.target().size());
-  const auto mark = std::min(target.find('?'), target.size());
-  return {std::string(target.substr(0, mark)),
-          std::string(target.substr(std::min(mark + 1, target.size())))};
 }
 
 /// A file of the dashboard. A browser keeps it and asks whether it is still the same.
@@ -74,10 +67,6 @@ class StreamPlace {
   std::shared_ptr<std::atomic<int>> taken_;
   int number_ = 0;
 };
-
-PageAnswer page_of(const ControlAnswer& made) {
-  return {.status = made.status, .body = made.body, .headers = made.headers};
-}
 
 PageAnswer no_place() {
   return refusal(503,
@@ -156,7 +145,7 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
     co_return;
   }
   const bool is_head = request.method() == http::verb::head;
-  auto [path, query] = parts_of(request);
+  auto [path, query] = address_of(request);
   // They say so little that they need no token, which a kubelet could not send.
   if (const auto probed = probes_.answer(path)) {
     std::string text = whole_text(*probed, is_head);
@@ -193,7 +182,7 @@ Awaitable<std::optional<PageAnswer>> Admin::refuse(const HttpRequest& request) {
   if (auto refused = access_.refuse(request)) co_return refused;
   // The files of the dashboard are in every copy of the program; without them nobody could log in.
   // The control desk looks for itself who asks.
-  const std::string path = parts_of(request).first;
+  const std::string path = address_of(request).first;
   const bool is_open =
       path == "/api/session" || ControlDesk::has(path) || find_web_file(path) != nullptr;
   if (is_open) co_return std::nullopt;
@@ -209,39 +198,33 @@ Awaitable<PageAnswer> Admin::log_in(HttpRequest request) {
     PageAnswer made = access_.log_in(request);
     if (made.status == 200) co_return made;
   }
-  const ControlAnswer made = co_await desk_->answer(std::move(request));
-  co_return page_of(made);
+  co_return co_await desk_->answer(std::move(request));
 }
 
 /// The cookie is of one of the two.
 Awaitable<PageAnswer> Admin::log_out(HttpRequest request) {
   PageAnswer made = access_.log_out(request);
-  [[maybe_unused]] const ControlAnswer also = co_await desk_->answer(std::move(request));
+  [[maybe_unused]] const PageAnswer also = co_await desk_->answer(std::move(request));
   co_return made;
 }
 
 Awaitable<PageAnswer> Admin::describe(HttpRequest request) {
   const auto who = co_await desk_->operator_of(request);
   if (!who) co_return access_.describe(request);
-  PageAnswer made;
-  made.body = json_text(nlohmann::json({{"needs_login", true},
-                                        {"is_logged_in", who->is_by_cookie},
-                                        {"role", to_text(who->role)},
-                                        {"name", who->name}})) +
-              "\n";
-  co_return made;
+  const nlohmann::json told{{"needs_login", true},
+                            {"is_logged_in", who->is_by_cookie},
+                            {"role", to_text(who->role)},
+                            {"name", who->name}};
+  co_return json_answer(told);
 }
 
 Awaitable<PageAnswer> Admin::answer(HttpRequest request) {
-  auto [path, query] = parts_of(request);
+  auto [path, query] = address_of(request);
   if (path == "/api/login" && request.method() == http::verb::post)
     co_return co_await log_in(std::move(request));
   if (path == "/api/logout" && request.method() == http::verb::post)
     co_return co_await log_out(std::move(request));
-  if (ControlDesk::has(path)) {
-    const ControlAnswer made = co_await desk_->answer(std::move(request));
-    co_return page_of(made);
-  }
+  if (ControlDesk::has(path)) co_return co_await desk_->answer(std::move(request));
   if (request.method() == http::verb::post) co_return refusal(405, "this page is read-only");
   if (path == "/api/session") co_return co_await describe(std::move(request));
   if (const WebFile* const file = find_web_file(path)) co_return file_answer(*file, request);

@@ -21,7 +21,7 @@ namespace {
 
 PageAnswer answer_unless(std::string_view trouble) {
   if (!trouble.empty()) return refusal(503, trouble);
-  return {.body = json_text(nlohmann::json{{"status", "ok"}}) + "\n"};
+  return json_answer({{"status", "ok"}});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // What operators can do: which requests are taken, which are refused with what reason, and what is
 // written into the history.
 #include "server/app/control.hpp"
+#include "server/admin/request.hpp"
 #include "tests/server/history/store_world.hpp"
 
 #include <algorithm>
