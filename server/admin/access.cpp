@@ -34,12 +34,13 @@ bool is_host_allowed(std::string_view host, const std::vector<std::string>& name
   return is_ip_address(name) || is_it("localhost") || std::ranges::any_of(names, is_it);
 }
 
-void AdminAccess::change(Options options) {
+bool AdminAccess::change(Options options) {
   auto changed = std::make_shared<const Options>(std::move(options));
   const std::lock_guard lock(mutex_);
   const bool is_another = changed->token != options_->token;
   options_ = std::move(changed);
   if (is_another) sessions_.close_all_of("");
+  return is_another;
 }
 
 std::shared_ptr<const AdminAccess::Options> AdminAccess::options() const {

@@ -32,8 +32,9 @@ class AdminAccess {
   };
   explicit AdminAccess(Options options)
       : options_(std::make_shared<const Options>(std::move(options))) {}
-  /// Who may see the pages from now on. Logins with a token that is another now end.
-  void change(Options options);
+  /// Who may see the pages from now on. If the token is another, logins with the one
+  /// before end. Returns whether it is.
+  bool change(Options options);
 
   /// An answer if the request may get no other: a foreign host, or a body without a page that
   /// could have made it.

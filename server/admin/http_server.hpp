@@ -41,8 +41,8 @@ class Admin {
   void start();
   /// Any thread. Requests that are under way go on; streams of events end.
   void close();
-  /// Who may see the pages from now on. Any thread.
-  void change(AdminAccess::Options access) { access_.change(std::move(access)); }
+  /// Who may see the pages from now on. Returns whether the token is another. Any thread.
+  bool change(AdminAccess::Options access) { return access_.change(std::move(access)); }
 
  private:
   Awaitable<void> accept();

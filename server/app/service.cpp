@@ -59,9 +59,6 @@ Service::Service(net::io_context& io, net::any_io_executor strand, ServiceManage
 
 void Service::start(const Parts& parts) {
   parts_.emplace(parts);
-  if (parts.admin != nullptr) {
-    if (auto access = parts.read_access(options_)) token_ = std::move(access->access.token);
-  }
   reload_signal_.emplace(net::make_strand(io_), [this] { reload(); });
   net::co_spawn(strand_, pulse_.run([this] { return look(); }), rethrow);
   manager_.ready();
@@ -98,8 +95,7 @@ Result<Reload> Service::read_again() {
   bool token_changed = false;
   if (parts_->admin != nullptr) {
     FL_TRY(Admin::Options access, parts_->read_access(now));
-    token_changed = std::exchange(token_, access.access.token) != access.access.token;
-    parts_->admin->change(std::move(access.access));
+    token_changed = parts_->admin->change(std::move(access.access));
   }
   Reload reload = compare_flags(options_, now, token_changed);
   set_log_level(log_level(now));

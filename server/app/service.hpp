@@ -60,7 +60,6 @@ class Service {
   Pulse pulse_;
   Probes probes_;
   ServerOptions options_;  // As the server follows them. Used by reload() only.
-  std::string token_;      // Likewise.
   std::optional<Parts> parts_;
   std::optional<ReloadSignal> reload_signal_;
   std::atomic<bool> is_stopping_ = false;

@@ -75,7 +75,7 @@ void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
   const std::lock_guard lock(mutex_);
   const TimePoint now = Clock::now();
   reducing_ += seconds(now - begin);
-  keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
+  if (keeps_spans_) keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
 }
 
 void StepTimes::called(const Ranks::Call& call) {
@@ -100,10 +100,10 @@ std::vector<TraceSpan> StepTimes::take_spans() {
 }
 
 /// Under the lock.
-void StepTimes::keep(std::string name, const char* track, TimePoint begin, TimePoint end,
+void StepTimes::keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
                      std::uint64_t bytes) {
   if (!keeps_spans_ || spans_.size() >= limits::trace_spans_max) return;
-  spans_.push_back(trace_span(std::move(name), track, seconds(Clock::now() - begin),
+  spans_.push_back(trace_span(std::string(name), track, seconds(Clock::now() - begin),
                               seconds(end - begin), bytes));
 }
 

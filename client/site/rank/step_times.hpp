@@ -11,6 +11,7 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace fl {
@@ -45,7 +46,7 @@ class StepTimes {
   [[nodiscard]] std::vector<TraceSpan> take_spans();
 
  private:
-  void keep(std::string name, const char* track, TimePoint begin, TimePoint end,
+  void keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
             std::uint64_t bytes = 0);
 
   mutable std::mutex mutex_;
