@@ -6,6 +6,7 @@ import * as format from "./format.js";
 import { attempt, getJson, throttled } from "./net.js";
 import { seriesOf } from "./series.js";
 import { Table } from "./table.js";
+import { ViewOfRun } from "./view.js";
 
 const reloadMs = 5000;
 
@@ -19,11 +20,12 @@ function smallerBy({ raw_bytes: raw, update_bytes: sent }) {
   return sent > 0 ? `${format.number(raw / sent, 3)}×` : format.unknown;
 }
 
-export class Bytes {
+export class Bytes extends ViewOfRun {
   name = "bytes";
   title = "Bytes";
 
   constructor() {
+    super();
     this.total = make("p", { "data-figure": "bytes-total" });
     this.codecs = new Table("Bytes by codec", [
       { label: "Codec", text: (row) => row.codec },
@@ -45,25 +47,10 @@ export class Bytes {
         make("p", { class: "note" }, "A point is a hundredth of the main metric. Bytes for each " +
           "point count all traffic, both ways.")),
       panel("By round", this.chart.element));
-    this.reload = throttled(reloadMs, () => this.load());
+    this.reload = throttled(reloadMs, () => this.refreshIfShown());
   }
 
-  setRun(run) {
-    this.run = run;
-    this.load();
-  }
-
-  show() {
-    this.isShown = true;
-    this.load();
-  }
-
-  hide() {
-    this.isShown = false;
-  }
-
-  load() {
-    if (!this.isShown || !this.run) return;
+  refresh() {
     attempt(async () => {
       const [{ codecs }] = await Promise.all([
         getJson("/api/codecs", { run: this.run }),

@@ -5,12 +5,14 @@ import { choice, make, panel } from "./dom.js";
 import * as format from "./format.js";
 import { attempt } from "./net.js";
 import { axes, footOf, seriesOf } from "./series.js";
+import { ViewOfRun } from "./view.js";
 
-export class Metrics {
+export class Metrics extends ViewOfRun {
   name = "metrics";
   title = "Metrics";
 
   constructor() {
+    super();
     this.axis = "bytes";
     this.metric = new Chart("Main metric", { height: 280 });
     this.loss = new Chart("Loss", { height: 240 });
@@ -30,22 +32,7 @@ export class Metrics {
     this.draw();
   }
 
-  setRun(run) {
-    this.run = run;
-    this.load();
-  }
-
-  show() {
-    this.isShown = true;
-    this.load();
-  }
-
-  hide() {
-    this.isShown = false;
-  }
-
-  load() {
-    if (!this.isShown || !this.run) return;
+  refresh() {
     attempt(async () => {
       await seriesOf(this.run).load(() => this.draw());
       this.draw();
@@ -72,7 +59,7 @@ export class Metrics {
   onStatus(status) {
     // A version is measured some time after it was made.
     const newest = `${status.version} ${JSON.stringify(status.metrics)}`;
-    if (newest !== this.newest) this.load();
+    if (newest !== this.newest) this.refreshIfShown();
     this.newest = newest;
   }
 }

@@ -4,15 +4,17 @@ import { make, panel, setText } from "./dom.js";
 import * as format from "./format.js";
 import { attempt, getJson, throttled } from "./net.js";
 import { Pager, Table } from "./table.js";
+import { ViewOfRun } from "./view.js";
 
 const rowsOfPage = 50;
 const reloadMs = 5000;
 
-export class Model {
+export class Model extends ViewOfRun {
   name = "model";
   title = "Model";
 
   constructor() {
+    super();
     this.about = make("p", { "data-figure": "model" });
     this.table = new Table("Versions that are kept", [
       { label: "Version", number: true, text: (row) => String(row.version) },
@@ -37,22 +39,8 @@ export class Model {
       "safetensors");
   }
 
-  setRun(run) {
-    this.run = run;
-    this.restart();
-  }
-
-  show() {
-    this.isShown = true;
-    this.restart();
-  }
-
-  hide() {
-    this.isShown = false;
-  }
-
-  restart() {
-    if (this.isShown && this.run) attempt(() => this.pager.restart());
+  refresh() {
+    attempt(() => this.pager.restart());
   }
 
   async load(key) {

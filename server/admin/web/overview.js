@@ -6,6 +6,7 @@ import * as format from "./format.js";
 import { attempt } from "./net.js";
 import { axes, footOf, seriesOf } from "./series.js";
 import { Table } from "./table.js";
+import { ViewOfRun } from "./view.js";
 
 export const stepNames = {
   idle: "idle", paused: "paused after misses", downloading: "downloading", training: "training",
@@ -34,11 +35,12 @@ function timeLeft(status) {
   return `about ${format.seconds(left * status.round_seconds)} left`;
 }
 
-export class Overview {
+export class Overview extends ViewOfRun {
   name = "overview";
   title = "Overview";
 
   constructor() {
+    super();
     this.figures = {
       round: new Figure("Round", "round"), updates: new Figure("Updates", "updates"),
       clients: new Figure("Clients", "clients"), metric: new Figure("Metric", "metric"),
@@ -93,22 +95,7 @@ export class Overview {
     this.drawChart();
   }
 
-  setRun(run) {
-    this.run = run;
-    this.loadChart();
-  }
-
-  show() {
-    this.isShown = true;
-    this.loadChart();
-  }
-
-  hide() {
-    this.isShown = false;
-  }
-
-  loadChart() {
-    if (!this.isShown || !this.run) return;
+  refresh() {
     const run = this.run;
     attempt(async () => {
       await seriesOf(run).load(() => this.drawChart());
@@ -150,7 +137,7 @@ export class Overview {
     setText(this.more, hidden > 0 ? `and ${hidden} more` : "");
     // A version is measured some time after it was made.
     const newest = `${status.version} ${JSON.stringify(status.metrics)}`;
-    if (newest !== this.newest) this.loadChart();
+    if (newest !== this.newest) this.refreshIfShown();
     this.newest = newest;
   }
 
