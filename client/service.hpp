@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client is for the machine that it runs on: a service with a watchdog, and with flags that
-// SIGHUP reads again. On the agent's strand, but for stopping().
+// ClientService makes the client a service of systemd: it feeds the watchdog, and reads the flags
+// again at SIGHUP. On the agent's strand, but for stopping().
 #pragma once
 
 #include "client/command_line.hpp"

@@ -57,7 +57,7 @@ class Agent {
     int threads = 1;                // Threads that encode an update; 0: one per core.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
-    TraceFile* trace = nullptr;     // What it does is written there; null: nowhere.
+    TraceFile* trace = nullptr;     // The agent writes its work there; null: no trace.
     Patience patience;
   };
   enum class Outcome { finished, stopped, gave_up };

@@ -20,8 +20,9 @@ class WsConnector final : public Connector, public IdentityKeeper {
         rules_(std::move(rules)),
         governors_(std::move(governors)) {}
 
-  /// What stands between client and server and does not let them through (`conflict`) ends a client
-  /// at its start. One that has been connected before waits until it is mended.
+  /// Errors: conflict if a proxy or firewall on the way refuses, which ends a client at its start;
+  /// unavailable instead if this client was connected before, so that it waits until that is
+  /// mended.
   Awaitable<Result<std::shared_ptr<Link>>> connect() override;
   Result<std::optional<std::string>> renewal_request(const std::string& authorities) override;
   Result<void> take_renewal(const wire::Renewed& renewed) override;

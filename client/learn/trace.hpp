@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program did and when, for people to look at: --trace writes the format that Chrome
+// A trace shows people what a program did and when. --trace writes the format that Chrome
 // (chrome://tracing) and Perfetto (ui.perfetto.dev) open, the "Trace Event Format", with a process
 // for the client and one for each rank of a site, whose threads are the tracks.
 #pragma once
@@ -24,7 +24,7 @@ struct TraceSpan {
   std::string track;             // "steps", "gradients": what comes after each other.
   std::int64_t begin_us = 0;     // Unix time in microseconds.
   std::int64_t duration_us = 0;  // Microseconds.
-  std::uint64_t bytes = 0;       // That it sent or wrote; 0: none, or unknown.
+  std::uint64_t bytes = 0;       // Sent in that time; 0: none, or unknown.
   bool operator==(const TraceSpan&) const = default;
 };
 

@@ -36,7 +36,7 @@ struct SyncTimes {
   double compute = 0;       // Forward and backward passes and steps of the optimizer.
   double exposed = 0;       // Waiting for gradients of other ranks.
   double hidden = 0;        // Reducing gradients while the backward pass went on.
-  double coding = 0;        // Of the two before: the hook's own work, outside of collectives.
+  double coding = 0;  // The hook's own work, outside of collectives. A part of the two before.
 };
 
 struct TrainReport {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may see the admin pages: the Host of a request must be ours, and with a token the request
-// must have it, or the cookie of somebody who has logged in with it. Any thread.
+// AdminAccess decides who may see the admin pages. The Host of a request must be ours. If the pages
+// have a token, the request must present it, or the cookie of a login with it. Any thread.
 #pragma once
 
 #include "server/admin/answer.hpp"

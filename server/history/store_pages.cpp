@@ -146,35 +146,35 @@ Result<std::vector<SpreadFigures>> Store::spread(RunId run, Round round) {
   return figures;
 }
 
-Result<std::vector<EventRow>> Store::events_page(const LogQuery& query) {
-  const auto read = [](const Row& row) -> Result<EventRow> {
-    EventRow found;
+/// Reads rows of the id and then the table's columns.
+template <class Found, class Record>
+static auto reader_after_id(Record Found::*record, const Table<Record>& table) {
+  return [record, &table](const Row& row) -> Result<Found> {
+    Found found;
     found.id = row.integer(0);
-    FL_CHECK(read_columns(event_table, row, 1, found.event));
+    FL_CHECK(read_columns(table, row, 1, found.*record));
     return found;
   };
+}
+
+Result<std::vector<EventRow>> Store::events_page(const LogQuery& query) {
   return db_->query(
       fmt::format("SELECT id, {} FROM event WHERE (?1 = 0 OR id < ?1)"
                   " AND (?2 IS NULL OR run_id IS NULL OR run_id = ?2) AND level IN ({})"
                   " AND (?3 = '' OR instr(lower(text), lower(?3)) > 0) ORDER BY id DESC LIMIT ?4",
                   names_of(event_table), levels_from(query.level)),
-      read, query.before, query.run, query.text, query.limit);
+      reader_after_id(&EventRow::event, event_table), query.before, query.run, query.text,
+      query.limit);
 }
 
 Result<std::vector<AuditRow>> Store::audit_page(const LogQuery& query) {
-  const auto read = [](const Row& row) -> Result<AuditRow> {
-    AuditRow found;
-    found.id = row.integer(0);
-    FL_CHECK(read_columns(audit_table, row, 1, found.audit));
-    return found;
-  };
   const std::string kind = query.kind ? std::string(to_text(*query.kind)) : "";
   return db_->query(
       fmt::format("SELECT id, {} FROM audit WHERE (?1 = 0 OR id < ?1) AND (?2 = '' OR kind = ?2)"
                   " AND (?3 = '' OR instr(lower(client || ' ' || text), lower(?3)) > 0)"
                   " ORDER BY id DESC LIMIT ?4",
                   names_of(audit_table)),
-      read, query.before, kind, query.text, query.limit);
+      reader_after_id(&AuditRow::audit, audit_table), query.before, kind, query.text, query.limit);
 }
 
 Result<NewestRows> Store::newest_rows() {

@@ -52,12 +52,12 @@ class StepTimes {
   mutable std::mutex mutex_;
   bool keeps_spans_ = false;
   std::vector<TraceSpan> spans_;
-  TimePoint part_began_{};          // Of what the training thread does now.
+  TimePoint part_began_{};          // When the training thread began what it does now.
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
   double compute_ = 0;
   double exposed_ = 0;
-  double reducing_ = 0;  // Of the conductor: with its hooks.
-  double calling_ = 0;   // Of that: in collectives.
+  double reducing_ = 0;  // What the conductor took for all buckets.
+  double calling_ = 0;   // The part of that in collectives.
 };
 
 }  // namespace fl
