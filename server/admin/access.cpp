@@ -3,17 +3,31 @@
 
 #include "server/admin/request.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 #include "shared/net/server_address.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
+#include <span>
+#include <utility>
 
 namespace fl {
 
 namespace {
 
-bool are_equal(std::string_view given, std::string_view wanted) {
-  return equal_in_constant_time(bytes_of(given), bytes_of(wanted));
+bool is_token_of_pages(std::string_view given, const AdminAccess::Options& options) {
+  return !options.token.empty() && equal_in_constant_time(bytes_of(given), bytes_of(options.token));
+}
+
+/// The token of the Authorization header.
+std::optional<std::string> bearer_of(const HttpRequest& request) {
+  constexpr std::string_view scheme = "Bearer ";
+  const std::string_view given = header_of(request, http::field::authorization);
+  if (!given.starts_with(scheme)) return std::nullopt;
+  return std::string(given.substr(scheme.size()));
 }
 
 /// The host of "HOST", "HOST:PORT", "[IPv6]" or "[IPv6]:PORT".
@@ -23,6 +37,11 @@ std::string_view without_port(std::string_view host) {
 }
 
 }  // namespace
+
+std::string operator_token_hash(std::string_view token) {
+  const Sha256 digest = sha256(bytes_of(token));
+  return to_hex(std::as_bytes(std::span(digest)));
+}
 
 bool is_host_allowed(std::string_view host, const std::vector<std::string>& names) {
   const std::string_view name = without_port(host);
@@ -60,35 +79,99 @@ std::optional<PageAnswer> AdminAccess::refuse(const HttpRequest& request) const 
   return refuse_foreign(request);
 }
 
-std::optional<Visitor> AdminAccess::visitor_of(const HttpRequest& request) const {
-  if (const auto cookie = session_of(request); !cookie.empty()) {
-    if (const auto session = sessions_.find(cookie))
-      return Visitor{session->role, session->name, true};
-  }
-  const std::string_view given = header_of(request, http::field::authorization);
+Awaitable<Result<std::optional<Visitor>>> AdminAccess::find_operator(std::string token_hash) {
+  auto look = [token_hash](Store& store) -> Result<std::optional<Visitor>> {
+    FL_TRY(const auto found, store.operator_with(token_hash));
+    if (!found) return std::optional<Visitor>();
+    const auto role = parse_admin_role(found->role);
+    if (!role) {
+      return Error(Errc::corrupt, fmt::format("operator '{}' has the role '{}', which is unknown",
+                                              found->name, found->role));
+    }
+    return std::optional(Visitor{*role, found->name, false});
+  };
+  auto found = co_await store_.run(std::move(look));
+  if (found && !*found) sessions_.close_all_of(token_hash);  // It was revoked.
+  co_return found;
+}
+
+Awaitable<std::optional<Visitor>> AdminAccess::operator_with(std::string token_hash) {
+  auto found = co_await find_operator(std::move(token_hash));
+  if (found) co_return *found;
+  log_warn("admin pages: operators can't be read: {}", found.error().message());
+  co_return std::nullopt;
+}
+
+Awaitable<std::optional<Visitor>> AdminAccess::visitor_of(const HttpRequest& request) {
   const auto options = this->options();
-  if (options->token.empty() || are_equal(given, "Bearer " + options->token)) return Visitor{};
-  return std::nullopt;
+  if (const auto token = bearer_of(request)) {
+    if (is_token_of_pages(*token, *options)) co_return Visitor();
+    auto found = co_await operator_with(operator_token_hash(*token));
+    if (found) co_return found;
+  }
+  // A proxy may have put a token of its own before the cookie.
+  if (const auto session = sessions_.find(session_of(request))) {
+    std::optional<Visitor> found = Visitor();
+    if (!session->key.empty()) found = co_await operator_with(session->key);
+    if (found) {
+      found->is_logged_in = true;
+      co_return found;
+    }
+  }
+  if (options->token.empty()) co_return Visitor();
+  co_return std::nullopt;
 }
 
 PageAnswer AdminAccess::must_log_in() {
   return refusal(401,
                  "these pages need 'Authorization: Bearer TOKEN' with the token of "
-                 "--admin-token-file, or a login at /");
+                 "--admin-token-file or of an operator, or a login at /");
 }
 
-PageAnswer AdminAccess::log_in(const HttpRequest& request) {
-  const auto token = login_token_of(request);
-  if (!token) return refusal(400, "the body must be {\"token\": \"…\"}");
-  const auto options = this->options();
-  if (options->token.empty())
-    return refusal(409, "there is nothing to log in to: the server has no --admin-token-file");
-  if (!are_equal(*token, options->token))
-    return refusal(401, "this is not the token of --admin-token-file");
-  const auto cookie = sessions_.open(AdminRole::viewer, "");
+/// Whether another login may be tried now. A session or a token in a header needs none: strangers
+/// can't lock operators out of their scripts.
+bool AdminAccess::may_try_login() {
+  const std::lock_guard lock(mutex_);
+  if (Clock::now() - failures_.since >= limits::login_window) failures_.count = 0;
+  return failures_.count < limits::logins_failed_max;
+}
+
+Awaitable<void> AdminAccess::note_failed_login() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failures_.count++ == 0) failures_.since = Clock::now();
+  }
+  auto note = [](Store& store) {
+    return store.add_audit(AuditKind::refusal, "", "a login with a token of no operator");
+  };
+  const auto noted = co_await store_.run(std::move(note));
+  if (!noted) log_warn("can't write a failed login into the audit: {}", noted.error().message());
+}
+
+PageAnswer AdminAccess::open_session(const HttpRequest& request, std::string key,
+                                     const Visitor& visitor) {
+  const auto cookie = sessions_.open(std::move(key));
   if (!cookie) return refusal(503, cookie.error().message());
-  return json_answer({{"role", to_text(AdminRole::viewer)}, {"name", ""}},
+  return json_answer({{"role", to_text(visitor.role)}, {"name", visitor.operator_name}},
                      set_session(request, *cookie));
+}
+
+Awaitable<PageAnswer> AdminAccess::log_in(HttpRequest request) {
+  const auto token = login_token_of(request);
+  if (!token) co_return refusal(400, "the body must be {\"token\": \"…\"}");
+  if (!may_try_login()) {
+    co_return refusal(429, fmt::format("{} logins have failed within a minute: try again in one",
+                                       limits::logins_failed_max));
+  }
+  if (is_token_of_pages(*token, *options())) co_return open_session(request, "", Visitor());
+  const std::string hash = operator_token_hash(*token);
+  const auto found = co_await find_operator(hash);
+  if (!found) co_return refusal(503, found.error().message());
+  if (*found) co_return open_session(request, hash, **found);
+  co_await note_failed_login();
+  co_return refusal(401,
+                    "this is neither the token of an operator, which 'fl-server operator add' "
+                    "makes, nor that of --admin-token-file");
 }
 
 PageAnswer AdminAccess::log_out(const HttpRequest& request) {
@@ -96,15 +179,15 @@ PageAnswer AdminAccess::log_out(const HttpRequest& request) {
   return json_answer(nlohmann::json::object(), set_session(request, ""));
 }
 
-PageAnswer AdminAccess::describe(const HttpRequest& request) const {
-  const auto visitor = visitor_of(request);
-  nlohmann::json json{{"needs_login", !options()->token.empty()}, {"role", nullptr}, {"name", ""}};
-  json["is_logged_in"] = visitor && visitor->is_logged_in;
+Awaitable<PageAnswer> AdminAccess::describe(HttpRequest request) {
+  const auto visitor = co_await visitor_of(request);
+  nlohmann::json json{{"is_logged_in", false}, {"role", nullptr}, {"name", ""}};
   if (visitor) {
+    json["is_logged_in"] = visitor->is_logged_in;
     json["role"] = to_text(visitor->role);
-    json["name"] = visitor->name;
+    json["name"] = visitor->operator_name;
   }
-  return json_answer(json);
+  co_return json_answer(json);
 }
 
 }  // namespace fl

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdminAccess decides who may see the admin pages. The Host of a request must be ours. If the pages
-// have a token, the request must present it, or the cookie of a login with it. Any thread.
+// AdminAccess decides who may see the admin pages and who asks. The Host of a request must be
+// ours. A request then presents the pages' token, or that of an operator (fl-server operator add),
+// or the cookie of a login with one of them. Each request looks its operator up: whoever is revoked
+// is out at once. Any thread.
 #pragma once
 
 #include "server/admin/answer.hpp"
+#include "server/admin/control_store.hpp"
 #include "server/admin/sessions.hpp"
 #include "shared/net/http.hpp"
 
@@ -19,7 +22,7 @@ namespace fl {
 /// Whom a request comes from.
 struct Visitor {
   AdminRole role = AdminRole::viewer;
-  std::string name;           // "": whoever may see the pages.
+  std::string operator_name;  // "": no operator, but whoever may see the pages.
   bool is_logged_in = false;  // By a cookie, which a browser sends by itself.
 };
 
@@ -30,8 +33,9 @@ class AdminAccess {
     std::vector<std::string> hosts;
     std::string token;  // "": everybody who reaches the pages may see them.
   };
-  explicit AdminAccess(Options options)
-      : options_(std::make_shared<const Options>(std::move(options))) {}
+  /// `store` must outlive this.
+  AdminAccess(Options options, ControlStore& store)
+      : store_(store), options_(std::make_shared<const Options>(std::move(options))) {}
   /// Who may see the pages from now on. If the token is another, logins with the one
   /// before end. Returns whether it is.
   bool change(Options options);
@@ -39,24 +43,44 @@ class AdminAccess {
   /// An answer if the request may get no other: a foreign host, or a body without a page that
   /// could have made it.
   [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
-  /// None: it must log in first.
-  [[nodiscard]] std::optional<Visitor> visitor_of(const HttpRequest& request) const;
+  /// None: it must log in first. The request must live until this is done.
+  Awaitable<std::optional<Visitor>> visitor_of(const HttpRequest& request);
   [[nodiscard]] static PageAnswer must_log_in();
 
   /// POST /api/login {"token": "…"}: sets the cookie of a session.
-  [[nodiscard]] PageAnswer log_in(const HttpRequest& request);
+  Awaitable<PageAnswer> log_in(HttpRequest request);
   /// POST /api/logout.
   [[nodiscard]] PageAnswer log_out(const HttpRequest& request);
-  /// GET /api/session: who asks, and whether one can log in.
-  [[nodiscard]] PageAnswer describe(const HttpRequest& request) const;
+  /// GET /api/session: who asks.
+  Awaitable<PageAnswer> describe(HttpRequest request);
 
  private:
-  [[nodiscard]] std::shared_ptr<const Options> options() const;
+  /// How often a wrong token was given since when.
+  struct Failures {
+    TimePoint since{};
+    int count = 0;
+  };
 
+  [[nodiscard]] std::shared_ptr<const Options> options() const;
+  Awaitable<Result<std::optional<Visitor>>> find_operator(std::string token_hash);
+  /// The same; nobody where operators can't be read, which the log says.
+  Awaitable<std::optional<Visitor>> operator_with(std::string token_hash);
+  [[nodiscard]] bool may_try_login();
+  Awaitable<void> note_failed_login();
+  [[nodiscard]] PageAnswer open_session(const HttpRequest& request, std::string key,
+                                        const Visitor& visitor);
+
+  ControlStore& store_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Options> options_;  // Under the mutex.
+  std::shared_ptr<const Options> options_;  // Under the mutex, as the next one.
+  Failures failures_;
+  /// The key of an operator's session is its token's hash: it ends with that token, also if another
+  /// operator gets the name. The key of a login with the pages' token is "".
   AdminSessions sessions_;
 };
+
+/// SHA-256 of an operator's token, as the history has it.
+[[nodiscard]] std::string operator_token_hash(std::string_view token);
 
 /// Whether a request with this Host header may be answered: an IP address, localhost, or one of the
 /// names. A web page that lets its own name point to this machine (DNS rebinding) has another one.

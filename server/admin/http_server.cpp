@@ -89,14 +89,16 @@ std::string format_health(const EngineStatus& status) {
 
 Admin::Admin(net::io_context& io, const CurrentEngine& current,
              std::unique_ptr<AdminHistory> history, AdminDoor door,
-             std::unique_ptr<ControlDesk> desk, Options options, const Probes& probes)
+             std::unique_ptr<ControlStore> store, std::vector<ControlAction> actions,
+             Options options, const Probes& probes)
     : io_(io),
       current_(current),
       history_(std::move(history)),
       door_(std::move(door)),
-      desk_(std::move(desk)),
+      store_(std::move(store)),
       options_(std::move(options)),
-      access_(options_.access),
+      access_(options_.access, *store_),
+      desk_(*store_, std::move(actions)),
       probes_(probes),
       feed_(net::make_strand(io), current, *history_, options_.state) {}
 
@@ -114,7 +116,7 @@ Awaitable<void> Admin::accept() {
     if (is_closed_) co_return;
     if (!socket) {
       // Most likely there are no file descriptors left.
-      log_warn("admin pages: accept: {}", socket.error().message());
+      log_warn("admin pages: can't accept a connection: {}", socket.error().message());
       co_await sleep_for(pause_after_accept_error);
       continue;
     }
@@ -172,61 +174,34 @@ Awaitable<void> Admin::serve(PlainSocket socket) {
   stream.socket().shutdown(PlainSocket::shutdown_send, ignored);
 }
 
-Awaitable<bool> Admin::may_see(const HttpRequest& request) {
-  if (access_.visitor_of(request)) co_return true;
-  const auto who = co_await desk_->operator_of(request);
-  co_return who.has_value();
-}
-
 Awaitable<std::optional<PageAnswer>> Admin::refuse(const HttpRequest& request) {
   if (auto refused = access_.refuse(request)) co_return refused;
   // The files of the dashboard are in every copy of the program; without them nobody could log in.
   // The control desk looks for itself who asks.
   const std::string path = address_of(request).first;
-  const bool is_open =
-      path == "/api/session" || ControlDesk::has(path) || find_web_file(path) != nullptr;
+  const bool is_open = path == "/api/login" || path == "/api/logout" || path == "/api/session" ||
+                       ControlDesk::has(path) || find_web_file(path) != nullptr;
   if (is_open) co_return std::nullopt;
-  const bool is_allowed = co_await may_see(request);
-  if (is_allowed) co_return std::nullopt;
+  const auto visitor = co_await access_.visitor_of(request);
+  if (visitor) co_return std::nullopt;
   co_return AdminAccess::must_log_in();
-}
-
-/// With the pages' token, or an operator's.
-Awaitable<PageAnswer> Admin::log_in(HttpRequest request) {
-  const bool is_locked = co_await desk_->is_locked();
-  if (!is_locked) {
-    PageAnswer made = access_.log_in(request);
-    if (made.status == 200) co_return made;
-  }
-  co_return co_await desk_->answer(std::move(request));
-}
-
-/// The cookie is of one of the two.
-Awaitable<PageAnswer> Admin::log_out(HttpRequest request) {
-  PageAnswer made = access_.log_out(request);
-  [[maybe_unused]] const PageAnswer also = co_await desk_->answer(std::move(request));
-  co_return made;
-}
-
-Awaitable<PageAnswer> Admin::describe(HttpRequest request) {
-  const auto who = co_await desk_->operator_of(request);
-  if (!who) co_return access_.describe(request);
-  const nlohmann::json told{{"needs_login", true},
-                            {"is_logged_in", who->is_by_cookie},
-                            {"role", to_text(who->role)},
-                            {"name", who->name}};
-  co_return json_answer(told);
 }
 
 Awaitable<PageAnswer> Admin::answer(HttpRequest request) {
   auto [path, query] = address_of(request);
-  if (path == "/api/login" && request.method() == http::verb::post)
-    co_return co_await log_in(std::move(request));
-  if (path == "/api/logout" && request.method() == http::verb::post)
-    co_return co_await log_out(std::move(request));
-  if (ControlDesk::has(path)) co_return co_await desk_->answer(std::move(request));
-  if (request.method() == http::verb::post) co_return refusal(405, "this page is read-only");
-  if (path == "/api/session") co_return co_await describe(std::move(request));
+  if (ControlDesk::has(path)) {
+    auto visitor = co_await access_.visitor_of(request);
+    co_return co_await desk_.answer(std::move(request), std::move(visitor));
+  }
+  const bool is_post = request.method() == http::verb::post;
+  const bool is_login = path == "/api/login";
+  if (is_login || path == "/api/logout") {
+    if (!is_post) co_return refusal(405, "this address takes POST");
+    if (!is_login) co_return access_.log_out(request);
+    co_return co_await access_.log_in(std::move(request));
+  }
+  if (is_post) co_return refusal(405, "this page is read-only");
+  if (path == "/api/session") co_return co_await access_.describe(std::move(request));
   if (const WebFile* const file = find_web_file(path)) co_return file_answer(*file, request);
   co_return co_await page(std::move(path), std::move(query));
 }
@@ -319,8 +294,8 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
   TimePoint said_at = Clock::now();
   // Whoever has logged out meanwhile sees no more.
   while (!is_closed_) {
-    const bool is_allowed = co_await may_see(request);
-    if (!is_allowed) co_return;
+    const auto visitor = co_await access_.visitor_of(request);
+    if (!visitor) co_return;
     const LiveFeed::News news = co_await feed_.newest();
     if (news.text && news.number != seen) {
       message += event_message("status", news.number, *news.text);
@@ -379,7 +354,7 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
     };
     const auto done = co_await disk_.run(std::move(read));
     if (!done) {
-      log_warn("admin pages: {}: {}", found->file, done.error().message());
+      log_warn("admin pages: can't send the rest of {}: {}", found->file, done.error().message());
       co_return;  // The other end sees that bytes are missing.
     }
     at += text.size();

@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -36,7 +37,8 @@ class Admin {
   };
 
   Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
-        AdminDoor door, std::unique_ptr<ControlDesk> desk, Options options, const Probes& probes);
+        AdminDoor door, std::unique_ptr<ControlStore> store, std::vector<ControlAction> actions,
+        Options options, const Probes& probes);
 
   void start();
   /// Any thread. Requests that are under way go on; streams of events end.
@@ -49,11 +51,6 @@ class Admin {
   Awaitable<void> serve(PlainSocket socket);
   /// What the request may not have, or whoever makes it.
   Awaitable<std::optional<PageAnswer>> refuse(const HttpRequest& request);
-  /// Whether the request has the pages' token, an operator's, or a login; or none is needed.
-  Awaitable<bool> may_see(const HttpRequest& request);
-  Awaitable<PageAnswer> log_in(HttpRequest request);
-  Awaitable<PageAnswer> log_out(HttpRequest request);
-  Awaitable<PageAnswer> describe(HttpRequest request);
   Awaitable<PageAnswer> answer(HttpRequest request);
   Awaitable<PageAnswer> page(std::string path, std::string query);
   Awaitable<PageAnswer> rounds_page(std::string query, bool is_choices);
@@ -67,9 +64,10 @@ class Admin {
   const CurrentEngine& current_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
-  std::unique_ptr<ControlDesk> desk_;
+  std::unique_ptr<ControlStore> store_;
   Options options_;
   AdminAccess access_;
+  ControlDesk desk_;
   const Probes& probes_;
   LiveFeed feed_;
   Offload disk_{1};  // Reads checkpoints that are sent.

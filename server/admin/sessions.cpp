@@ -34,7 +34,7 @@ std::optional<AdminRole> parse_admin_role(std::string_view text) {
   return std::nullopt;
 }
 
-Result<std::string> AdminSessions::open(AdminRole role, std::string name) {
+Result<std::string> AdminSessions::open(std::string key) {
   std::array<std::byte, secret_bytes> secret;
   FL_CHECK(fill_random(secret));
   std::string cookie = to_base64url(secret);
@@ -43,7 +43,7 @@ Result<std::string> AdminSessions::open(AdminRole role, std::string name) {
   if (sessions_.size() >= limits::admin_sessions_max) {
     auto oldest = sessions_.end();
     for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
-      if (it->second.name != name) continue;
+      if (it->second.key != key) continue;
       if (oldest == sessions_.end() || it->second.opened_at < oldest->second.opened_at) oldest = it;
     }
     if (oldest == sessions_.end()) {
@@ -54,7 +54,7 @@ Result<std::string> AdminSessions::open(AdminRole role, std::string name) {
     sessions_.erase(oldest);
   }
   const TimePoint now = Clock::now();
-  sessions_[sha256(bytes_of(std::string_view(cookie)))] = {role, std::move(name), now,
+  sessions_[sha256(bytes_of(std::string_view(cookie)))] = {std::move(key), now,
                                                            now + limits::admin_session_max};
   return cookie;
 }
@@ -73,9 +73,9 @@ void AdminSessions::close(std::string_view cookie) {
   sessions_.erase(digest);
 }
 
-void AdminSessions::close_all_of(std::string_view name) {
+void AdminSessions::close_all_of(std::string_view key) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(sessions_, [name](const auto& each) { return each.second.name == name; });
+  std::erase_if(sessions_, [key](const auto& each) { return each.second.key == key; });
 }
 
 std::size_t AdminSessions::size() const {

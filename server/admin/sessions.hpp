@@ -28,8 +28,7 @@ enum class AdminRole {
 [[nodiscard]] std::optional<AdminRole> parse_admin_role(std::string_view text);
 
 struct AdminSession {
-  AdminRole role = AdminRole::viewer;
-  std::string name;  // Of the operator; "": whoever has the token of --admin-token-file.
+  std::string key;  // Which token opened it.
   TimePoint opened_at{};
   TimePoint expires_at{};
 };
@@ -39,15 +38,15 @@ class AdminSessions {
   static constexpr std::string_view cookie_name = "tributary_session";
 
   /// Opens a session for limits::admin_session_max, and returns its cookie's value. When there are
-  /// limits::admin_sessions_max of them, the oldest one of `name` ends; `unavailable` if it has
-  /// none.
-  [[nodiscard]] Result<std::string> open(AdminRole role, std::string name);
+  /// limits::admin_sessions_max of them, the oldest one with this key ends; `unavailable` if there
+  /// is none.
+  [[nodiscard]] Result<std::string> open(std::string key);
   /// The session with this cookie, unless it has expired.
   [[nodiscard]] std::optional<AdminSession> find(std::string_view cookie) const;
   /// Ends it. Nothing happens if there is none.
   void close(std::string_view cookie);
-  /// Ends all sessions of a name: its token was revoked.
-  void close_all_of(std::string_view name);
+  /// Ends all sessions with this key: the token was revoked.
+  void close_all_of(std::string_view key);
   [[nodiscard]] std::size_t size() const;
 
  private:

@@ -106,7 +106,7 @@ void keep_freed_memory() {
 }
 
 /// Opens the authority. Warns if its intermediate expires soon: the operator must bring its key.
-Result<Authority> take_authority(Store& store, const ServerOptions& options) {
+Result<Authority> prepare_authority(Store& store, const ServerOptions& options) {
   FL_TRY(Authority authority, open_authority(store, options));
   const auto life = authority.intermediate_life();
   const double now = Clock::unix_seconds();
@@ -187,9 +187,10 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
   FL_TRY(access.metrics, Metrics::open(history, store, options.metrics_by_client));
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
-  FL_TRY(auto desk, ControlDesk::open(history, control_actions(options)));
+  FL_TRY(auto control, ControlStore::open(history));
   auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
-                                       std::move(desk), std::move(access), probes);
+                                       std::move(control), control_actions(options),
+                                       std::move(access), probes);
   admin->start();
   return admin;
 }
@@ -218,12 +219,14 @@ Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
 }
 
 /// The shell's usual limit of 1024 files is for programs that call select(2).
-Places take_places() {
+Places find_places() {
   const auto files_max = raise_files_max();
   const Places places = places_for(files_max);
   if (places.sessions < limits::sessions_max)
-    log_info("this process may open {} files: there is room for {} clients; 'ulimit -Hn' says more",
-             files_max, places.sessions);
+    log_info(
+        "this process may open {} files: there is room for {} clients; a higher hard "
+        "limit ('ulimit -Hn') gives more",
+        files_max, places.sessions);
   return places;
 }
 
@@ -241,7 +244,7 @@ Result<void> check_run(const RunSettings& settings, const Places& places) {
 }
 
 /// Makes the state folder and locks it for this process.
-Result<StateLock> take_state(Files& files, const ServerOptions& options) {
+Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
   const std::filesystem::path state(options.state);
   if (const auto listen = parse_listen_address(options.listen); !listen)
     return listen.error().at("--listen");
@@ -309,16 +312,18 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 }  // namespace
 
 Result<int> serve(const ServerOptions& options) {
+  // What follows is taken apart in the reverse order: each thing may use those above it.
   std::signal(SIGPIPE, SIG_IGN);
   const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
-  const Places places = take_places();
+  const Places places = find_places();
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
-  FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
+  FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
   FL_TRY(const auto store, open_history(options));
-  FL_TRY(const Authority authority, take_authority(*store, options));
+  FL_TRY(const Authority authority, prepare_authority(*store, options));
 
+  // Threads.
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
@@ -326,6 +331,7 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(Doors doors, open_doors(io, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options));
 
+  // The run and its engine, on one strand.
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
@@ -341,6 +347,7 @@ Result<int> serve(const ServerOptions& options) {
   // The way to the store for what is not of a run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
+  // Who comes in: members, and those who look.
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
@@ -377,6 +384,7 @@ Result<int> serve(const ServerOptions& options) {
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
+  // From run to run, until the end.
   RunLoop loop(current, server_store, first.record, options, {make_engine, announce}, *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
   net::co_spawn(strand, loop.run(),

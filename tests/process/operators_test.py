@@ -95,8 +95,11 @@ class Operators(FederationTest):
             with self.subTest(name):
                 got = tuple(page.act(*action)[0] for action in (queue, enroll))
                 self.assertEqual(got, expected[name])
-        self.assertEqual(pages["viewer"].ask("GET", "/api/operator")[1]["role"], "viewer")
-        self.assertEqual(pages["nobody"].ask("GET", "/api/operator")[0], 401)
+        sessions = {name: page.ask("GET", "/api/session")[1] for name, page in pages.items()}
+        self.assertEqual(sessions["operator"]["name"], "an-operator")
+        self.assertEqual(sessions["operator"]["role"], "operator")
+        for name in ("nobody", "forger"):
+            self.assertEqual((sessions[name]["name"], sessions[name]["role"]), ("", "viewer"))
         self.assertEqual(pages["nobody"].ask("GET", "/healthz")[0], 200, "no token was asked for")
         self.assertEqual(pages["admin"].ask("POST", "/healthz", {})[0], 405)
         runs = federation.query("SELECT rounds_total, state FROM run WHERE queued")
@@ -240,7 +243,7 @@ class Operators(FederationTest):
         self.assertEqual(codes, [401] * 10 + [429] * 2)
         self.assertEqual(page.ask("POST", "/api/login", {"token": token})[0], 429)
         # A script with its token goes on.
-        self.assertEqual(Page(server, token).ask("GET", "/api/operator")[0], 200)
+        self.assertEqual(Page(server, token).ask("GET", "/api/session")[1]["role"], "admin")
         self.assertIn(
             ("", "a login with a token of no operator"), self.audit(federation, "refusal")
         )

@@ -54,7 +54,8 @@ class AdminWorld {
                    std::make_shared<StoreThread::Pause>());
     options.metrics = Metrics::open(path, *calls_, false).value();
     admin_.emplace(io_, *current_, AdminHistory::open(path).value(), std::move(door),
-                   ControlDesk::open(path, {}).value(), std::move(options), probes_);
+                   ControlStore::open(path).value(), std::vector<ControlAction>(),
+                   std::move(options), probes_);
     admin_->start();
     for (int i = 0; i < 2; ++i) crew_.emplace_back([this] { io_.run(); });
   }
