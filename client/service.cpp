@@ -3,9 +3,6 @@
 
 #include "shared/base/log.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <utility>
 
 namespace fl {
@@ -30,18 +27,9 @@ void ClientService::end() {
 void ClientService::reload() {
   manager_.reloading();
   if (const auto now = options_.read_again()) {
-    auto names = changed_flags(flags_, now->flags);
-    std::string text = "read the flags again: nothing changes now";
-    if (std::erase(names, "--verbose") > 0) {
-      set_log_level(now->verbose ? LogLevel::debug : LogLevel::info);
-      flags_.erase("--verbose");
-      if (const auto flag = now->flags.find("--verbose"); flag != now->flags.end())
-        flags_.insert(*flag);
-      text = now->verbose ? "read the flags again, changed: the log has more lines (--verbose)"
-                          : "read the flags again, changed: the log has fewer lines (no --verbose)";
-    }
-    if (!names.empty()) text += fmt::format("; only a restart changes {}", fmt::join(names, ", "));
-    log_info("{}", text);
+    const FlagReload reload = follow_flags(flags_, now->flags, {});
+    set_log_level(now->verbose ? LogLevel::debug : LogLevel::info);
+    log_info("{}", reload.text());
   } else {
     log_error("the flags were not read again, and nothing has changed: {}", now.error().message());
   }

@@ -5,48 +5,19 @@
 #include "server/app/commands.hpp"
 #include "shared/base/log.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <filesystem>
+#include <array>
 #include <utility>
 
 namespace fl {
 
 namespace {
 
+constexpr const char* new_run = "--new-run";  // It was for the start.
 constexpr const char* is_stopping_text = "the server is stopping";
 
-LogLevel log_level(const ServerOptions& options) {
-  return options.verbose ? LogLevel::debug : LogLevel::info;
-}
+constexpr std::array<std::string_view, 2> live_flags{"--admin-host", "--admin-token-file"};
 
 }  // namespace
-
-Reload compare_flags(const ServerOptions& before, const ServerOptions& now, bool token_changed) {
-  Reload reload;
-  for (const std::string& name : changed_flags(before.flags, now.flags)) {
-    if (name == "--verbose") {
-      reload.changed.emplace_back(now.verbose ? "the log has more lines (--verbose)"
-                                              : "the log has fewer lines (no --verbose)");
-    } else if (name == "--admin-host" || name == "--admin-token-file") {
-      reload.changed.push_back(name);
-    } else if (name != "--new-run") {  // That was for the start.
-      reload.need_restart.push_back(name);
-    }
-  }
-  if (token_changed) reload.changed.emplace_back("the token of the admin pages");
-  return reload;
-}
-
-std::string Reload::text() const {
-  std::string text =
-      changed.empty() ? "read the flags again: nothing changes now"
-                      : fmt::format("read the flags again, changed: {}", fmt::join(changed, ", "));
-  if (!need_restart.empty())
-    text += fmt::format("; only a restart changes {}", fmt::join(need_restart, ", "));
-  return text;
-}
 
 Service::Service(net::io_context& io, net::any_io_executor strand, ServiceManager manager,
                  ServerOptions options)
@@ -55,7 +26,9 @@ Service::Service(net::io_context& io, net::any_io_executor strand, ServiceManage
       manager_(std::move(manager)),
       pulse_(strand_, manager_),
       probes_(pulse_),
-      options_(std::move(options)) {}
+      options_(std::move(options)) {
+  options_.flags.erase(new_run);
+}
 
 void Service::start(const Parts& parts) {
   parts_.emplace(parts);
@@ -90,21 +63,17 @@ void Service::reload() {
 }
 
 /// Reads all before it changes anything.
-Result<Reload> Service::read_again() {
+Result<FlagReload> Service::read_again() {
   FL_TRY(ServerOptions now, read_options_again(options_.arguments, server_commands()));
+  now.flags.erase(new_run);
   bool token_changed = false;
   if (parts_->admin != nullptr) {
     FL_TRY(Admin::Options access, parts_->read_access(now));
     token_changed = parts_->admin->change(std::move(access.access));
   }
-  Reload reload = compare_flags(options_, now, token_changed);
-  set_log_level(log_level(now));
-  // What needs a restart stays as it is, and so is told at the next SIGHUP again.
-  for (const char* name : {"--verbose", "--admin-host", "--admin-token-file"}) {
-    options_.flags.erase(name);
-    if (const auto flag = now.flags.find(name); flag != now.flags.end())
-      options_.flags.insert(*flag);
-  }
+  FlagReload reload = follow_flags(options_.flags, now.flags, live_flags);
+  if (token_changed) reload.changed.emplace_back("the token of the admin pages");
+  set_log_level(now.verbose ? LogLevel::debug : LogLevel::info);
   return reload;
 }
 

@@ -18,17 +18,6 @@
 
 namespace fl {
 
-/// What another reading of the flags means for a server that runs.
-struct Reload {
-  std::vector<std::string> changed;       // In words.
-  std::vector<std::string> need_restart;  // Flags that are other ones, and that only a start reads.
-  [[nodiscard]] std::string text() const;  // One line for the log.
-};
-
-/// Compares the flags. `token_changed`: the token's file has another text than before.
-[[nodiscard]] Reload compare_flags(const ServerOptions& before, const ServerOptions& now,
-                                   bool token_changed);
-
 class Service {
  public:
   struct Parts {
@@ -52,7 +41,7 @@ class Service {
  private:
   Awaitable<std::string> look();
   void reload();
-  Result<Reload> read_again();
+  Result<FlagReload> read_again();
 
   net::io_context& io_;
   net::any_io_executor strand_;

@@ -5,7 +5,27 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+
 namespace fl {
+
+namespace {
+
+constexpr std::string_view verbose = "--verbose";
+
+/// The names of the flags that only one of both has, or with another value.
+std::vector<std::string> changed_flags(const GivenFlags& before, const GivenFlags& now) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : before) {
+    const auto other = now.find(name);
+    if (other == now.end() || other->second != value) names.push_back(name);
+  }
+  for (const auto& [name, value] : now)
+    if (!before.contains(name)) names.push_back(name);
+  return names;
+}
+
+}  // namespace
 
 GivenFlags given_flags(const CLI::App& app) {
   GivenFlags flags;
@@ -17,15 +37,32 @@ GivenFlags given_flags(const CLI::App& app) {
   return flags;
 }
 
-std::vector<std::string> changed_flags(const GivenFlags& before, const GivenFlags& now) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : before) {
-    const auto other = now.find(name);
-    if (other == now.end() || other->second != value) names.push_back(name);
+std::string FlagReload::text() const {
+  std::string text =
+      changed.empty() ? "read the flags again: nothing changes now"
+                      : fmt::format("read the flags again, changed: {}", fmt::join(changed, ", "));
+  if (!need_restart.empty())
+    text += fmt::format("; only a restart changes {}", fmt::join(need_restart, ", "));
+  return text;
+}
+
+FlagReload follow_flags(GivenFlags& followed, const GivenFlags& now,
+                        std::span<const std::string_view> live) {
+  FlagReload reload;
+  for (const std::string& name : changed_flags(followed, now)) {
+    if (name == verbose) {
+      reload.changed.emplace_back(now.contains(name) ? "the log has more lines (--verbose)"
+                                                     : "the log has fewer lines (no --verbose)");
+    } else if (std::ranges::find(live, name) != live.end()) {
+      reload.changed.push_back(name);
+    } else {
+      reload.need_restart.push_back(name);
+      continue;
+    }
+    followed.erase(name);
+    if (const auto flag = now.find(name); flag != now.end()) followed.insert(*flag);
   }
-  for (const auto& [name, value] : now)
-    if (!before.contains(name)) names.push_back(name);
-  return names;
+  return reload;
 }
 
 }  // namespace fl

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that a program was given, to compare them with those of another time.
+// The flags that a program was given, and what it makes of others when it reads them again
+// (SIGHUP). Not thread-safe.
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -19,8 +22,17 @@ using GivenFlags = std::map<std::string, std::string>;
 /// `app` has parsed.
 [[nodiscard]] GivenFlags given_flags(const CLI::App& app);
 
-/// The names of the flags that only one of both has, or with another value.
-[[nodiscard]] std::vector<std::string> changed_flags(const GivenFlags& before,
-                                                     const GivenFlags& now);
+/// What another reading of the flags means for a program that runs.
+struct FlagReload {
+  std::vector<std::string> changed;        // In words: what it follows from now on.
+  std::vector<std::string> need_restart;   // Flags with other values, which only a start reads.
+  [[nodiscard]] std::string text() const;  // One line for the log.
+};
+
+/// Compares the flags that a program follows with those that it has read now. --verbose and the
+/// `live` ones it follows from now on. The others stay as they are, and so are told the next time
+/// again.
+[[nodiscard]] FlagReload follow_flags(GivenFlags& followed, const GivenFlags& now,
+                                      std::span<const std::string_view> live);
 
 }  // namespace fl
