@@ -158,16 +158,6 @@ Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& optio
   return program;
 }
 
-/// The place of this process in a site, if a launcher has started it. Turns the process into a rank
-/// if it is not the first one.
-Result<std::optional<SitePlace>> find_site(const SiteOptions& options) {
-  if (!options.launched) return std::optional<SitePlace>();
-  FL_TRY(const SitePlace place, find_place(system_environment(), options.address));
-  if (place.rank == 0) return std::optional(place);
-  FL_TRY(const auto secret, read_secret_file(posix_files(), options.secret_file));
-  return become_rank(place, secret, options.timeout_s);
-}
-
 /// Starts the ranks of a site, if the client is one.
 Result<std::shared_ptr<Site>> start_site(const ClientOptions& options,
                                          const std::optional<SitePlace>& place,
@@ -323,7 +313,7 @@ int run_doctor(const ClientOptions& options) {
 Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
   if (options.doctor) return run_doctor(options);
   const ServiceManager manager = ServiceManager::take_from_environment();
-  FL_TRY(const auto place, find_site(options.site));
+  FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   if (!options.initial_weights.empty()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/local_ranks.hpp"
 
+#include "shared/base/environment.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 
@@ -44,6 +46,7 @@ std::vector<std::pair<std::string, std::string>> variables_of(const SitePlace& p
       {rank_variables::address, fmt::format("{}:{}", place.host, place.port)},
       {rank_variables::secret, secret},
       {rank_variables::timeout, fmt::to_string(timeout_s)},
+      {rank_variables::interface, place.interface},
       {rank_variables::rank, std::to_string(place.rank)},
       {rank_variables::size, std::to_string(place.size)},
       {rank_variables::local_rank, std::to_string(place.local_rank)},
@@ -51,14 +54,24 @@ std::vector<std::pair<std::string, std::string>> variables_of(const SitePlace& p
   };
 }
 
-}  // namespace
-
+/// Returns only with an error.
 Error become_rank(const SitePlace& place, const std::string& secret, double timeout_s) {
   FL_TRY(const auto program, rank_program());
   for (const auto& [name, value] : variables_of(place, secret, timeout_s))
     ::setenv(name.c_str(), value.c_str(), 1);
   ::execl(program.c_str(), program.c_str(), nullptr);
   return errno_error("can't start " + program.string());
+}
+
+}  // namespace
+
+Result<std::optional<SitePlace>> take_place(const SiteOptions& options) {
+  if (!options.launched) return std::optional<SitePlace>();
+  FL_TRY(SitePlace place, find_place(system_environment(), options.address));
+  FL_TRY(const auto secret, read_secret_file(posix_files(), options.secret_file));
+  place.interface = options.interface;
+  if (place.rank > 0) return become_rank(place, secret, options.timeout_s);
+  return std::optional(place);
 }
 
 Result<void> LocalRanks::start_missing(std::uint16_t port) {

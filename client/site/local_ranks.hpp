@@ -10,16 +10,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fl {
 
-/// Turns this process into the rank of that place, which a launcher has started. Returns only with
-/// an error.
-[[nodiscard]] Error become_rank(const SitePlace& place, const std::string& secret,
-                                double timeout_s);
+/// The place of this process in its site, if a launcher has started it (--site). It becomes a rank,
+/// and this does not return, unless it is the first one. Errors: those of find_place() and of
+/// reading the secret; not_found without fl-rank.
+[[nodiscard]] Result<std::optional<SitePlace>> take_place(const SiteOptions& options);
 
 /// Any thread. Linux kills the ranks when the thread that started them ends.
 class LocalRanks {

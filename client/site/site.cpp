@@ -64,7 +64,8 @@ std::vector<SitePlace> own_places(const SiteOptions& options,
                       .local_size = options.ranks,
                       .host = "127.0.0.1",
                       .port = 0,  // LocalRanks::start_missing() is told.
-                      .launcher = {}});
+                      .launcher = {},
+                      .interface = options.interface.empty() ? "lo" : options.interface});
   }
   return places;
 }
@@ -237,7 +238,6 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.rank = static_cast<int>(requests.size());
     group.size = static_cast<int>(members.size());
     group.backend = options_.backend;
-    group.interface = options_.ranks > 0 && options_.interface.empty() ? "lo" : options_.interface;
     group.hook = options_.hook;
     group.topology = options_.topology;
     group.bucket_mb = options_.bucket_mb;

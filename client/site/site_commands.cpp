@@ -8,7 +8,6 @@
 #include "client/site/site_flags.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/flags.hpp"
-#include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
@@ -142,12 +141,7 @@ struct DoctorOptions {
 
 /// Starts the ranks and has them measure.
 Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
-  std::optional<SitePlace> place;
-  if (options.site.launched) {
-    FL_TRY(place, find_place(system_environment(), options.site.address));
-    FL_TRY(const auto secret, read_secret_file(posix_files(), options.site.secret_file));
-    if (place->rank > 0) return become_rank(*place, secret, options.site.timeout_s);
-  }
+  FL_TRY(const auto place, take_place(options.site));
   const StopWhileStarting stop;
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("tributary-doctor-{}", getpid());

@@ -44,8 +44,8 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "4)")
       ->check(CLI::Range(0.01, 4096.0));
   app.add_option("--site-interface", options.interface,
-                 "The network interface through which ranks talk, such as eth0 (default: that of "
-                 "the host's name; with --ranks, loopback)");
+                 "The network interface through which this machine's ranks talk, such as eth0 "
+                 "(default: that of the host's name; with --ranks, loopback)");
   app.add_option("--site-address", options.address,
                  "Where the first rank's client listens for the others (default: MASTER_ADDR, one "
                  "port above MASTER_PORT)")

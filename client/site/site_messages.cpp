@@ -61,8 +61,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainSettings, round, local_epochs, local_ste
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
                                    shards, partition_seed, holdout, evaluate_only, device,
                                    precision, threads, hogwild, keep_moments, state, client_seed)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, interface, hook,
-                                   topology, bucket_mb, timeout_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
+                                   bucket_mb, timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)

@@ -22,7 +22,6 @@ struct GroupOptions {
   int rank = 0;        // In this group, from 0.
   int size = 1;
   std::string backend = "gloo";
-  std::string interface = {};        // Gloo's network interface; "" for the host's own.
   std::string hook = "allreduce";    // How gradients are reduced (client/site/rank/hooks).
   std::string topology = "backend";  // The way of sums, or "auto".
   double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.

@@ -20,7 +20,7 @@ struct SiteOptions {
   std::string hook = "allreduce";    // How gradients are reduced.
   std::string topology = "backend";  // The way of sums (client/site/rank/topology.hpp), or "auto".
   double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.
-  std::string interface;             // The network interface of the ranks; "": the host's own.
+  std::string interface;             // By which this machine's ranks talk; "": the host's own.
   std::string address;               // HOST:PORT where the agent listens; "": by the launcher.
   std::string secret_file;
   double timeout_s =
@@ -37,7 +37,8 @@ struct SitePlace {
   int local_size = 1;
   std::string host;  // Of the agent.
   std::uint16_t port = 0;
-  std::string launcher;  // "torchrun", "Slurm", "Open MPI".
+  std::string launcher;   // "torchrun", "Slurm", "Open MPI".
+  std::string interface;  // Gloo's network interface on this machine; "": the host's own.
 };
 
 /// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
@@ -59,6 +60,7 @@ namespace rank_variables {
 inline constexpr const char* address = "TRIBUTARY_SITE_ADDRESS";
 inline constexpr const char* secret = "TRIBUTARY_SITE_SECRET";
 inline constexpr const char* timeout = "TRIBUTARY_SITE_TIMEOUT";
+inline constexpr const char* interface = "TRIBUTARY_SITE_INTERFACE";
 inline constexpr const char* rank = "TRIBUTARY_SITE_RANK";
 inline constexpr const char* size = "TRIBUTARY_SITE_SIZE";
 inline constexpr const char* local_rank = "TRIBUTARY_SITE_LOCAL_RANK";

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site whose machines are network namespaces: links between its ranks are cut and mended."""
+"""A site whose machines are network namespaces: links between its ranks are cut and mended, and a
+machine is lost."""
 
+import collections
+import json
 import sys
 import unittest
 
@@ -8,7 +11,7 @@ from federation import BIN, SOURCE, FederationTest, free_port, wait_until, write
 
 sys.path.insert(0, str(SOURCE / "examples/cross-datacenter"))
 from cross_datacenter_test import can_shape_links
-from wide_area import HERE, WideArea, enter_namespaces
+from wide_area import HERE, WideArea, enter_namespaces, run
 
 EXAMPLES = 96
 ROUNDS = 40
@@ -16,11 +19,16 @@ ROUNDS = 40
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
 class SiteLinks(FederationTest):
-    """The client and rank 0 are here, rank 1 is in the namespace `far`."""
+    """A site of two ranks; the client is beside rank 0. All machines see the folder of its state."""
 
     names = ("site",)
 
-    def start_rank(self, federation, rank, *flags):
+    def setUp(self):
+        super().setUp()
+        self.interfaces = collections.defaultdict(lambda: "eth0")  # Of each place.
+
+    def start_rank(self, federation, rank, place, client_at):
+        """At this place; None: here. `client_at`: the address of rank 0's machine."""
         secret = federation.folder / "secret"
         secret.write_text("only the ranks of this site know it")
         secret.chmod(0o600)
@@ -29,36 +37,43 @@ class SiteLinks(FederationTest):
             "WORLD_SIZE": 2,
             "LOCAL_RANK": 0,
             "LOCAL_WORLD_SIZE": 1,
-            "MASTER_ADDR": HERE,
+            "MASTER_ADDR": client_at,
             "MASTER_PORT": self.port,
         }
         command = ["env", *(f"{name}={value}" for name, value in variables.items())]
         command += [BIN / "fl-client", "--state", federation.folder / "site"]
-        command += ["--site", "--site-secret-file", secret, "--site-interface", "eth0"]
-        command += ["--data", f"idx:{self.data}", "--threads", 1, "--rank-timeout", 5, *flags]
-        if rank == 1:
-            command = self.area.command("far", command)
-        return federation.start(f"rank-{rank}", command)
+        command += ["--site", "--site-secret-file", secret, "--site-interface", self.interfaces[place]]
+        command += ["--data", f"idx:{self.data}", "--threads", 1, "--rank-timeout", 5]
+        if place:
+            command = self.area.command(place, command)
+        return federation.start(f"rank-{rank}-{place}", command)
 
-    def run_of(self, name, meanwhile):
+    def run_of(self, name, places, meanwhile=None):
+        """Ranks 0 and 1 are at these places. `meanwhile` returns the ranks that are there in the
+        end."""
         self.port = free_port()
         federation = self.make(name)
-        run = ("--model", "mlp:784-16-10", "--lr", 0.05, "--batch-size", 8, "--local-steps", 30)
+        address = f"{HERE}:{federation.port}"
+        identity = federation.folder / "site/identity/identity.json"
+        identity.write_text(json.dumps({"server": address}))
+        job = ("--model", "mlp:784-16-10", "--lr", 0.05, "--batch-size", 8, "--local-steps", 30)
         server = federation.server(
             *("--new-run", "--min-clients", 1, "--codec", "ecuq:2+ef", "--deadline", 0),
-            *("--rounds", ROUNDS, *run),
+            *("--listen", f"0.0.0.0:{federation.port}", "--advertise", address),
+            *("--rounds", ROUNDS, *job),
         )
-        ranks = [self.start_rank(federation, rank) for rank in (0, 1)]
-        ranks += meanwhile(federation, ranks) or []
+        client_at = self.area.addresses.get(places[0], HERE)
+        ranks = [self.start_rank(federation, i, places[i], client_at) for i in (0, 1)]
+        if meanwhile:
+            ranks = meanwhile(federation, ranks)
         for program in (ranks[0], server):
             self.expect_exit(program)
-        return federation.digests(), ranks
+        return federation.digests()
 
     def test_a_link_that_is_cut_and_mended_changes_nothing_in_the_model(self):
         with WideArea(("far",)) as self.area:
-            folder = self.make("data").folder
-            self.data = write_images(folder / "images", EXAMPLES)
-            undisturbed, _ = self.run_of("undisturbed", lambda *_: None)
+            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            undisturbed = self.run_of("undisturbed", (None, "far"))
 
             def cut(federation, ranks):
                 wait_until("five rounds", lambda: federation.rounds_done() >= 5)
@@ -69,13 +84,37 @@ class SiteLinks(FederationTest):
                 # The rank has ended, as it has lost its client; a launcher starts it again.
                 wait_until("the end of rank 1", lambda: not ranks[1].running())
                 self.assertLess(federation.rounds_done(), ROUNDS)
-                again = self.start_rank(federation, 1)
+                again = self.start_rank(federation, 1, "far", HERE)
                 wait_until("more rounds", lambda: federation.rounds_done() > done + 1)
-                return [again]
+                return [ranks[0], again]
 
-            disturbed, _ = self.run_of("disturbed", cut)
+            disturbed = self.run_of("disturbed", (None, "far"), cut)
         self.assertEqual(len(undisturbed), ROUNDS + 1)
         self.assertEqual(disturbed, undisturbed)
+
+    def test_another_machine_takes_over_from_the_one_with_the_client(self):
+        with WideArea(("near", "far", "spare")) as self.area:
+            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            undisturbed = self.run_of("undisturbed", ("near", "far"))
+            spare_at = self.area.addresses["spare"]
+            self.interfaces["spare"] = "wan0"  # Each machine has its own names.
+            for name, *change in ("eth0", "down"), ("eth0", "name", "wan0"), ("wan0", "up"):
+                run("ip", "-n", "spare", "link", "set", name, *change)
+
+            def lose(federation, ranks):
+                wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+                # Two at once would use the identity and the residuals twice.
+                early = self.start_rank(federation, 0, "spare", spare_at)
+                early.wait_for("another process uses")
+                self.assertNotEqual(early.wait(), 0)
+                self.assertLess(federation.rounds_done(), ROUNDS)
+                ranks[0].kill()
+                wait_until("the end of rank 1", lambda: not ranks[1].running())
+                return [self.start_rank(federation, rank, place, spare_at)
+                        for rank, place in ((0, "spare"), (1, "far"))]
+
+            taken_over = self.run_of("taken-over", ("near", "far"), lose)
+        self.assertEqual(taken_over, undisturbed)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ Result<RankPlace> read_place() {
   FL_TRY(auto agent, parse_host_port(address));
   found.place.host = std::move(agent.first);
   found.place.port = agent.second;
+  FL_TRY(found.place.interface, variable(rank_variables::interface));
   FL_TRY(found.secret, variable(rank_variables::secret));
   FL_TRY(const std::string timeout, variable(rank_variables::timeout));
   found.timeout_s = number_in<double>(timeout).value_or(limits::rank_timeout_s);

@@ -182,7 +182,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
   FL_TRY(ParsedHook parsed, check_reduction(group.hook, group.topology));
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
-  options.interface = group.interface;
+  options.interface = place_.interface;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));
   const bool is_nccl = group.backend == "nccl" ||
