@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import ssl
 import subprocess
+import tempfile
 import unittest
 
 from federation import BIN, FederationTest, free_port, wait_until
@@ -73,7 +74,7 @@ class Proxies(FederationTest):
             )
             self.assertEqual(code, 0, err)
             client = federation.client("b", "--verbose")
-        client.wait_for("round 1: accepted")
+        client.wait_for("round 1: update accepted")
         self.assertEqual(set(proxy.targets), {there})
         self.assertNotIn("pa:ss", client.stderr() + err)
         self.assertNotIn("pa%3Ass", client.stderr() + err)
@@ -94,7 +95,7 @@ class Proxies(FederationTest):
         self.assertTrue(client.running())
         proxy.answer = None
         federation.client("b", "--proxy", "none")
-        client.wait_for("round 1: accepted")
+        client.wait_for("round 1: update accepted")
 
     def test_the_login_is_asked_for_or_rejected_in_plain_words(self):
         federation = self.served()
@@ -189,19 +190,45 @@ class Proxies(FederationTest):
             f"Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 20\nBasicAuth user secret\n"
             f"ConnectPort {federation.port}\nLogLevel Info\n"
         )
-        tiny = federation.start("tinyproxy", ["tinyproxy", "-d", "-c", config])
-        proxy = f"127.0.0.1:{port}"
-        wait_until("tinyproxy listens", lambda: listens(port) or not tiny.running())
-        self.assertTrue(tiny.running(), str(tiny))
-        client = federation.client("a", "--proxy", f"http://user:secret@{proxy}")
-        client.wait_for("round 1: accepted")
+        self.get_through(federation, port, ["tinyproxy", "-d", "-c", config])
+
+    @unittest.skipUnless(shutil.which("squid"), "Debian's package squid is not installed")
+    def test_squid(self):
+        federation = self.served()
+        port = free_port()
+        # Squid gives up the rights of root before it reads what is in here.
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="squid-")))
+        folder.chmod(0o755)
+        hashed = subprocess.run(
+            ["openssl", "passwd", "-apr1", "secret"], capture_output=True, text=True, check=True
+        )
+        (folder / "users").write_text(f"user:{hashed.stdout}")
+        config = folder / "squid.conf"
+        config.write_text(
+            f"http_port 127.0.0.1:{port}\npid_filename none\ncache_log /dev/null\n"
+            "access_log none\ncache deny all\nshutdown_lifetime 1 seconds\n"
+            f"auth_param basic program /usr/lib/squid/basic_ncsa_auth {folder}/users\n"
+            f"acl federation port {federation.port}\nacl known proxy_auth REQUIRED\n"
+            "http_access deny !federation\nhttp_access allow CONNECT known\n"
+            "http_access deny all\n"
+        )
+        self.get_through(federation, port, ["squid", "-N", "-f", config])
+
+    def get_through(self, federation, port, command):
+        """The proxy listens there, knows user:secret, and lets through to the server's port only."""
+        proxy = federation.start("proxy", command)
+        wait_until("the proxy listens", lambda: listens(port) or not proxy.running())
+        self.assertTrue(proxy.running(), str(proxy))
+        place = f"127.0.0.1:{port}"
+        client = federation.client("a", "--proxy", f"http://user:secret@{place}")
+        client.wait_for("round 1: update accepted")
         client.kill()
         for login, says in (("", "wants a user name"), ("user:wrong@", "rejected the user name")):
-            client = federation.client("a", "--proxy", f"http://{login}{proxy}")
+            client = federation.client("a", "--proxy", f"http://{login}{place}")
             self.expect_exit(client, 1)
             self.assertIn(says, client.stderr())
         readdress(federation, "a", "127.0.0.1:444")
-        client = federation.client("a", "--proxy", f"http://user:secret@{proxy}")
+        client = federation.client("a", "--proxy", f"http://user:secret@{place}")
         self.expect_exit(client, 1)
         self.assertIn("allow CONNECT to 127.0.0.1:444", client.stderr())
 
@@ -240,7 +267,7 @@ class Names(FederationTest):
         client.wait_for(f"connecting to fed.test:{federation.port}: Connection refused")
         with hosts.open("r+") as file:  # The same file, as it is mounted.
             file.write("127.0.0.8 fed.test\n127.0.0.1 fed.test\n")
-        client.wait_for("round 1: accepted")
+        client.wait_for("round 1: update accepted")
 
 
 if __name__ == "__main__":
