@@ -108,11 +108,13 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   };
   FL_CO_CHECK(co_await worker_.run(std::move(settle)));
   switch (verdict.outcome()) {
-    case wire::Verdict::ACCEPTED: log_info("round {}: accepted", round); break;
+    case wire::Verdict::ACCEPTED: log_info("round {}: update accepted", round); break;
     case wire::Verdict::REFUSED:
-      log_warn("round {}: refused: {}", round, shown_reason(verdict.reason()));
+      log_warn("round {}: update refused: {}", round, shown_reason(verdict.reason()));
       break;
-    default: log_info("round {}: came too late: {}", round, shown_reason(verdict.reason())); break;
+    default:
+      log_info("round {}: update came too late: {}", round, shown_reason(verdict.reason()));
+      break;
   }
   co_return success();
 }

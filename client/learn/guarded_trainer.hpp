@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trainer of the user's own in C++, with checks around it: what it gets wrong becomes an error
-// that names it, before it reaches a run.
+// that names it, before it reaches a run. On the thread that trains.
 #pragma once
 
 #include "client/learn/trainer.hpp"

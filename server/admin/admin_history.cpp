@@ -52,7 +52,10 @@ Result<FleetRecords> fleet_of(Store& store, const std::string& after, const std:
 Result<VersionFile> version_of(Store& store, std::optional<RunId> asked,
                                std::optional<Version> version) {
   FL_TRY(const auto run, asked ? store.find_run(*asked) : store.shown_run());
-  if (!run) return Error(Errc::not_found, "there is no such run");
+  if (!run) {
+    return Error(Errc::not_found,
+                 asked ? fmt::format("there is no run {}", *asked) : "there is no run yet");
+  }
   const auto before = version ? std::optional<Version>(*version + 1) : std::nullopt;
   FL_TRY(const auto found, store.versions_page(run->id, before, 1));
   if (found.empty() || (version && found.front().checkpoint.version != *version)) {

@@ -31,7 +31,8 @@ class Metrics {
   static Result<std::shared_ptr<Metrics>> open(const std::filesystem::path& history,
                                                StoreThread& store, bool by_client);
 
-  /// Measures waits once in metrics_look, until `stop`. On the engine's strand.
+  /// Measures once a second, until `stop`, how long the engine's strand and the store make others
+  /// wait. On the engine's strand.
   Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
   /// Any strand.
   Awaitable<Result<std::string>> page(EngineStatus status);
@@ -41,7 +42,7 @@ class Metrics {
       : reader_(std::move(reader)), store_(store) {}
   Awaitable<MeasuredWaits> waits() const;
 
-  std::unique_ptr<HistoryReader> reader_;  // On the thread.
+  std::unique_ptr<HistoryReader> reader_;  // On thread_.
   StoreThread& store_;
   MeasuredWaits waits_;  // On the engine's strand.
   Offload thread_{1};

@@ -2,9 +2,10 @@
 // What the history knows, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
 // tokens and events. store.hpp reads and writes them; tables.hpp says which column each field is.
 //
-// Times are Unix seconds as double; a time that never was is 0. Bytes are bytes on the socket, as
-// WebSocket payload. A figure that is NaN (the loss of a training that diverged) is stored as NULL
-// and read as NaN.
+// Times are Unix seconds as double; a time that never was is 0. Traffic is counted in whole
+// messages, without WebSocket, TLS and TCP (Link::bytes_received); up is from a client to the
+// server. Other byte counts say what they count. A figure that is NaN (the loss of a training that
+// diverged) is stored as NULL and read as NaN.
 #pragma once
 
 #include "shared/base/io/digest.hpp"
@@ -154,12 +155,12 @@ struct RoundRecord {
   std::uint64_t examples_max = 0;  // The most examples that an update counts with; 0: no limit.
 };
 
-/// One client's traffic in one round: bytes on its socket while the round was open.
+/// One client's traffic in one round: while the round was open.
 struct TaskTraffic {
   TaskId task = TaskId::none;
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
-  double seconds = 0;  // From the offer to the verdict, or to the end of a round without one.
+  double seconds = 0;  // As in TaskRecord; of a task without a verdict, to the end of the round.
 };
 
 /// What one round leaves behind. All of it becomes durable together.
@@ -176,7 +177,7 @@ struct RoundCommit {
   /// default all.
   Version oldest_base = std::numeric_limits<Version>::max();
   std::vector<Version> dropped_versions;   // Checkpoints that retention removes after this commit.
-  RunState run_state = RunState::running;  // `finished` with the last round of the run.
+  RunState run_state = RunState::running;  // Of the run after this round.
 };
 
 /// One client's evaluation of one version.
@@ -238,7 +239,7 @@ struct TokenRecord {
 struct ClientHistory {
   Round last_round = 0;            // In which it was last asked; 0: never.
   std::optional<double> loss;      // Of its last accepted update, before training on it.
-  double seconds = 0;              // How long that update took, from the offer to the verdict.
+  double seconds = 0;              // Of that update, as in TaskRecord.
   std::string late_codec = {};     // Codec of its last task if that update was late; "": it wasn't.
   std::uint64_t update_bytes = 0;  // Of its last upload with a known pace; 0: there is none.
   double ready_seconds = 0;        // Of the same upload, as in TaskRecord.

@@ -59,7 +59,7 @@ class Store {
   static Result<std::unique_ptr<Store>> open(const Options& options);
   ~Store();
 
-  // Runs.
+  // Runs (store.cpp).
   enum class Others { keep, stop };  // What becomes of the runs that are not finished.
   /// Returns the run with its id and its folder.
   [[nodiscard]] Result<RunRecord> create_run(const RunRecord& run, Others others = Others::keep);
@@ -91,7 +91,7 @@ class Store {
   /// The checkpoints that the newest commit with any has dropped: their files may still be there.
   [[nodiscard]] Result<std::vector<CheckpointRecord>> last_dropped(RunId run);
 
-  // Rounds.
+  // Rounds (store_rounds.cpp).
   /// Opens a round with its tasks, and returns the tasks with their ids, in the given order. Tasks
   /// of earlier rounds that are still `offered` move into this one.
   [[nodiscard]] Result<std::vector<TaskRecord>> open_round(RunId run, const RoundRecord& round,
@@ -130,11 +130,13 @@ class Store {
   /// Writes the verdicts of several tasks at once (the engine commits in groups). If one of them
   /// has a verdict already, that is `conflict`, and nothing is changed.
   [[nodiscard]] Result<void> decide_tasks(const std::vector<TaskRecord>& tasks);
-  /// Closes the round. Tasks that are still `offered`, with a base before `oldest_base`, become
-  /// `late`.
+  /// Closes the round: ends its row, inserts the row of the checkpoint, adds each task's traffic
+  /// and marks the dropped checkpoints. Tasks that are still `offered`, with a base before
+  /// `oldest_base`, become `late`. The clients of accepted updates were seen now. Errors: conflict
+  /// if the round is not open; then nothing is changed.
   [[nodiscard]] Result<void> commit_round(const RoundCommit& commit);
 
-  // Measurements.
+  // Measurements (store_metrics.cpp).
   /// A client's second evaluation of the same version replaces the first.
   [[nodiscard]] Result<void> add_evaluation(const EvaluationRecord& evaluation);
   struct NewestEvaluation {
@@ -168,7 +170,8 @@ class Store {
   /// Oldest first; without a client all.
   [[nodiscard]] Result<std::vector<AuditRecord>> audit(const std::string& client = "");
 
-  // Clients and tokens. What changes who may come in is in the audit, in the same transaction.
+  // Clients and tokens (store_clients.cpp). What changes who may come in is in the audit, in the
+  // same transaction.
   [[nodiscard]] Result<void> add_token(const TokenRecord& token);
   [[nodiscard]] Result<std::optional<TokenRecord>> find_token(std::string_view id);
   /// Unused tokens that have expired by `now` stay so, whatever the clock says later.

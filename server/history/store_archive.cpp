@@ -79,7 +79,11 @@ Result<void> Store::remove_run(RunId run) {
   FL_TRY(const auto record, find_run(run));
   if (!record) return Error(Errc::not_found, fmt::format("there is no run {}", run));
   if (record->state != RunState::finished && record->state != RunState::stopped)
-    return Error(Errc::conflict, fmt::format("run {} is not over", run));
+    return Error(
+        Errc::conflict,
+        fmt::format(
+            "run {} is not over: only runs that have finished or were stopped can be removed",
+            run));
   FL_CHECK(delete_all(*db_,
                       "DELETE FROM task WHERE id IN"
                       " (SELECT id FROM task WHERE run_id = ?1 LIMIT ?2)",

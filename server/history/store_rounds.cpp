@@ -49,7 +49,7 @@ Result<void> update_task(Database& db, const TaskRecord& task, double now) {
                                            task.id, task.client, to_text(task.state), *state));
 }
 
-Result<void> insert_traffic(Database& db, const std::vector<TaskTraffic>& traffic) {
+Result<void> add_to_traffic(Database& db, const std::vector<TaskTraffic>& traffic) {
   for (const TaskTraffic& moved : traffic) {
     FL_TRY(const int changed,
            db.run("UPDATE task SET bytes_up = bytes_up + ?2, bytes_down = bytes_down + ?3,"
@@ -81,7 +81,7 @@ Result<void> close_round(Database& db, const RoundCommit& commit) {
       db.run("UPDATE task SET state = 'late', decided_at = ?3"
              " WHERE run_id = ?1 AND round = ?2 AND state = 'offered' AND base_version < ?4",
              commit.run, commit.round, commit.ended_at, commit.oldest_base));
-  return insert_traffic(db, commit.traffic);
+  return add_to_traffic(db, commit.traffic);
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
 }
 
 Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
-  return db_->write([&] { return insert_traffic(*db_, traffic); });
+  return db_->write([&] { return add_to_traffic(*db_, traffic); });
 }
 
 Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {

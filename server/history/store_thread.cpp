@@ -56,7 +56,7 @@ void StoreThread::write_aside(std::function<Result<void>()> write, int& under_wa
   group_.spawn(Recording::run(thread_, under_way, std::move(write)));
 }
 
-void StoreThread::disk_is_full(std::string text) {
+void StoreThread::report_full_disk(std::string text) {
   report(EventLevel::warning, std::move(text));
   if (!hooks_.free_space) return;
   if (auto freed = hooks_.free_space(); !freed) hooks_.failed(freed.error());

@@ -66,7 +66,7 @@ class StoreThread {
   /// A row of the audit (Store::add_audit). It is left out like an event.
   void record_audit(AuditKind kind, std::string client, std::string text);
   /// Reports it, and frees what can be freed.
-  void disk_is_full(std::string text);
+  void report_full_disk(std::string text);
 
   /// Why calls wait for the disk or the database, in words for people; "" when none does.
   [[nodiscard]] const std::string& why_paused() const { return pause_->why; }
@@ -152,7 +152,7 @@ Awaitable<std::invoke_result_t<Function&>> StoreThread::with_room(Offload& worke
     if (result || !will_pass(result.error())) co_return result;
     std::string news = wait.begin(result.error());
     if (!news.empty() && result.error().code() == Errc::no_space) {
-      disk_is_full(std::move(news));
+      report_full_disk(std::move(news));
     } else if (!news.empty()) {
       report(EventLevel::warning, std::move(news));
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which column of the database each field of a record is. The schema (schema.cpp) has the types and
-// the constraints; a new column is a migration there, a field in records.hpp, and a line here.
+// the constraints; a new column is a migration there, a field in records.hpp, and a line here. What
+// only the end of something writes is no record's field, and stands in the function that does it:
+// round.ended_at, train_loss, bytes_up and _down, task.bytes_up and _down (Store::commit_round);
+// task.offered_at and decided_at (open_round, decide_tasks); checkpoint.made_at and dropped_at.
 #pragma once
 
 #include "server/history/columns.hpp"

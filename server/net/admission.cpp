@@ -196,7 +196,10 @@ Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
     if (is_certificate_due()) {
       const auto renewed = renew_certificate();
       if (!renewed && refusals_.passes("the server's certificate"))
-        log_error("the server's certificate: {}", renewed.error().message());
+        log_error(
+            "the server's certificate can't be made anew, and members will refuse it when it "
+            "ends: {}",
+            renewed.error().message());
     }
     co_await sleep_for(limits::revocation_poll);
   }

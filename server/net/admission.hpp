@@ -49,8 +49,10 @@ class Admission final : public ConnectionHandler {
   Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                         std::string serial) override;
 
-  /// On the engines' strand, until `stop` is set: looks several times a second for revocations, for
-  /// the server's own certificate, and for refusals that were only counted.
+  /// On the engines' strand, until `stop` is set, several times a second: does what others have
+  /// written into the history (ends the sessions of clients that were revoked, and a run that
+  /// somebody has ended), renews the server's certificate, and records refusals that were only
+  /// counted.
   Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
   [[nodiscard]] std::size_t sessions() const { return places_->count(); }
 

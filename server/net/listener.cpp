@@ -98,7 +98,8 @@ Awaitable<void> Listener::accept() {
     if (ec) {
       // Most likely there are no file descriptors left. What waits in the backlog is served when
       // some are free again.
-      note(LogLevel::warn, "connections that could not be accepted", "accept: " + ec.message());
+      note(LogLevel::warn, "connections that could not be accepted",
+           "can't accept a connection: " + ec.message());
       co_await sleep_for(accept_pause);
     } else {
       take(std::move(socket));
@@ -109,7 +110,7 @@ Awaitable<void> Listener::accept() {
 Awaitable<void> Listener::watch_times() {
   while (!is_closed_) {
     co_await sleep_for(limits::strangers_look);
-    take_steps();
+    make_moves();
     for (const auto& left_out : lines_.take_left_out()) log_warn("{}", to_string(left_out));
   }
 }
@@ -125,7 +126,7 @@ void Listener::take(tcp::socket socket) {
   auto heard = [this, id](const beast::error_code& failure) { hear(id, failure); };
   taken.async_wait(tcp::socket::wait_read,
                    net::bind_executor(acceptor_.get_executor(), std::move(heard)));
-  take_steps();
+  make_moves();
 }
 
 void Listener::hear(Strangers::Id id, const beast::error_code& ec) {
@@ -137,23 +138,24 @@ void Listener::hear(Strangers::Id id, const beast::error_code& ec) {
   } else {
     strangers_.speak(id);
   }
-  take_steps();
+  make_moves();
 }
 
-void Listener::take_steps() {
-  const auto steps = strangers_.next(Clock::now());
-  for (const auto id : steps.close) {
+void Listener::make_moves() {
+  const auto moves = strangers_.next(Clock::now());
+  for (const auto id : moves.close) {
     const auto found = connections_.find(id);
     if (auto* const tls = std::get_if<TlsStream>(&found->second))
       net::post(tls->get_executor(), [tls = *tls]() mutable { tls.close(); });
     connections_.erase(found);
   }
-  if (!steps.close.empty())
+  if (!moves.close.empty())
     note(LogLevel::info, "connections that were ended before they authenticated",
-         fmt::format("{} connections were ended before they authenticated, {} are left: too slow, "
-                     "or too many",
-                     steps.close.size(), strangers_.count()));
-  for (const auto id : steps.begin) begin(id);
+         fmt::format(
+             "{} connections were ended before they authenticated, as they were too slow or too "
+             "many; {} are open",
+             moves.close.size(), strangers_.count()));
+  for (const auto id : moves.begin) begin(id);
 }
 
 void Listener::begin(Strangers::Id id) {
@@ -171,7 +173,7 @@ void Listener::begin(Strangers::Id id) {
 void Listener::leave(Strangers::Id id) {
   net::post(acceptor_.get_executor(), [this, id] {
     strangers_.leave(id);
-    if (connections_.erase(id) > 0) take_steps();
+    if (connections_.erase(id) > 0) make_moves();
   });
 }
 
@@ -185,7 +187,7 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {
     note(LogLevel::info, "TLS handshakes that failed",
-         fmt::format("{}: TLS handshake: {}", remote, tls_ec.message()));
+         fmt::format("{}: the TLS handshake failed: {}", remote, tls_ec.message()));
     co_await tls.discard_rest();
     co_return;
   }

@@ -76,7 +76,7 @@ class Listener {
   Awaitable<void> watch_times();
   void take(net::ip::tcp::socket socket);
   void hear(Strangers::Id id, const beast::error_code& ec);
-  void take_steps();
+  void make_moves();
   void begin(Strangers::Id id);
   void leave(Strangers::Id id);
   Awaitable<void> serve(TlsStream tls, Strangers::Id id);

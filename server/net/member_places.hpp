@@ -37,8 +37,9 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
 
   explicit MemberPlaces(std::size_t sessions_max) : sessions_max_(sessions_max) {}
 
-  /// `unavailable`: all are taken. If it is the member who has too many, its oldest session ends,
-  /// so that a program that comes back finds a place, whoever holds the others.
+  /// Errors: unavailable, if the server has too many sessions; if the member connects too often
+  /// (limits::quota_sessions); or if the member has too many sessions. Then its oldest one ends, so
+  /// that a program that comes back finds a place, whoever holds the others.
   [[nodiscard]] Result<std::shared_ptr<Place>> take(const std::string& name);
   [[nodiscard]] std::size_t count() const;
 

@@ -14,8 +14,8 @@
 namespace fl {
 
 /// A flag beside the signal, because a signal forgets what is notified before the wait.
-struct Session::Watched {
-  explicit Watched(net::any_io_executor executor) : signal(std::move(executor)) {}
+struct Session::Event {
+  explicit Event(net::any_io_executor executor) : signal(std::move(executor)) {}
   void happen() {
     has_happened = true;
     signal.notify();
@@ -26,6 +26,10 @@ struct Session::Watched {
 
 namespace {
 
+/// For a coroutine that only watches a session. What it throws (the program ends) ends the session
+/// as well, which tells it.
+void left_to_the_session(const std::exception_ptr&) {}
+
 /// Closes the link unless the event happens in time.
 template <class Event>
 Awaitable<void> watch(std::shared_ptr<Link> link, Duration limit, std::shared_ptr<Event> event) {
@@ -33,6 +37,8 @@ Awaitable<void> watch(std::shared_ptr<Link> link, Duration limit, std::shared_pt
   while (!event->has_happened && Clock::now() < deadline) co_await event->signal.wait(deadline);
   if (!event->has_happened) link->close();
 }
+
+// On the engine's strand: co_await on(engine->executor(), …).
 
 Awaitable<Result<wire::Welcome>> find_welcome(std::shared_ptr<RoundEngine> engine, std::string name,
                                               wire::Hello hello) {
@@ -114,7 +120,7 @@ Awaitable<void> Session::run() {
   end_upload();
   has_ended_ = true;
   ended_.notify();
-  const bool for_good = served.has_value() || co_await has_left();
+  const bool for_good = served.has_value() || co_await await_last_bye();
   net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text =
@@ -129,15 +135,16 @@ Awaitable<void> Session::run() {
 }
 
 Awaitable<Result<Message>> Session::receive_within(Duration limit) {
-  auto came = std::make_shared<Watched>(link_->executor());
-  net::co_spawn(link_->executor(), watch(link_, limit, came), [](const std::exception_ptr&) {});
+  auto came = std::make_shared<Event>(link_->executor());
+  net::co_spawn(link_->executor(), watch(link_, limit, came), left_to_the_session);
   auto message = co_await link_->receive();
   came->happen();
   co_return message;
 }
 
-/// While a model is sent, the answer to `the run is over` stays unread until the link is down.
-Awaitable<bool> Session::has_left() {
+/// The client's Bye may lie unread behind a model that it was sent. Reads until it comes. True: the
+/// client has left for good.
+Awaitable<bool> Session::await_last_bye() {
   while (is_over_) {
     const auto message = co_await link_->receive();
     if (!message) break;
@@ -229,12 +236,13 @@ Awaitable<Result<void>> Session::handle(Message message) {
     case wire::Header::kBegin: co_return co_await begin_upload(std::move(*header.mutable_begin()));
     case wire::Header::kRenew: co_return co_await renew(std::move(*header.mutable_renew()));
     case wire::Header::kEvaluation:
-      co_await on(engine_->executor(),
-                  engine_->evaluation(shared_from_this(), std::move(*header.mutable_evaluation())));
+      co_await on(
+          engine_->executor(),
+          engine_->record_evaluation(shared_from_this(), std::move(*header.mutable_evaluation())));
       co_return success();
     case wire::Header::kFailed:
       co_await on(engine_->executor(),
-                  engine_->client_failed(shared_from_this(), std::move(*header.mutable_failed())));
+                  engine_->record_failure(shared_from_this(), std::move(*header.mutable_failed())));
       co_return success();
     default:
       co_return Error(Errc::protocol, fmt::format("a client may not send {}", kind_name(header)));
@@ -268,7 +276,7 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
 Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   if (upload_.upload) {
     co_return Error(Errc::protocol,
-                    fmt::format("Begin for task {} while the upload of task {} is under way",
+                    fmt::format("UploadBegin of task {} while the upload of task {} is under way",
                                 begin.task(), upload_.upload->task()));
   }
   auto grant =
@@ -284,11 +292,11 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
   upload_ = std::move(grant);
   link_->expect_messages_of(limits::request_bytes_max + upload_.chunk_bytes_max);
-  watched_ = std::make_shared<Watched>(link_->executor());
+  upload_done_ = std::make_shared<Event>(link_->executor());
   net::co_spawn(
       link_->executor(),
-      watch_pace(shared_from_this(), watched_, upload_.upload->task(), upload_.bytes_per_s_min),
-      [](const std::exception_ptr&) {});
+      watch_pace(shared_from_this(), upload_done_, upload_.upload->task(), upload_.bytes_per_s_min),
+      left_to_the_session);
   FL_CO_CHECK(co_await send(std::move(header)));
   if (upload_.upload->is_complete()) co_return co_await finish_upload();
   co_return success();
@@ -319,7 +327,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
     verdict.set_reason("the server's disk is full");
     const std::string text =
         fmt::format("{}: upload postponed: {}", facts_.name, written.error().message());
-    net::post(engine_->executor(), [engine = engine_, text] { engine->disk_is_full(text); });
+    net::post(engine_->executor(), [engine = engine_, text] { engine->report_full_disk(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
     tail_bytes_ = upload.bytes() - upload.next_offset();
@@ -333,7 +341,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
 
 /// Ends the session when the upload comes too slowly to be worth waiting for.
 Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> self,
-                                    std::shared_ptr<Watched> watched, TaskId task,
+                                    std::shared_ptr<Event> done, TaskId task,
                                     double bytes_per_s_min) {
   // Bytes count when a whole chunk of them has come.
   const auto chunk =
@@ -343,21 +351,21 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
   for (;;) {
     const std::uint64_t before = bytes_up();
     const TimePoint until = Clock::now() + window;
-    while (!watched->has_happened && Clock::now() < until) co_await watched->signal.wait(until);
-    if (watched->has_happened) co_return;
+    while (!done->has_happened && Clock::now() < until) co_await done->signal.wait(until);
+    if (done->has_happened) co_return;
     const double pace = static_cast<double>(bytes_up() - before) / window_s;
     if (pace >= bytes_per_s_min) continue;
     std::string text =
         fmt::format("its upload sends {:.0f} bytes/s; the least is {:.0f}", pace, bytes_per_s_min);
     net::co_spawn(engine_->executor(),
-                  engine_->upload_is_slow(shared_from_this(), task, std::move(text)), rethrow);
+                  engine_->end_slow_upload(shared_from_this(), task, std::move(text)), rethrow);
     link_->close();
     co_return;
   }
 }
 
 Awaitable<Result<void>> Session::finish_upload() {
-  watched_->happen();
+  upload_done_->happen();
   auto grant = std::exchange(upload_, UploadGrant());
   const std::size_t chunk_bytes_max = grant.chunk_bytes_max;
   wire::Header header;
@@ -371,7 +379,7 @@ Awaitable<Result<void>> Session::finish_upload() {
 /// Gives up what is under way, if anything is.
 void Session::end_upload() {
   if (upload_.upload) {
-    watched_->happen();
+    upload_done_->happen();
     end_transfer(Transfers::Way::up, upload_.chunk_bytes_max);
   }
   upload_ = {};
@@ -380,7 +388,8 @@ void Session::end_upload() {
 // Control --------------------------------------------------------------------------------------
 
 Awaitable<Result<void>> Session::renew(wire::Renew request) {
-  if (!renewer_) co_return Error(Errc::invalid_input, "this link has no certificates");
+  if (!renewer_)
+    co_return Error(Errc::invalid_input, "this session has no certificate that could be renewed");
   wire::Header header;
   auto renewed = co_await renewer_(request.csr_pem());
   if (!renewed) co_return renewed.error();
@@ -421,9 +430,8 @@ Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
 
 /// Does not wait for a peer that does not listen: closes the link.
 Awaitable<void> Session::say_last(wire::Header bye) {
-  auto said = std::make_shared<Watched>(link_->executor());
-  net::co_spawn(link_->executor(), watch(link_, limits::close_max, said),
-                [](const std::exception_ptr&) {});
+  auto said = std::make_shared<Event>(link_->executor());
+  net::co_spawn(link_->executor(), watch(link_, limits::close_max, said), left_to_the_session);
   [[maybe_unused]] auto sent = co_await send(std::move(bye));
   said->happen();
 }

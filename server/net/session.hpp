@@ -19,8 +19,8 @@ using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_p
 
 class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
-  /// `name` and `serial` are what the client's certificate says. Without one it is known by name.
-  /// `authorities`: what the Welcome says about them.
+  /// `name` and `serial` are what the client's certificate says; where there are none (in fl-sim),
+  /// the name is taken as it is. `authorities`: SHA-256 of those that are trusted, for the Welcome.
   Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
           std::string serial = "", Renewer renewer = nullptr, std::string authorities = "");
 
@@ -34,18 +34,18 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::uint64_t bytes_down() const override { return link_->bytes_sent(); }
 
  private:
-  struct Watched;  // A flag and a signal that end watch_pace().
+  struct Event;  // Has happened, or not yet; a coroutine can wait for it.
 
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
   Awaitable<Result<void>> serve();
-  Awaitable<bool> has_left();
+  Awaitable<bool> await_last_bye();
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> send_model(wire::Fetch fetch);
   Awaitable<Result<void>> begin_upload(wire::UploadBegin begin);
   Awaitable<Result<void>> take_chunk(const Message& message);
   Awaitable<Result<void>> finish_upload();
-  Awaitable<void> watch_pace(std::shared_ptr<Session> self, std::shared_ptr<Watched> watched,
+  Awaitable<void> watch_pace(std::shared_ptr<Session> self, std::shared_ptr<Event> done,
                              TaskId task, double bytes_per_s_min);
   Awaitable<Result<void>> renew(wire::Renew request);
   Awaitable<Result<void>> send(wire::Header header);
@@ -61,13 +61,13 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::string authorities_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
-  bool is_over_ = false;    // The peer was told, and answers when it needs the server no more.
+  bool is_over_ = false;    // The peer was told Bye FINISHED; its own Bye is awaited.
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
   UploadGrant upload_;  // With an upload while one is under way.
   /// Payload bytes that may still arrive of an upload that got its verdict before its end.
   std::uint64_t tail_bytes_ = 0;
-  std::shared_ptr<Watched> watched_;  // It ends the watch over the upload under way.
+  std::shared_ptr<Event> upload_done_;  // Ends the watch over the upload under way.
   MemberQuota quota_;
 };
 

@@ -35,12 +35,12 @@ void Strangers::leave(Id id) {
   all_.erase(found);
 }
 
-Strangers::Steps Strangers::next(TimePoint now) {
-  Steps steps;
-  end_overdue(now, steps);
-  end_surplus(steps);
-  begin_waiting(now, steps);
-  return steps;
+Strangers::Moves Strangers::next(TimePoint now) {
+  Moves moves;
+  end_overdue(now, moves);
+  end_surplus(moves);
+  begin_waiting(now, moves);
+  return moves;
 }
 
 template <class Claim>
@@ -61,29 +61,29 @@ Strangers::Entry Strangers::oldest_of(const Address* address) {
   return all_.end();
 }
 
-void Strangers::close(Entry entry, Steps& steps) {
-  steps.close.push_back(entry->first);
+void Strangers::close(Entry entry, Moves& moves) {
+  moves.close.push_back(entry->first);
   leave(entry->first);
 }
 
-void Strangers::end_overdue(TimePoint now, Steps& steps) {
+void Strangers::end_overdue(TimePoint now, Moves& moves) {
   while (!all_.empty() && now - all_.begin()->second.since >= limits_.time)
-    close(all_.begin(), steps);
+    close(all_.begin(), moves);
 }
 
 /// Only the newest connection's address can have become too many.
-void Strangers::end_surplus(Steps& steps) {
+void Strangers::end_surplus(Moves& moves) {
   while (!all_.empty()) {
     const Address newest = all_.rbegin()->second.address;
     const bool is_address_full = counts_.at(newest).all > limits_.of_address;
     if (!is_address_full && all_.size() <= limits_.all) return;
-    close(oldest_of(is_address_full ? &newest : nullptr), steps);
+    close(oldest_of(is_address_full ? &newest : nullptr), moves);
   }
 }
 
 /// Gives the places for handshakes to those that wait, oldest first. When there is none, the oldest
 /// handshake that has had its turn makes room.
-void Strangers::begin_waiting(TimePoint now, Steps& steps) {
+void Strangers::begin_waiting(TimePoint now, Moves& moves) {
   while (waiting_ > 0) {
     const bool is_full = shaking_ >= limits_.handshakes;
     const auto first =
@@ -98,7 +98,7 @@ void Strangers::begin_waiting(TimePoint now, Steps& steps) {
       --waiting_;
       ++shaking_;
       ++counts_.at(next->second.address).shaking;
-      steps.begin.push_back(next->first);
+      moves.begin.push_back(next->first);
       continue;
     }
     const auto slow = oldest([&](const Stranger& stranger) {
@@ -106,7 +106,7 @@ void Strangers::begin_waiting(TimePoint now, Steps& steps) {
              (is_full || stranger.address == first->second.address);
     });
     if (slow == all_.end()) return;
-    close(slow, steps);
+    close(slow, moves);
   }
 }
 

@@ -32,20 +32,24 @@ class Strangers {
     Duration turn = limits::handshake_turn;  // A longer handshake ends if another waits.
     Duration time = limits::handshake_max;   // The longest time until it has authenticated.
   };
-  /// The listener closes and begins these connections now. Those in `close` are forgotten already.
-  struct Steps {
+  /// What the listener does now: it closes these connections, which are forgotten already, and
+  /// begins the handshakes of those.
+  struct Moves {
     std::vector<Id> close;
     std::vector<Id> begin;
   };
 
   explicit Strangers(const Limits& limits) : limits_(limits) {}
 
+  /// A connection was accepted.
   [[nodiscard]] Id enter(Address address, TimePoint now);
   /// The first byte of this connection has come.
   void speak(Id id);
   /// This connection has authenticated, or is gone. Nothing happens if it was forgotten.
   void leave(Id id);
-  [[nodiscard]] Steps next(TimePoint now);
+  /// What is to be done now; often nothing. Call it after each change, and every
+  /// limits::strangers_look.
+  [[nodiscard]] Moves next(TimePoint now);
 
   [[nodiscard]] std::size_t count() const { return all_.size(); }
 
@@ -66,10 +70,10 @@ class Strangers {
   template <class Claim>
   [[nodiscard]] Entry oldest(Claim claim);
   [[nodiscard]] Entry oldest_of(const Address* address);
-  void close(Entry entry, Steps& steps);
-  void end_overdue(TimePoint now, Steps& steps);
-  void end_surplus(Steps& steps);
-  void begin_waiting(TimePoint now, Steps& steps);
+  void close(Entry entry, Moves& moves);
+  void end_overdue(TimePoint now, Moves& moves);
+  void end_surplus(Moves& moves);
+  void begin_waiting(TimePoint now, Moves& moves);
 
   Limits limits_;
   Id last_ = 0;

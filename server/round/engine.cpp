@@ -81,7 +81,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   const auto cause = is_finished ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
   // Sessions hold this engine: one that is slow to go would keep it from being freed.
   for (const auto& peer : roster_.here()) {
-    peer->dismiss(cause, is_finished ? "the run is over" : "the server goes down");
+    peer->dismiss(cause, is_finished ? "the run is over" : "the server is shutting down");
     leave(peer, true);
   }
   co_await group_.join();
@@ -125,7 +125,8 @@ Awaitable<Result<void>> RoundEngine::restore_versions() {
   co_return success();
 }
 
-/// Reads what earlier rounds tell: losses, who took part, who is waited for.
+/// Reads what earlier rounds tell: losses, weights, who took part and how often, misses, who is
+/// waited for. Removes references that no update needs.
 Awaitable<Result<void>> RoundEngine::restore_clients() {
   const RunId run = plan_.run.id;
   auto summarise = [run](Store& store) { return store.summary(run); };
@@ -204,9 +205,9 @@ Awaitable<Result<void>> RoundEngine::gather() {
   while (is_going()) {
     if (tasks_.has_round()) co_return success();  // It goes on after a restart.
     const bool has_trainers = roster_.trainer_count() >= plan_.settings.min_clients;
-    // Only when somebody is here: until then the run's method may change
-    // (Changeable::before_first_model). A model that scales values waits for all who are to be
-    // here.
+    // Not before somebody is here: until there is a model, the run's method may be changed
+    // (Changeable::before_first_model). A model that scales values is made of the summaries of
+    // --min-clients trainers.
     const bool may_make = plan_.summaries() > 0 ? has_trainers : roster_.trainer_count() > 0;
     if (may_make && versions_.empty()) {
       FL_CO_CHECK(co_await initial_.make());
@@ -268,7 +269,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
     if (round.is_closing && !round.is_verifying()) {
       const bool is_full = round.count(TaskState::accepted) >= round.record.target;
       const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
-      if (is_enough || !round.has_lost_updates) co_return success();
+      if (is_enough || !round.has_refused_updates) co_return success();
       round.reopen();  // Others are asked.
       continue;
     }
@@ -277,8 +278,8 @@ Awaitable<Result<void>> RoundEngine::collect() {
   co_return success();
 }
 
-/// The deadline of a synchronous round has passed. Where late updates count, a client may be slow
-/// without harm.
+/// The deadline of a synchronous round has passed: a miss for each client whose update has not
+/// come. Where late updates count, a client may be slow without harm, and has no miss.
 void RoundEngine::note_misses() {
   for (auto& [client, task] : tasks_.round().tasks) {
     if (!task.is_open() || task.has_arrived) continue;
@@ -342,7 +343,8 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   co_return std::optional<CheckpointRecord>(*made);
 }
 
-/// The row of the round that is being recorded.
+/// What the round's transaction writes. Decides which versions go (--keep-checkpoints), and which
+/// open tasks end.
 RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const OpenRound& round = tasks_.round();
   RoundCommit commit;
@@ -448,7 +450,7 @@ Awaitable<Result<void>> RoundEngine::finish() {
 /// killed: they would try to reach it for ever.
 Awaitable<void> RoundEngine::await_absent() {
   for (bool is_said = false; !control_.is_stopping(); is_said = true) {
-    const TimePoint next = roster_.end_of_absence();
+    const TimePoint next = roster_.expire_absences();
     if (next == never) co_return;
     if (!is_said)
       log_info("waiting a moment for {} of the clients to come back", roster_.absent_count());
@@ -467,7 +469,7 @@ Awaitable<void> RoundEngine::dismiss_finished() {
     for (const auto& peer : roster_.here()) {
       if (told.insert(peer).second) peer->dismiss(wire::Bye::FINISHED, "the run is over");
     }
-    const TimePoint awaited_until = roster_.end_of_absence();
+    const TimePoint awaited_until = roster_.expire_absences();
     if (roster_.sessions() == 0 && awaited_until == never) co_return;
     co_await control_.changed.wait(std::min(limit, awaited_until));
   }

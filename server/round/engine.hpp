@@ -73,8 +73,12 @@ class RoundEngine {
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
   /// Without `for_good` the peer may be trying to come back.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
-  /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept.
+  /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept;
+  /// unavailable while the run ends or too many files are open. Any other one has stopped the run.
   Awaitable<Result<Download>> download(std::shared_ptr<Peer> peer, wire::Fetch fetch);
+  /// A client announces an update. Waits while a round is being recorded. The grant has the file
+  /// that takes its bytes, and from which one on; or a verdict at once. The session asks for one
+  /// upload at a time, and gives the grant back to finish_upload(), or ends it with end_transfer().
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
   /// After the last byte: checks, makes durable, adds up, decides.
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
@@ -84,11 +88,11 @@ class RoundEngine {
     transfers_.end(peer, way);
   }
   /// A client's answer to Evaluate. One that can't be right is reported and ignored.
-  Awaitable<void> evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
+  Awaitable<void> record_evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client can't do its task or an evaluation, and says why.
-  Awaitable<void> client_failed(std::shared_ptr<Peer> peer, wire::Failed failed);
+  Awaitable<void> record_failure(std::shared_ptr<Peer> peer, wire::Failed failed);
   /// An upload for this task came too slowly, as `text` says, and its session ends.
-  Awaitable<void> upload_is_slow(std::shared_ptr<Peer> peer, TaskId task, std::string text);
+  Awaitable<void> end_slow_upload(std::shared_ptr<Peer> peer, TaskId task, std::string text);
   /// A line in the log, and an event of this run in the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }
   /// The same, of what a client has caused (RunControl::report_of).
@@ -96,7 +100,7 @@ class RoundEngine {
     control_.report_of(client, level, std::move(text));
   }
   /// Reports it, and gives back what the spool keeps in reserve.
-  void disk_is_full(std::string text) { store_.disk_is_full(std::move(text)); }
+  void report_full_disk(std::string text) { store_.report_full_disk(std::move(text)); }
 
   // What others call, on the engine's strand. ----------------------------------------------------
 
@@ -139,7 +143,8 @@ class RoundEngine {
   [[nodiscard]] bool is_going() const { return !control_.is_stopping() && !end_.is_over(); }
   [[nodiscard]] std::string phase_text() const;
   [[nodiscard]] const Task* task_of(const std::string& client) const;
-  [[nodiscard]] Step step_of(const std::string& client, const Peer* peer, const Task* task) const;
+  [[nodiscard]] Activity activity_of(const std::string& client, const Peer* peer,
+                                     const Task* task) const;
   [[nodiscard]] MemberStatus member(const std::string& name) const;
   void report_unless_over(const std::string& client, std::string text);
 

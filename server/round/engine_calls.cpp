@@ -140,7 +140,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     leave(old);
     old->dismiss(wire::Bye::BROKEN, "the same client has connected again");
     store_.record_audit(AuditKind::displacement, facts.name, "its other session has ended");
-    if (roster_.is_displaced_often(facts.name)) {
+    if (roster_.count_displacement(facts.name)) {
       report(EventLevel::warning,
              fmt::format("{} has displaced its own session {} times within {} s: do two programs "
                          "use one identity, from a state that was copied?",
@@ -227,11 +227,12 @@ Awaitable<wire::Verdict> RoundEngine::finish_upload(std::shared_ptr<Peer> peer, 
   co_return co_await uploads_.finish(std::move(peer), std::move(grant));
 }
 
-Awaitable<void> RoundEngine::evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation) {
+Awaitable<void> RoundEngine::record_evaluation(std::shared_ptr<Peer> peer,
+                                               wire::Evaluation evaluation) {
   co_await evaluations_.record(std::move(peer), std::move(evaluation));
 }
 
-Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Failed failed) {
+Awaitable<void> RoundEngine::record_failure(std::shared_ptr<Peer> peer, wire::Failed failed) {
   control_.expect_strand();
   const std::string name = peer->facts().name;
   const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
@@ -244,8 +245,8 @@ Awaitable<void> RoundEngine::client_failed(std::shared_ptr<Peer> peer, wire::Fai
   co_await uploads_.lose_task(name, task, reason);
 }
 
-Awaitable<void> RoundEngine::upload_is_slow(std::shared_ptr<Peer> peer, TaskId id,
-                                            std::string text) {
+Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id,
+                                             std::string text) {
   control_.expect_strand();
   const std::string name = peer->facts().name;
   report_of(name, EventLevel::warning, fmt::format("{}: {}", name, text));

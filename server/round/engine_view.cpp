@@ -23,18 +23,20 @@ const Task* RoundEngine::task_of(const std::string& client) const {
   return found != tasks.end() ? &found->second : nullptr;
 }
 
-Step RoundEngine::step_of(const std::string& client, const Peer* peer, const Task* task) const {
-  if (peer == nullptr) return Step::away;
-  if (task != nullptr && task->record.state == TaskState::accepted) return Step::accepted;
-  if (task != nullptr && (task->is_verifying || task->has_norm)) return Step::checking;
-  if (transfers_.find(client, Transfers::Way::up) != nullptr) return Step::uploading;
-  if (transfers_.find(client, Transfers::Way::down) != nullptr) return Step::downloading;
+Activity RoundEngine::activity_of(const std::string& client, const Peer* peer,
+                                  const Task* task) const {
+  if (peer == nullptr) return Activity::away;
+  if (task != nullptr && task->record.state == TaskState::accepted) return Activity::accepted;
+  if (task != nullptr && (task->is_verifying || task->has_norm)) return Activity::checking;
+  if (transfers_.find(client, Transfers::Way::up) != nullptr) return Activity::uploading;
+  if (transfers_.find(client, Transfers::Way::down) != nullptr) return Activity::downloading;
   if (task != nullptr && task->is_open()) {
-    if (task->has_arrived) return Step::waiting;
-    return task->begun_at == TimePoint{} ? Step::training : Step::interrupted;
+    if (task->has_arrived) return Activity::waiting;
+    return task->begun_at == TimePoint{} ? Activity::training : Activity::interrupted;
   }
-  if (!peer->facts().evaluator && roster_.benched_until(client) > Clock::now()) return Step::paused;
-  return task != nullptr ? Step::failed : Step::idle;
+  if (!peer->facts().evaluator && roster_.benched_until(client) > Clock::now())
+    return Activity::paused;
+  return task != nullptr ? Activity::failed : Activity::idle;
 }
 
 MemberStatus RoundEngine::member(const std::string& name) const {
@@ -43,7 +45,7 @@ MemberStatus RoundEngine::member(const std::string& name) const {
   const Task* const task = task_of(name);
   MemberStatus member;
   member.name = name;
-  member.step = step_of(name, peer.get(), task);
+  member.activity = activity_of(name, peer.get(), task);
   member.is_awaited = roster_.is_awaited(name);
   member.expelled = roster_.why_expelled(name);
   if (peer) {
@@ -57,7 +59,7 @@ MemberStatus RoundEngine::member(const std::string& name) const {
   if (task != nullptr) {
     member.round = tasks_.has_round() ? tasks_.round().record.round : task->record.round;
     // A task that was offered before this process began has no time of its offer here.
-    if (task->offered_at != TimePoint{}) member.step_s = seconds(now - task->offered_at);
+    if (task->offered_at != TimePoint{}) member.task_s = seconds(now - task->offered_at);
     if (task->is_open()) member.due_s = seconds_until(tasks_.due(*task), now);
   }
   if (const TimePoint until = roster_.benched_until(name); until > now)
@@ -99,7 +101,7 @@ LiveStatus RoundEngine::live_status() const {
   }
   for (const auto& peer : roster_.here()) {
     const std::string& name = peer->facts().name;
-    ++live.steps[static_cast<std::size_t>(step_of(name, peer.get(), task_of(name)))];
+    ++live.activities[static_cast<std::size_t>(activity_of(name, peer.get(), task_of(name)))];
     const double ends_at = peer->facts().certificate_ends_at;
     if (ends_at == 0 || (live.certificate_ends_at != 0 && ends_at >= live.certificate_ends_at))
       continue;

@@ -199,7 +199,7 @@ void Offers::send(Task& task) {
   }
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
   if (plan.came_from_seed() && parts_.versions.contains(0) &&
-      parts_.roster.must_tell_initial(client))
+      parts_.roster.take_initial_notice(client))
     offer.set_initial_digest(parts_.versions.at(0)->record.digest.raw());
   peer->post(std::move(header));
 }

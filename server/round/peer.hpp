@@ -37,7 +37,7 @@ class Peer {
   virtual void post(wire::Header header) = 0;
   /// Says Bye and closes.
   virtual void dismiss(wire::Bye::Cause cause, const std::string& reason) = 0;
-  /// Bytes on the socket since the session began.
+  /// Bytes since the session began, as Link counts them: from the client, and to it.
   [[nodiscard]] virtual std::uint64_t bytes_up() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_down() const = 0;
 };

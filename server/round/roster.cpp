@@ -69,7 +69,7 @@ std::vector<Roster::PeerPointer> Roster::trainers() const {
   return found;
 }
 
-bool Roster::is_displaced_often(const std::string& name) {
+bool Roster::count_displacement(const std::string& name) {
   Client& client = clients_[name];
   if (Clock::now() - client.displaced_since > limits::displaced_window) {
     client.displaced_since = Clock::now();
@@ -78,7 +78,7 @@ bool Roster::is_displaced_often(const std::string& name) {
   return ++client.displaced == limits::displaced_max;
 }
 
-bool Roster::must_tell_initial(const std::string& client) {
+bool Roster::take_initial_notice(const std::string& client) {
   return !std::exchange(clients_[client].knows_initial, true);
 }
 
@@ -93,7 +93,7 @@ bool Roster::is_awaited(const std::string& name) const {
   return client.peer || (client.absent_until && *client.absent_until > Clock::now());
 }
 
-TimePoint Roster::end_of_absence() {
+TimePoint Roster::expire_absences() {
   TimePoint next = never;
   for (auto& [name, client] : clients_) {
     if (client.absent_until && *client.absent_until <= Clock::now()) client.absent_until.reset();

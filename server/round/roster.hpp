@@ -16,10 +16,10 @@
 
 namespace fl {
 
-/// Bytes on the sockets, both directions.
+/// Bytes, as Link counts them.
 struct Traffic {
-  std::uint64_t up = 0;
-  std::uint64_t down = 0;
+  std::uint64_t up = 0;    // From clients.
+  std::uint64_t down = 0;  // To them.
   bool operator==(const Traffic&) const = default;
 };
 
@@ -50,9 +50,9 @@ class Roster {
   /// Counts that a session of the client was displaced by another. True once it happened
   /// limits::displaced_max times within limits::displaced_window: probably two programs use one
   /// identity.
-  [[nodiscard]] bool is_displaced_often(const std::string& client);
-  /// Whether this session has yet to be told the digest of the initial model. True once.
-  [[nodiscard]] bool must_tell_initial(const std::string& client);
+  bool count_displacement(const std::string& client);
+  /// True once for each session: it is to be told the digest of the initial model now.
+  [[nodiscard]] bool take_initial_notice(const std::string& client);
 
   // Absence ---------------------------------------------------------------------------------------
 
@@ -60,8 +60,9 @@ class Roster {
   void expect_back(const std::string& client);
   /// Here, or expected back.
   [[nodiscard]] bool is_awaited(const std::string& client) const;
-  /// When the next of the expected clients is given up; `never` when there is none.
-  [[nodiscard]] TimePoint end_of_absence();
+  /// Gives up the expected clients whose time is over. Returns when the next one's is; `never` when
+  /// there is none.
+  TimePoint expire_absences();
   [[nodiscard]] std::size_t absent_count() const;
 
   /// A client that was revoked, or whose name was enrolled anew: nobody waits for its tasks.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of the open round: adds the updates up as they come, and anew from the spool after a
 // restart. With a robust rule (--aggregate) they only check the updates and measure their norms;
-// the rule reads the spool when the round closes. On the engine's strand, but for add() and mean().
+// the rule reads the spool when the round closes. add(), count(), take_back() and is_broken() on
+// any thread; mean() on a worker; the others on the engine's strand.
 #pragma once
 
 #include "server/round/run_control.hpp"
@@ -49,8 +50,8 @@ class RoundSums {
   [[nodiscard]] Result<ReadMean> mean() const;
 
   /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
-  /// what does not change while a round is open. Errors: Accumulator::add, PayloadReader::open,
-  /// DeltaReferences::keep.
+  /// what does not change while a round is open. Errors: those of Accumulator::add,
+  /// PayloadReader::open and DeltaReferences::keep.
   [[nodiscard]] Result<Accumulator::Added> add(File& file, std::uint64_t bytes,
                                                const TaskRecord& task);
   void count(const Accumulator::Added& added) { sums_->count(added); }

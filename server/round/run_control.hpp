@@ -30,6 +30,9 @@ class RunControl {
   /// The main loop has read from the history what a restart needs: clients may join.
   void set_restored();
 
+  // Three questions that are not the same. is_stopping(): the process shall end, and the run goes
+  // on at the next start. has_ended(): the main loop has returned, for whatever reason. And
+  // RunEnd::is_over(): the run has all its rounds, or its goal.
   [[nodiscard]] bool is_restored() const { return is_restored_; }
   [[nodiscard]] bool is_stopping() const { return is_stopping_; }
   [[nodiscard]] bool has_ended() const { return has_ended_; }
@@ -52,9 +55,9 @@ class RunControl {
   /// Null: nothing did.
   [[nodiscard]] const Trouble* trouble_of(const std::string& client) const;
 
-  /// Counts a call from another strand, which is a mistake of ours. Every function of the engine
-  /// and its parts that sessions or the main loop call begins with this; the simulated federations
-  /// check the count.
+  /// Counts a call from another strand, which is a mistake of ours. What sessions call begins with
+  /// this, and so do the parts' functions that change much. (A function without it is not for any
+  /// thread: its header says so if it is.) The simulated federations check the count.
   void expect_strand() const;
   [[nodiscard]] int calls_off_strand() const { return calls_off_strand_; }
 

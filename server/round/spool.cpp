@@ -107,7 +107,8 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
   std::shared_ptr<Upload> upload;
   {
-    // It must be a writer before keep_only() can look at its file, because it writes next.
+    // Registered under the lock, so that keep_only() makes no spare of a file that is written to
+    // next.
     const std::lock_guard lock(mutex_);
     FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));

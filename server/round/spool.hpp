@@ -101,7 +101,7 @@ class Spool {
   std::uint64_t next_spare_ = 0;
   /// The uploads that may still write to a file. A file may become a spare only without any.
   std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
-  std::set<std::string> whole_;
+  std::set<std::string> whole_;  // Names of files with all their bytes, checked and synced.
 };
 
 }  // namespace fl

@@ -46,7 +46,7 @@ struct EngineStatus {
 };
 
 /// What a client is doing, as far as the server knows.
-enum class Step {
+enum class Activity {
   away,         // No session.
   idle,         // Has nothing to do.
   paused,       // Missed too often: it is not asked for a while.
@@ -59,12 +59,12 @@ enum class Step {
   accepted,     // Its update counts in the open round.
   failed,       // It brought no update that counts in the open round.
 };
-inline constexpr std::size_t step_count = 11;
+inline constexpr std::size_t activity_count = 11;
 
 /// One client, as the engine sees it now.
 struct MemberStatus {
   std::string name;
-  Step step = Step::away;
+  Activity activity = Activity::away;
   bool is_awaited = false;  // Here, or expected back.
   bool evaluator = false;   // These four only while it is here.
   std::string software;
@@ -73,7 +73,7 @@ struct MemberStatus {
   std::uint64_t bytes_up = 0;      // Since this process began the run.
   std::uint64_t bytes_down = 0;
   Round round = 0;                // Of its task; 0: it has none.
-  std::optional<double> step_s;   // For how long it has had its task.
+  std::optional<double> task_s;   // For how long it has had its task.
   std::optional<double> due_s;    // Until its task's time is over.
   std::optional<double> pause_s;  // Until it may be asked again.
   int misses = 0;                 // In a row.
@@ -103,12 +103,12 @@ struct LiveStatus {
   std::uint32_t refused = 0;  // Of the open round.
   std::uint32_t lost = 0;
   std::uint32_t min_clients = 0;
-  std::size_t absent = 0;                         // Expected back.
-  std::optional<double> due_s;                    // Until the open round's deadline.
-  std::array<std::uint32_t, step_count> steps{};  // Clients here, by Step.
-  double certificate_ends_at = 0;                 // The first of those of clients here; 0: unknown.
-  std::string certificate_of;                     // Whose.
-  std::vector<TransferStatus> transfers;          // The first limits::admin_transfers_max.
+  std::size_t absent = 0;                                  // Expected back.
+  std::optional<double> due_s;                             // Until the open round's deadline.
+  std::array<std::uint32_t, activity_count> activities{};  // Clients here, by Activity.
+  double certificate_ends_at = 0;         // The first of those of clients here; 0: unknown.
+  std::string certificate_of;             // Whose.
+  std::vector<TransferStatus> transfers;  // The first limits::admin_transfers_max.
   std::size_t transfers_total = 0;
 };
 

@@ -40,7 +40,7 @@ void OpenRound::update_task(Task& task, TaskRecord changed) {
 
 void OpenRound::reopen() {
   is_closing = false;
-  has_lost_updates = false;
+  has_refused_updates = false;
   if (norms) norms->reopen();
 }
 

@@ -63,10 +63,11 @@ struct OpenRound {
   TimePoint deadline = never;
   Traffic before;            // All traffic when it opened.
   bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
-  bool is_closing = false;   // Checks that have begun are finished; none begins.
+  bool is_closing =
+      false;  // It takes no further update. Those that wait for their norm are judged.
   /// The norms that its updates are compared with. None before the first is judged.
   std::optional<RoundNorms> norms;
-  bool has_lost_updates = false;  // While it was closing, updates were judged too large.
+  bool has_refused_updates = false;  // While it was closing, updates were judged too large.
 
   /// Takes over the tasks that go on from the round before. The round has none yet.
   void take(std::map<std::string, Task> carried);

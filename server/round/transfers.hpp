@@ -42,7 +42,8 @@ class Transfers {
     const Key key{peer->facts().name, way};
     under_way_[key] = {std::move(peer), number, size, before, Clock::now()};
   }
-  /// Nothing happens if it has ended already, or if another session's has taken its place.
+  /// Nothing happens if it has ended already (the engine ends an upload when its last byte is here,
+  /// the session when it is decided), or if another session's has taken its place.
   void end(const Peer& peer, Way way) {
     const auto found = under_way_.find({peer.facts().name, way});
     if (found != under_way_.end() && found->second.peer.get() == &peer) under_way_.erase(found);

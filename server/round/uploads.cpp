@@ -31,8 +31,10 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     co_return grant;
   }
   if (!parts_.bulk.has_room()) {
-    co_return answer_at_once(begin, wire::Verdict::LATER,
-                             fmt::format("{} transfers are under way", parts_.bulk.transfers()));
+    co_return answer_at_once(
+        begin, wire::Verdict::LATER,
+        fmt::format("the server's memory for transfers is taken: {} are under way",
+                    parts_.bulk.transfers()));
   }
   if (const auto right = check(begin, *task); !right) {
     const VerifyingGuard verifying(*task);
@@ -99,7 +101,8 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
     if (!will_pass(upload.error())) {
       parts_.control.fail(upload.error());
     } else if (upload.error().code() == Errc::no_space) {
-      parts_.store.disk_is_full(fmt::format("task {}: {}", begin.task(), upload.error().message()));
+      parts_.store.report_full_disk(
+          fmt::format("task {}: {}", begin.task(), upload.error().message()));
     }
     co_return answer_at_once(begin, wire::Verdict::LATER,
                              "the server can't store it now: " + upload.error().message());
@@ -120,9 +123,9 @@ Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
   const auto found = co_await parts_.store.with_store(std::move(read));
   if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
   if (!*found || (*found)->client != client) {
-    co_return verdict_for(
-        begin, wire::Verdict::STALE,
-        fmt::format("task {} of round {} is not one of {}", begin.task(), begin.round(), client));
+    co_return verdict_for(begin, wire::Verdict::STALE,
+                          fmt::format("task {} of round {} was not given to {}", begin.task(),
+                                      begin.round(), client));
   }
   const TaskRecord& task = **found;
   if (task.state == TaskState::accepted) co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
@@ -138,9 +141,10 @@ Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) co
   const auto bad = [](Errc code, std::string what) { return Error(code, std::move(what)); };
   const Version base = task.record.base_version;
   if (begin.round() != base + 1) {
-    return bad(Errc::conflict, fmt::format("it belongs to round {}; its task was offered in round "
-                                           "{}",
-                                           begin.round(), base + 1));
+    return bad(Errc::conflict,
+               fmt::format("it says that its task was offered in round {}; that was "
+                           "round {}",
+                           begin.round(), base + 1));
   }
   if (begin.version() != base) {
     return bad(Errc::conflict,
@@ -157,7 +161,7 @@ Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) co
                                            "task asked for the difference to task {}",
                                            begin.reference(), task.record.reference));
   }
-  const auto codec = parse_codec(task.record.codec).value();  // Of its round, warm-up or not.
+  const auto codec = parse_codec(task.record.codec).value();  // A warm-up changes it by round.
   const std::uint64_t bytes_max = codec->payload_bytes_max(parts_.plan.layout);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
     return bad(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
@@ -178,24 +182,34 @@ Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) co
   return check_figures(begin);
 }
 
+namespace {
+
+std::string not_a_duration(std::string_view what, double value) {
+  return fmt::format("{} is {} s; it must be 0 or more, and finite", what, value);
+}
+
+}  // namespace
+
 /// The figures that only the history shows.
 Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
   const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
   if (!std::isfinite(begin.loss()))
     return Error(Errc::invalid_input, "its training loss is not finite");
   if (!is_duration(begin.train_seconds())) {
-    return Error(Errc::invalid_input, fmt::format("its training took {} s", begin.train_seconds()));
+    return Error(Errc::invalid_input, not_a_duration("its training time", begin.train_seconds()));
   }
   if (!is_duration(begin.encode_seconds())) {
-    return Error(Errc::invalid_input, fmt::format("coding it took {} s", begin.encode_seconds()));
+    return Error(Errc::invalid_input, not_a_duration("its coding time", begin.encode_seconds()));
   }
   if (!is_duration(begin.nmse()))
-    return Error(Errc::invalid_input, fmt::format("its coding error is {}", begin.nmse()));
+    return Error(Errc::invalid_input,
+                 fmt::format("its coding error (nmse) is {}; it must be 0 or more, and finite",
+                             begin.nmse()));
   const wire::SyncTimes& sync = begin.sync();
   for (const double time : {sync.compute_seconds(), sync.exposed_seconds(), sync.hidden_seconds(),
                             sync.coding_seconds()}) {
     if (!is_duration(time))
-      return Error(Errc::invalid_input, fmt::format("its ranks spent {} s", time));
+      return Error(Errc::invalid_input, not_a_duration("a time of its ranks", time));
   }
   return {};
 }
@@ -239,7 +253,7 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   }
   const auto settled = co_await settle(*task, record);
   verifying.reset();
-  if (!settled) co_return verdict_for(begin, wire::Verdict::LATER, "the server stops");
+  if (!settled) co_return verdict_for(begin, wire::Verdict::LATER, "the server is shutting down");
   if (outcome == wire::Verdict::ACCEPTED) report_notes(client, begin);
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED)
     co_await record_holdout(std::move(peer), begin);
@@ -276,7 +290,7 @@ wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& gran
                           task.wrong_digests < limits::wrong_digests_max;
   const bool again = will_pass(error) || may_repeat;
   if (error.code() == Errc::no_space)
-    parts_.store.disk_is_full(fmt::format("{}: {}", client, error.message()));
+    parts_.store.report_full_disk(fmt::format("{}: {}", client, error.message()));
   control.report_of(client, EventLevel::warning,
                     fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
                                 error.message()));
@@ -314,7 +328,7 @@ Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const Uploa
     parts_.sums.count(*added);
     co_return success();
   }
-  if (judged.error().code() == Errc::cancelled) co_return judged;  // With the sums it is lost.
+  if (judged.error().code() == Errc::cancelled) co_return judged;  // The sums end with the process.
   auto undo = [this, upload = grant.upload, &record] {
     return parts_.sums.take_back(*upload->file(), upload->bytes(), record);
   };
@@ -340,7 +354,7 @@ Awaitable<Result<void>> Uploads::await_judgement(Task& task, double norm) {
     if (judged.verdict == NormVerdict::too_large) {
       task.has_norm = false;
       round.norms->refuse(task.record.client);
-      round.has_lost_updates = true;
+      round.has_refused_updates = true;
       co_return Error(Errc::invalid_input,
                       fmt::format("its norm is {:.4g}, more than {:.4g} times the median {:.4g} "
                                   "(--norm-limit)",

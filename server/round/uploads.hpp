@@ -55,6 +55,7 @@ class Uploads {
   /// A client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.
   void note_miss(const Task& task);
+  /// What the client's program tells about an update that counts (UploadBegin.notes): events.
   void report_notes(const std::string& client, const wire::UploadBegin& begin);
   /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
   /// or verified.

@@ -229,7 +229,7 @@ constexpr RunSettingRow table[] = {
     {.field = &S::aggregate,
      .flag = "aggregate",
      .help = "How a round's updates are combined: mean, or a rule that a few malicious clients "
-             "can't steer: median, trimmed:F, krum[:f], multikrum:f,m, geomedian or "
+             "can't steer: median, trimmed:F, krum[:F], multikrum:F,M, geomedian or "
              "centered-clip:TAU; each but mean also as nnm+RULE",
      .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
     {.field = &S::seed,

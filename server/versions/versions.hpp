@@ -39,6 +39,7 @@ class Versions {
   [[nodiscard]] Version newest_number() const { return versions_.rbegin()->first; }
   [[nodiscard]] Version oldest_number() const { return versions_.begin()->first; }
   [[nodiscard]] bool contains(Version version) const { return versions_.contains(version); }
+  /// Only where contains().
   [[nodiscard]] std::shared_ptr<const ModelVersion> at(Version version) const {
     return versions_.at(version);
   }

@@ -92,7 +92,7 @@ Result<void> read_rule(std::string_view spec, std::string_view text, AggregateRu
     return {};
   }
   return arguments.wrong(
-      "there is no such rule; choose mean, median, trimmed:F, krum[:f], multikrum:f,m, geomedian "
+      "there is no such rule; choose mean, median, trimmed:F, krum[:F], multikrum:F,M, geomedian "
       "or centered-clip:TAU, or one of the robust ones with nnm+ in front");
 }
 
@@ -133,7 +133,7 @@ Result<AggregateRule> parse_aggregate(std::string_view spec) {
   }
   const auto [name, argument] = cut(front, ':');
   const Arguments arguments(spec, argument);
-  if (name != mixing) return arguments.wrong("only nnm or nnm:f may stand before the +");
+  if (name != mixing) return arguments.wrong("only nnm or nnm:F may stand before the +");
   rule.mixes = true;
   if (argument) {
     FL_TRY(rule.mix, arguments.count("f of nnm"));

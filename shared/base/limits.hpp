@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of every queue, message, wait and retry that no flag sets. A name with `bytes` is in
-// bytes; times have their unit in the value.
+// The limits of the queues, messages, waits and retries that another end can reach, and the
+// defaults of those that a flag sets. A name with `bytes` is in bytes; times have their unit in the
+// value, and plain numbers in their name.
 #pragma once
 
 #include <chrono>

@@ -38,7 +38,7 @@ chown tributary-client /etc/tributary/hospitals.token
 chmod 0600 /etc/tributary/hospitals.token
 echo 'join-file = "/etc/tributary/hospitals.token"' > /etc/tributary/hospitals.toml
 systemctl start fl-client@hospitals || fail "the client does not start"
-eventually "no round" log_has fl-client@hospitals "round 3: accepted"
+eventually "no round" log_has fl-client@hospitals "round 3: update accepted"
 eventually "the server tells no status" status_has fl-server "^round [0-9]*/1000000"
 eventually "the client tells no status" status_has fl-client@hospitals "^client 'a' of 127.0.0.1:8443"
 log_has fl-server flj1 && fail "a join token is in the journal"

@@ -246,7 +246,7 @@ class Hostile(AsyncFederationTest):
         nan[77777] = np.nan
         huge = np.full(SIZE, 3e38, np.float32)
         wrong = [
-            ("another round", "it belongs to round 4711; its task was offered in round", dict(round=4711)),
+            ("another round", "it says that its task was offered in round 4711", dict(round=4711)),
             ("another version", "trained from model version 4711", dict(version=4711)),
             ("a short digest", "its digest does not have 16 bytes", dict(digest=b"short")),
             ("another codec", "it is coded as 'fp16'; the task asked for 'none'", dict(codec="fp16")),

@@ -108,7 +108,7 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
   };
   const std::vector<Case> cases{
       {[](wire::UploadBegin& b) { b.set_round(9); },
-       "it belongs to round 9; its task was offered in round 1"},
+       "it says that its task was offered in round 9; that was round 1"},
       {[](wire::UploadBegin& b) { b.set_version(3); },
        "it was trained from model version 3, not 0"},
       {[](wire::UploadBegin& b) { b.set_codec("fp16"); },
@@ -119,9 +119,9 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
       {[](wire::UploadBegin& b) { b.set_digest("short"); }, "its digest does not have 16 bytes"},
       {[](wire::UploadBegin& b) { b.set_loss(std::numeric_limits<double>::quiet_NaN()); },
        "its training loss is not finite"},
-      {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training took -1 s"},
+      {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training time is -1 s"},
       {[](wire::UploadBegin& b) { b.mutable_sync()->set_hidden_seconds(-2); },
-       "its ranks spent -2 s"},
+       "a time of its ranks is -2 s"},
       {[](wire::UploadBegin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
       {[](wire::UploadBegin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };
@@ -365,7 +365,7 @@ TEST_CASE("a client gets no verdict about another client's task, open or decided
     REQUIRE(!verdicts.empty());
     for (const auto& verdict : verdicts) {
       CHECK(verdict.outcome() == wire::Verdict::STALE);
-      CHECK(verdict.reason().find("is not one of client-2") != std::string::npos);
+      CHECK(verdict.reason().find("was not given to client-2") != std::string::npos);
     }
   }
 }

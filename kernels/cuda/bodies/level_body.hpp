@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp). A block of threads rounds
-// a block of the vector, and a warp codes its stream.
+// The bodies of the kernels of a CodecDevice (kernels/codec_device.hpp). One group of threads
+// (CUDA's block, bodies/block.hpp) rounds one block of the vector, and a warp codes its stream. In
+// all functions `x` are the block's run.elements values, and shared.scales has a scale for each of
+// its buckets. All threads of the group call a function together; when it returns, each sees what
+// the others have written.
 #pragma once
 
 #include "kernels/codec_device.hpp"

@@ -16,8 +16,8 @@ constexpr double certificate_days_min = 14;
 constexpr std::uint64_t disk_free_min = 2ULL << 30;
 constexpr double disk_part_min = 0.05;
 
-std::uint32_t count(const LiveStatus& live, Step step) {
-  return live.steps[static_cast<std::size_t>(step)];
+std::uint32_t count(const LiveStatus& live, Activity activity) {
+  return live.activities[static_cast<std::size_t>(activity)];
 }
 
 /// "1 client", "3 clients".
@@ -80,7 +80,7 @@ void add_fleet(std::vector<Alert>& alerts, const LiveStatus& live, const HostFac
                       fmt::format("{} lost the connection", clients(live.absent)),
                       "Clients come back by themselves. If one does not, look at its log."});
   }
-  if (const auto paused = count(live, Step::paused); paused > 0) {
+  if (const auto paused = count(live, Activity::paused); paused > 0) {
     alerts.push_back({EventLevel::warning,
                       fmt::format("{} missed too often and {} not asked for a while",
                                   clients(paused), paused == 1 ? "is" : "are"),

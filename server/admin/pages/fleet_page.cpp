@@ -10,18 +10,19 @@ namespace fl {
 
 std::string_view next_step(const ClientRecord& client, const MemberStatus& member) {
   if (client.revoked_at != 0) return "nothing: it was revoked";
-  switch (member.step) {
-    case Step::away: return member.is_awaited ? "is expected back" : "must connect";
-    case Step::idle: return client.evaluator ? "measures the next version" : "waits to be asked";
-    case Step::paused: return "is asked again after its pause";
-    case Step::downloading: return client.evaluator ? "measures the model" : "trains the model";
-    case Step::training: return "sends its update";
-    case Step::uploading: return "has its update checked";
-    case Step::interrupted: return "must go on with its upload";
-    case Step::checking: return "gets its verdict";
-    case Step::waiting: return "counts in the next round";
-    case Step::accepted: return "waits for the next round";
-    case Step::failed: return "waits to be asked again";
+  switch (member.activity) {
+    case Activity::away: return member.is_awaited ? "is expected back" : "must connect";
+    case Activity::idle:
+      return client.evaluator ? "measures the next version" : "waits to be asked";
+    case Activity::paused: return "is asked again after its pause";
+    case Activity::downloading: return client.evaluator ? "measures the model" : "trains the model";
+    case Activity::training: return "sends its update";
+    case Activity::uploading: return "has its update checked";
+    case Activity::interrupted: return "must go on with its upload";
+    case Activity::checking: return "gets its verdict";
+    case Activity::waiting: return "counts in the next round";
+    case Activity::accepted: return "waits for the next round";
+    case Activity::failed: return "waits to be asked again";
   }
   return "";
 }
@@ -36,7 +37,7 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
     rows.push_back(
         {{"name", client.name},
          {"role", client.evaluator ? "evaluator" : "trainer"},
-         {"state", client.revoked_at != 0 ? "revoked" : to_text(member.step)},
+         {"state", client.revoked_at != 0 ? "revoked" : to_text(member.activity)},
          {"next", next_step(client, member)},
          {"software", member.software},
          {"enrolled_at", moment(client.enrolled_at)},
@@ -49,7 +50,7 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
                                     ? nlohmann::json(std::round(pace->second))
                                     : nlohmann::json()},
          {"round", member.round == 0 ? nlohmann::json() : nlohmann::json(member.round)},
-         {"task_seconds", member.step_s ? nlohmann::json(*member.step_s) : nlohmann::json()},
+         {"task_seconds", member.task_s ? nlohmann::json(*member.task_s) : nlohmann::json()},
          {"due_at", moment_in(member.due_s, now)},
          {"paused_until", moment_in(member.pause_s, now)},
          {"misses", member.misses},

@@ -19,7 +19,7 @@ constexpr double sample_s_min = 0.5;
 /// A transfer that needs more of its time than this may be late.
 constexpr double risk_part = 0.7;
 
-constexpr std::array<std::string_view, step_count> step_names{
+constexpr std::array<std::string_view, activity_count> activity_names{
     "away",        "idle",     "paused",  "downloading", "training", "uploading",
     "interrupted", "checking", "waiting", "accepted",    "failed"};
 
@@ -59,16 +59,18 @@ nlohmann::json metrics_json(const EngineStatus& status) {
   return metrics;
 }
 
-nlohmann::json steps_json(const LiveStatus& live) {
-  nlohmann::json steps = nlohmann::json::object();
-  for (std::size_t step = 1; step < step_count; ++step)
-    steps[std::string(step_names[step])] = live.steps[step];
-  return steps;
+nlohmann::json activities_json(const LiveStatus& live) {
+  nlohmann::json counts = nlohmann::json::object();
+  for (std::size_t i = 1; i < activity_count; ++i)
+    counts[std::string(activity_names[i])] = live.activities[i];
+  return counts;
 }
 
 }  // namespace
 
-std::string_view to_text(Step step) { return step_names[static_cast<std::size_t>(step)]; }
+std::string_view to_text(Activity activity) {
+  return activity_names[static_cast<std::size_t>(activity)];
+}
 
 Forecast forecast(const TransferStatus& transfer) {
   Forecast seen;
@@ -134,7 +136,7 @@ std::string LiveView::text(const LiveStatus& live, const NewestRows& rows, HostF
                             {"clients", status.clients},
                             {"evaluators", status.evaluators},
                             {"absent", live.absent},
-                            {"steps", steps_json(live)},
+                            {"activities", activities_json(live)},
                             {"bytes_up", status.bytes_up},
                             {"bytes_down", status.bytes_down},
                             {"up_per_s", up_per_s},

@@ -37,7 +37,7 @@ class LiveView {
 };
 
 /// "away", "idle", "training"…
-[[nodiscard]] std::string_view to_text(Step step);
+[[nodiscard]] std::string_view to_text(Activity activity);
 
 /// Whether a transfer will be there in time, at its speed so far.
 enum class Risk { none, some, late };

@@ -48,8 +48,8 @@ export class Overview extends ViewOfRun {
     };
     this.progress = make("progress", { "aria-label": "Rounds of the run", max: 1 });
     this.alerts = make("ul", { class: "alerts", "data-list": "alerts" });
-    this.bar = make("div", { class: "steps-bar", "aria-hidden": "true" });
-    this.steps = make("ul", { class: "steps" });
+    this.bar = make("div", { class: "activities-bar", "aria-hidden": "true" });
+    this.activities = make("ul", { class: "activities" });
     this.chart = new Chart("Main metric", { height: 220 });
     this.axis = "round";
     this.transfers = new Table("Transfers under way", [
@@ -69,7 +69,7 @@ export class Overview extends ViewOfRun {
       make("div", { class: "columns" },
         panel("Model", choice("Over", axes, this.axis, (axis) => this.setAxis(axis)),
           this.chart.element),
-        panel("Clients here", this.bar, this.steps)),
+        panel("Clients here", this.bar, this.activities)),
       panel("Transfers", this.transfers.element, this.more));
   }
 
@@ -131,7 +131,7 @@ export class Overview extends ViewOfRun {
     figures.up.set(format.bytes(status.bytes_up), format.speed(status.up_per_s));
     figures.down.set(format.bytes(status.bytes_down), format.speed(status.down_per_s));
     this.showAlerts(status.alerts);
-    this.showSteps(status.steps);
+    this.showActivities(status.activities);
     this.transfers.rows(status.transfers);
     const hidden = status.transfers_total - status.transfers.length;
     setText(this.more, hidden > 0 ? `and ${hidden} more` : "");
@@ -151,14 +151,14 @@ export class Overview extends ViewOfRun {
         make("strong", {}, what), " ", make("span", {}, remedy)))));
   }
 
-  showSteps(steps) {
-    const found = Object.entries(steps).filter(([, count]) => count > 0);
+  showActivities(counts) {
+    const found = Object.entries(counts).filter(([, count]) => count > 0);
     this.bar.replaceChildren(...found.map(([step, count]) => {
       const part = make("span", { class: `step step-${step}` });
       part.style.flexGrow = String(count);
       return part;
     }));
-    this.steps.replaceChildren(...(found.length === 0 ? [make("li", {}, "No client is here.")] :
+    this.activities.replaceChildren(...(found.length === 0 ? [make("li", {}, "No client is here.")] :
       found.map(([step, count]) => make("li", { "data-step": step },
         make("span", { class: `dot-of step step-${step}`, "aria-hidden": "true" }),
         ` ${count} ${stepNames[step]}`))));

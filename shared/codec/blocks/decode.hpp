@@ -32,8 +32,9 @@
 //   38  bf16          as 4, near its entropy
 //   39  countsketch   a sketch that may be added to others first       blocks/sketch_block.hpp
 //
-// "Bit fields" are described in kernels/generic/pack.hpp, "entropy-coded levels" in
-// level_coder.hpp, "runs of zeros" in zero_run_coder.hpp, "near its entropy" in float_coder.hpp.
+// "Bit fields" are described in kernels/generic/pack.hpp; in shared/codec/entropy/, "entropy-coded
+// levels" in level_coder.hpp, "runs of zeros" in zero_run_coder.hpp, "near its entropy" in
+// float_coder.hpp.
 // Numbers are little-endian.
 //
 // Blocks are nested at most three deep: parts, a sparse block, the block of its values.

@@ -20,18 +20,21 @@ namespace fl {
 using ParseCompressor = CompressorResult(const SpecParts& parts);
 using ParseSelector = SelectorResult(const SpecParts& parts);
 
+inline constexpr std::size_t formats_max = 4;  // Of one codec.
+
 /// A short list of format rows that can be built at compile time.
 class FormatList {
  public:
   constexpr FormatList() = default;
   constexpr FormatList(std::initializer_list<FormatRow> rows) : size_(rows.size()) {
+    if (rows.size() > formats_max) throw "a codec has more formats than formats_max";
     std::ranges::copy(rows, rows_.begin());
   }
   [[nodiscard]] constexpr const FormatRow* begin() const { return rows_.data(); }
   [[nodiscard]] constexpr const FormatRow* end() const { return rows_.data() + size_; }
 
  private:
-  std::array<FormatRow, 4> rows_{};
+  std::array<FormatRow, formats_max> rows_{};
   std::size_t size_ = 0;
 };
 

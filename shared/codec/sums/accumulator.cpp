@@ -112,9 +112,10 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
     FL_CHECK(adjust(block.flat, values));
     scan = kernels().scan(values.data(), values.size());
     if (scan.first_bad < values.size()) {
-      return Error(Errc::invalid_input,
-                   fmt::format("{} becomes {}", layout_.describe(block.flat + scan.first_bad),
-                               values[scan.first_bad]));
+      return Error(
+          Errc::invalid_input,
+          fmt::format("{} is {}, after what a delta or a late update adds",
+                      layout_.describe(block.flat + scan.first_bad), values[scan.first_bad]));
     }
   }
   add_values(block, values, scan.max_abs, adding);

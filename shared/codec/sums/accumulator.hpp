@@ -41,8 +41,9 @@ using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<f
 
 /// Memory: 8 bytes per parameter; at most 2 more per parameter for factors that are added
 /// undecoded, and about 4 for sketches; 20 bytes for each block of 65,536 elements; and one block
-/// for each running add(). The layout must outlive the accumulator. Several threads may run add()
-/// at once, each with its own reader; no other function may run beside an add().
+/// for each running add(). The layout must outlive the accumulator. add(), take_back()
+/// and count() may run at once on several threads, each with its own reader; the other functions
+/// only while none of these runs.
 class Accumulator {
  public:
   /// `expected_weight`: the total weight that is expected; only speed depends on it. `shared_seed`:
@@ -68,7 +69,7 @@ class Accumulator {
   /// until reset().
   [[nodiscard]] Result<Added> add(PayloadReader& update, std::uint64_t weight,
                                   const AdjustUpdate& adjust = nullptr);
-  /// The update counts. Any thread, also beside add().
+  /// The update counts.
   void count(const Added& added);
   /// Takes an update, the same as in add(), out of the sums, exactly. Errors: those of the reader
   /// and of `adjust`; then broken() is true.

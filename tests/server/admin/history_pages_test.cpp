@@ -250,7 +250,7 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
   records.clients = {{.name = "a", .enrolled_at = 5}, {.name = "b", .revoked_at = 7}};
   records.paces = {{"a", 1234.4}};
   std::vector<MemberStatus> members(2);
-  members[0].step = Step::training;
+  members[0].activity = Activity::training;
   members[0].due_s = 30;
   members[0].trouble = "<img src=x>";
   members[0].trouble_at = 99;

@@ -102,11 +102,11 @@ TEST_CASE("speeds come from two samples of one run") {
 TEST_CASE("the text's size does not depend on the number of clients") {
   LiveStatus live = collecting_live();
   live.status.clients = 8000;
-  live.steps[static_cast<std::size_t>(Step::training)] = 8000;
+  live.activities[static_cast<std::size_t>(Activity::training)] = 8000;
   LiveView view;
   const std::string text = view.text(live, {}, host_at(some_time), at(1));
   CHECK(text.size() < 3000);
-  CHECK(parse_json(text)["steps"]["training"] == 8000);
+  CHECK(parse_json(text)["activities"]["training"] == 8000);
   CHECK(text.find('\n') == std::string::npos);  // A line break would end the message of a stream.
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("each thing that an operator should see makes an alert, the worst firs
   live.status.asked = 3;
   live.refused = 2;
   live.absent = 1;
-  live.steps[static_cast<std::size_t>(Step::paused)] = 2;
+  live.activities[static_cast<std::size_t>(Activity::paused)] = 2;
   live.certificate_ends_at = some_time + 3 * 24 * 3600;
   live.certificate_of = "site-3";
   live.paused = "the disk is full";

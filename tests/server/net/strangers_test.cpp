@@ -34,7 +34,7 @@ struct Door {
     strangers.speak(id);
     return id;
   }
-  Strangers::Steps next() { return strangers.next(now); }
+  Strangers::Moves next() { return strangers.next(now); }
 };
 
 TEST_CASE("a silent connection gets no handshake; its first byte brings it one") {
@@ -93,9 +93,9 @@ TEST_CASE("a handshake that has had its turn ends when another waits for its pla
   door.now += 2s;
   CHECK(door.next().close.empty());  // Nobody waits.
   const auto late = door.shake(1);
-  const auto steps = door.next();
-  CHECK(steps.close == Ids{slow});
-  CHECK(steps.begin == Ids{late});
+  const auto moves = door.next();
+  CHECK(moves.close == Ids{slow});
+  CHECK(moves.begin == Ids{late});
 }
 
 TEST_CASE("a handshake of another address is not ended for one that it is not in the way of") {

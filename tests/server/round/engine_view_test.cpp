@@ -12,16 +12,16 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
   WorldOptions options = calm(2);
   options.settings.rounds = 3;
   World world(options);
-  std::map<Step, int> seen;
+  std::map<Activity, int> seen;
   std::size_t transfers = 0;
   const auto look = [&] {
     const RoundEngine* const engine = world.engine();
     if (engine == nullptr) return;
     const LiveStatus live = engine->live_status();
     std::uint32_t here = 0;
-    for (const std::uint32_t count : live.steps) here += count;
+    for (const std::uint32_t count : live.activities) here += count;
     CHECK(here == live.status.clients + live.status.evaluators);
-    CHECK(live.steps[static_cast<std::size_t>(Step::away)] == 0);
+    CHECK(live.activities[static_cast<std::size_t>(Activity::away)] == 0);
     CHECK(live.transfers.size() == live.transfers_total);
     for (const TransferStatus& transfer : live.transfers) {
       ++transfers;
@@ -30,9 +30,9 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
     }
     const auto members = engine->members({"client-1", "client-2", "nobody"});
     REQUIRE(members.size() == 3);
-    ++seen[members[0].step];
+    ++seen[members[0].activity];
     CHECK(members[0].trouble.empty());
-    CHECK(members[2].step == Step::away);
+    CHECK(members[2].activity == Activity::away);
     CHECK(members[2].name == "nobody");
   };
   // On the engine's strand, as the admin pages do.
@@ -42,9 +42,9 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(transfers > 0);
-  for (const Step step : {Step::training, Step::uploading, Step::accepted}) {
-    CAPTURE(static_cast<int>(step));
-    CHECK(seen[step] > 0);
+  for (const Activity activity : {Activity::training, Activity::uploading, Activity::accepted}) {
+    CAPTURE(static_cast<int>(activity));
+    CHECK(seen[activity] > 0);
   }
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("a client that lost its connection is awaited for a limited time") {
   CHECK(roster.is_awaited("lost"));
   CHECK_FALSE(roster.is_awaited("gone"));
   CHECK(roster.absent_count() == 1);
-  CHECK(roster.end_of_absence() == Clock::now() + limits::farewell_max);
+  CHECK(roster.expire_absences() == Clock::now() + limits::farewell_max);
   class Wait {
    public:
     static Awaitable<void> run() { co_await sleep_for(limits::farewell_max); }
@@ -91,7 +91,7 @@ TEST_CASE("a client that lost its connection is awaited for a limited time") {
   simulation.spawn(Wait::run());
   simulation.run();
   CHECK_FALSE(roster.is_awaited("lost"));
-  CHECK(roster.end_of_absence() == never);
+  CHECK(roster.expire_absences() == never);
   CHECK(roster.absent_count() == 0);
 }
 
@@ -112,18 +112,18 @@ TEST_CASE("each session is told the initial model's digest once") {
   Roster roster(0);
   const auto first = trainer("a");
   roster.enter(first);
-  CHECK(roster.must_tell_initial("a"));
-  CHECK_FALSE(roster.must_tell_initial("a"));
+  CHECK(roster.take_initial_notice("a"));
+  CHECK_FALSE(roster.take_initial_notice("a"));
   roster.leave(first, false);
   roster.enter(trainer("a"));
-  CHECK(roster.must_tell_initial("a"));
+  CHECK(roster.take_initial_notice("a"));
 }
 
 TEST_CASE("sessions that displace each other are reported once, and only within a time window") {
   Simulation simulation;
   Roster roster(0);
   int suspected = 0;
-  for (int i = 0; i < 3 * limits::displaced_max; ++i) suspected += roster.is_displaced_often("a");
+  for (int i = 0; i < 3 * limits::displaced_max; ++i) suspected += roster.count_displacement("a");
   CHECK(suspected == 1);
   class Wait {
    public:
@@ -134,9 +134,9 @@ TEST_CASE("sessions that displace each other are reported once, and only within 
   simulation.spawn(Wait::run());
   simulation.run();
   suspected = 0;
-  for (int i = 0; i < limits::displaced_max - 1; ++i) suspected += roster.is_displaced_often("a");
+  for (int i = 0; i < limits::displaced_max - 1; ++i) suspected += roster.count_displacement("a");
   CHECK(suspected == 0);
-  CHECK(roster.is_displaced_often("a"));
+  CHECK(roster.count_displacement("a"));
 }
 
 TEST_CASE("no trainer gets more than `ahead` updates ahead of the slowest one here") {

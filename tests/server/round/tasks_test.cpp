@@ -256,10 +256,10 @@ TEST_CASE("updates that wait for others are ready, and the round closes with the
   record.state = TaskState::accepted;
   world.tasks.round().update_task(last, record);
   CHECK(world.tasks.has_enough(Clock::now()));
-  world.tasks.round().is_closing = world.tasks.round().has_lost_updates = true;
+  world.tasks.round().is_closing = world.tasks.round().has_refused_updates = true;
   world.tasks.round().reopen();
   CHECK_FALSE(world.tasks.round().is_closing);
-  CHECK_FALSE(world.tasks.round().has_lost_updates);
+  CHECK_FALSE(world.tasks.round().has_refused_updates);
 }
 
 TEST_CASE("if many clients are missing, ten of them are named") {

@@ -22,7 +22,7 @@ struct ListedFile {
 
 /// The regular files in a folder and in the folders in it, in the order of their names' bytes.
 /// Files and folders whose names begin with a dot are left out; links to folders are not followed.
-/// Errors: io, too_large.
+/// Errors: io, also for a folder that is missing; too_large, beyond listed_files_max.
 [[nodiscard]] Result<std::vector<ListedFile>> list_files(const std::filesystem::path& folder);
 
 }  // namespace fl
