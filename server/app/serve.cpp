@@ -323,7 +323,6 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(const auto store, open_history(options));
   FL_TRY(const Authority authority, prepare_authority(*store, options));
 
-  // Threads.
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
@@ -331,7 +330,6 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(Doors doors, open_doors(io, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options));
 
-  // The run and its engine, on one strand.
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
@@ -384,7 +382,6 @@ Result<int> serve(const ServerOptions& options) {
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
-  // From run to run, until the end.
   RunLoop loop(current, server_store, first.record, options, {make_engine, announce}, *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
   net::co_spawn(strand, loop.run(),
