@@ -140,12 +140,15 @@ Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
   return settings;
 }
 
-Result<ChosenRun> begin_run(Store& store, const ServerOptions& options) {
+Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
+                            std::optional<RunSettings> settings = std::nullopt) {
   FL_CHECK(check_history(store, options));
-  FL_TRY(RunSettings settings, new_settings(store, options));
-  FL_TRY(const RunRecord record, make_record(settings));
+  if (!settings) {
+    FL_TRY(settings, new_settings(store, options));
+  }
+  FL_TRY(const RunRecord record, make_record(*settings));
   FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
-  return ChosenRun{std::move(made), std::move(settings)};
+  return ChosenRun{std::move(made), std::move(*settings)};
 }
 
 }  // namespace
@@ -161,12 +164,13 @@ Result<void> check_no_models(const std::filesystem::path& state) {
                            folder.string()));
 }
 
-Result<ChosenRun> choose_run(Store& store, const ServerOptions& options) {
+Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
+                             const std::optional<RunSettings>& first) {
+  FL_TRY(const auto latest, store.latest_run());
+  if (!latest) return begin_run(store, options, first);
   if (options.new_run) return begin_run(store, options);
   FL_TRY(const auto open, store.open_run());
   if (open) return go_on(store, *open, options);
-  FL_TRY(const auto latest, store.latest_run());
-  if (!latest) return begin_run(store, options);
   const bool is_longer =
       options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
   if (is_longer && latest->state == RunState::finished && !latest->queued)

@@ -20,8 +20,10 @@ struct ChosenRun {
 /// At a server's start: the run to go on with, or a new one. The given flags replace the stored
 /// settings for good; `conflict` if the run can't change one of them any more. A queued run keeps
 /// the settings it was queued with. --new-run ends all others (RunState::stopped). With --stay and
-/// no other run, the result is the finished run: it ends at once, and the server waits.
-[[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options);
+/// no other run, the result is the finished run: it ends at once, and the server waits. `first`:
+/// the settings of a first run, if the caller has read its tensors already (take_tensors).
+[[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
+                                           const std::optional<RunSettings>& first = {});
 
 /// The oldest run that is not finished; none if all are.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);

@@ -243,22 +243,26 @@ Result<void> check_run(const RunSettings& settings, const Places& places) {
   return {};
 }
 
-/// Makes the state folder and locks it for this process.
-Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
-  const std::filesystem::path state(options.state);
+/// Checks the flags before the state folder is made: bad ones leave none behind. Returns the
+/// settings of a first run; none where there is a history.
+Result<std::optional<RunSettings>> check_flags(Files& files, const ServerOptions& options) {
   if (const auto listen = parse_listen_address(options.listen); !listen)
     return listen.error().at("--listen");
-  // The flags of a first run are checked before the folder is made: bad ones leave none behind.
+  const std::filesystem::path state(options.state);
   std::error_code missing;
   const auto history_bytes = std::filesystem::file_size(state / "history.sqlite", missing);
-  if (missing || history_bytes == 0) {
-    RunSettings settings = options.settings;
-    FL_CHECK(take_tensors(files, settings));
-    FL_CHECK(check_settings(settings));
-    FL_CHECK(check_no_models(state));
-  }
-  FL_CHECK(files.make_folder(state));
-  FL_TRY(auto lock, StateLock::take(state));
+  if (!missing && history_bytes > 0) return std::optional<RunSettings>();
+  RunSettings settings = options.settings;
+  FL_CHECK(take_tensors(files, settings));
+  FL_CHECK(check_settings(settings));
+  FL_CHECK(check_no_models(state));
+  return std::optional(std::move(settings));
+}
+
+/// Makes the state folder and locks it for this process.
+Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
+  FL_CHECK(files.make_folder(options.state));
+  FL_TRY(auto lock, StateLock::take(options.state));
   // Remove a stale ready file, so that scripts see this server's addresses.
   if (!options.ready_file.empty() && files.exists(options.ready_file))
     FL_CHECK(files.remove(options.ready_file));
@@ -319,6 +323,7 @@ Result<int> serve(const ServerOptions& options) {
   const Places places = find_places();
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
+  FL_TRY(const auto first_settings, check_flags(files, options));
   FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
   FL_TRY(const auto store, open_history(options));
   FL_TRY(const Authority authority, prepare_authority(*store, options));
@@ -328,7 +333,7 @@ Result<int> serve(const ServerOptions& options) {
   net::io_context io;
   // The doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
-  FL_TRY(const ChosenRun first, choose_run(*store, options));
+  FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
 
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
@@ -345,7 +350,6 @@ Result<int> serve(const ServerOptions& options) {
   // The way to the store for what is not of a run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
-  // Who comes in: members, and those who look.
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
