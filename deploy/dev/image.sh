@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by ./dev: the server's container image, and the manifests for Kubernetes.
+# Sourced by ./dev: the server's container image, and what Kubernetes takes.
 # shellcheck shell=bash
 
 # image: makes the root file system of deploy/containers/server.Containerfile in build/images/server,
@@ -35,10 +35,21 @@ write_image() {
   rm -rf build/images/.storage build/images/.run
 }
 
-# manifests: Kubernetes' schemas and what deploy/kubernetes/ says.
+# manifests [--write]: holds the manifests and the Helm chart against Kubernetes' schemas. --write makes
+# the manifests from the chart first.
 manifests() {
+  deploy/install-deps.sh golang-go golang-github-masterminds-sprig-dev golang-github-ghodss-yaml-dev \
+    golang-github-xeipuuv-gojsonschema-dev
+  mkdir -p build
+  GO111MODULE=off GOPATH=/usr/share/gocode GOFLAGS=-trimpath GOCACHE=$PWD/build/go-cache \
+    go build -o build/render deploy/helm/render/render.go
+  export RENDER=$PWD/build/render
+  if [ "${1:-}" = --write ]; then python3 deploy/helm/plain.py; fi
   [ -n "${FL_BIN:-}" ] || build
   tests/process/make-venv.sh build/manifests-venv "$PWD/deploy/requirements-manifests.txt"
-  FL_SOURCE=$PWD FL_BIN=${FL_BIN:-$PWD/build/bin} \
-    build/manifests-venv/bin/python tests/install/manifests_test.py
+  local test
+  for test in manifests chart; do
+    FL_SOURCE=$PWD FL_BIN=${FL_BIN:-$PWD/build/bin} \
+      build/manifests-venv/bin/python "tests/install/${test}_test.py"
+  done
 }
