@@ -18,9 +18,40 @@ import torch
 from . import _tensors
 from ._tensors import Tensor
 from ._torch_tensors import TYPES, mapped, real, store_all
+from ._trainer import Task
 
 STRUCTURE = "structure"
 FORMATS = {kind: name for name, kind in TYPES.items()}
+ROUNDS_KEPT = 2  # The round before stays: a round may be trained again after a crash.
+
+
+class KeptOptimizer:
+    """An optimizer's state from round to round, in a folder."""
+
+    def __init__(self, folder: str, task: Task, writes: bool):
+        self._folder, self._task, self._writes = pathlib.Path(folder), task, writes
+
+    def load(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gives the optimizer the state after the last round before this one, if it was kept."""
+        before = [file for number, file in self._files() if number < self._task.round]
+        if before:
+            load_optimizer(optimizer, before[-1])
+
+    def save(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._writes:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"optimizer-{self._task.run}-{self._task.round:06}.safetensors"
+        save_optimizer(optimizer, self._folder / name)
+        last = [file for _, file in self._files()][-ROUNDS_KEPT:]
+        for old in self._folder.glob("optimizer-*.safetensors"):
+            if old not in last:
+                old.unlink()
+
+    def _files(self) -> list[tuple[int, pathlib.Path]]:
+        """The rounds of this run whose states were kept, in their order, with the files."""
+        found = self._folder.glob(f"optimizer-{self._task.run}-*.safetensors")
+        return sorted((int(file.stem.rpartition("-")[2]), file) for file in found)
 
 
 def save_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ import fnmatch
 import hashlib
 import os
 import re
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Mapping, Sequence, Tuple, Union
 
 import torch
 
@@ -32,6 +32,7 @@ TYPES = {
 }  # fmt: skip
 
 Path = Union[str, "os.PathLike[str]"]
+Named = Sequence[Tuple[str, torch.Tensor]]
 
 
 def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
@@ -90,10 +91,15 @@ def spec(name: str, tensor: torch.Tensor) -> Tensor:
     return Tensor(name, tuple(real(tensor).shape), FORMATS[tensor.dtype])
 
 
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers themselves, which writes go to."""
+    return tensor.detach()
+
+
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers themselves, which writes go to; of a complex tensor as pairs."""
-    tensor = tensor.detach()
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    """own(), of a complex tensor as pairs."""
+    numbers = own(tensor)
+    return torch.view_as_real(numbers) if numbers.is_complex() else numbers
 
 
 def mapped(file: TensorFile, name: str) -> torch.Tensor:
@@ -112,7 +118,7 @@ def mapped(file: TensorFile, name: str) -> torch.Tensor:
     return flat.reshape(said.shape)
 
 
-def load_all(tensors: Sequence[tuple[str, torch.Tensor]], file: TensorFile) -> None:
+def load_all(tensors: Named, file: TensorFile) -> None:
     """Sets the tensors to what the file has under their names."""
     for name, tensor in tensors:
         set_to(name, tensor, file, name)
@@ -132,7 +138,7 @@ def set_to(name: str, tensor: torch.Tensor, file: TensorFile, name_in_file: str)
             target.clamp_(min=0)
 
 
-def store_all(tensors: Sequence[tuple[str, torch.Tensor]], file: TensorFile) -> None:
+def store_all(tensors: Named, file: TensorFile) -> None:
     """Writes the tensors to the file, in its number formats."""
     with torch.no_grad():
         for name, tensor in tensors:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import math
 import os
-import pathlib
 import sys
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar, Union
@@ -17,11 +16,13 @@ import torch
 from . import _trainer, metrics as _metrics
 from ._bar import progress_bar
 from ._ranks import SharedTask, ranks_here
+from ._tensors import TensorFile
 from ._torch_data import Data, batch_examples, groups, moved
-from ._torch_optimizer import load_optimizer, save_optimizer
+from ._torch_optimizer import KeptOptimizer
+from ._torch_spread import Whole
 from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step
 from ._torch_tensors import (
-    freeze, frozen_digest, load, load_all, mapped, real, save, spec, store_all, travelling,
+    Named, freeze, load, load_all, own, real, save, spec, travelling,
 )  # fmt: skip
 from ._trainer import (
     Cancelled, Diverged, EvalReport, Hello, Settings, Task, TrainReport, check_finite,
@@ -93,17 +94,14 @@ class Trainer(_trainer.Trainer):
         eval_batch_size: int = 256,
     ):
         is_module = isinstance(model, torch.nn.Module)
-        self._ranks = ranks_here()
-        self._speaks = self._ranks is None or self._ranks.is_first
         self._factory: Callable[[], Any] | None = None if is_module else model
         self._frozen = tuple(frozen)
-        module: Any = model if is_module else model()
-        is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-        self._check_parallel(is_parallel)
-        freeze(module, self._frozen)
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model: Any = module.to(self.device)
-        self._module: torch.nn.Module = self.model.module if is_parallel else self.model
+        self.model: Any = model if is_module else model()
+        self._ranks = ranks_here()
+        self._speaks = self._ranks is None or self._ranks.is_first
+        self._spread = Whole(self.model, self._ranks, self._frozen)
+        self.device = self._spread.put_on(device)
+        self._module: torch.nn.Module = self._spread.module
         self.loss = loss
         self.eval_batch_size = eval_batch_size
         self._tensors = travelling(self._module)
@@ -111,7 +109,7 @@ class Trainer(_trainer.Trainer):
         self._named = [(name, p) for name, p in self._tensors if isinstance(p, torch.nn.Parameter)]
         self._parameters = [parameter for _, parameter in self._named]
         self._initial = (
-            None if self._factory else [t.detach().cpu().clone() for _, t in self._tensors]
+            None if self._factory else [(n, real(t).cpu().clone()) for n, t in self._tensors]
         )
         self._train_data = _data(train_data, examples, workers, collate)
         self._eval_data = _data(eval_data, eval_examples, workers, collate)
@@ -188,7 +186,8 @@ class Trainer(_trainer.Trainer):
             loss_sum.fill_(total)
             examples = int(seen)
         mean = check_finite(loss())
-        self._keep_optimizer(task, optimizer)
+        if self._keeps_optimizer:
+            self._kept(task).save(optimizer)
         return TrainReport(step, mean)
 
     def evaluate(self, task: Task) -> EvalReport:
@@ -239,7 +238,7 @@ class Trainer(_trainer.Trainer):
             self._eval_data.examples if self._eval_data else 0,
             [_metrics.info(name, metric) for name, metric in self._metrics.items()],
             self.supports(),
-            frozen_digest(self._module),
+            self._spread.frozen_digest(),
         )
 
     def on_train(self, task: Task) -> TrainReport:
@@ -278,17 +277,6 @@ class Trainer(_trainer.Trainer):
 
     # What the ranks do together.
 
-    def _check_parallel(self, is_parallel: bool) -> None:
-        if self._ranks is not None and not is_parallel:
-            raise TypeError(
-                f"this program has {self._ranks.count} ranks: give the Trainer a model in a "
-                "torch.nn.parallel.DistributedDataParallel"
-            )
-        if is_parallel and self._frozen:
-            raise ValueError(
-                "frozen: set requires_grad=False before you make the DistributedDataParallel"
-            )
-
     def _with_all_ranks(self, work: Callable[[Task], Report], task: Task) -> Report:
         if self._ranks is None:
             return work(task)
@@ -314,24 +302,22 @@ class Trainer(_trainer.Trainer):
         finally:
             self.model = parallel
 
-    def _give(self, tensors: Sequence[torch.Tensor]) -> None:
-        """All ranks get rank 0's values."""
-        if self._ranks is not None:
-            self._ranks.give(tensors)
+    def _load(self, task: Task) -> None:
+        self._spread.load(self._tensors, task.weights() if self._speaks else None)
+
+    def _out(self, task: Task) -> TensorFile | None:
+        return task.out(self._specs) if self._speaks else None
 
     def _begin(self, task: Task) -> None:
         """Weights and seed of a request."""
         seed_all((task.seed + (self._ranks.rank if self._ranks else 0)) % 2**64)
-        if self._speaks:
-            load_all(self._tensors, task.weights())
-        self._give([tensor for _, tensor in self._tensors])
+        self._load(task)
         self.model.train()
 
     def _train_round(self, task: Task) -> TrainReport:
         self._begin(task)
         report = self.train(task)
-        if self._speaks:
-            store_all(self._tensors, task.out(self._specs))
+        self._spread.store(self._tensors, self._out(task))
         return report
 
     def _whole_gradient(self, task: Task) -> None:
@@ -348,30 +334,23 @@ class Trainer(_trainer.Trainer):
             torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             for _, tensor in self._tensors
         ]
-        if self._ranks is not None:
-            self._ranks.add_up(gradients)
-        if self._speaks:
-            out = task.out(self._specs)
-            decay = task.settings.weight_decay
-            with torch.no_grad():
-                for (name, tensor), gradient in zip(self._tensors, gradients):
-                    if isinstance(tensor, torch.nn.Parameter):
-                        gradient = gradient.add(tensor, alpha=decay)
-                    store_all([(name, gradient)], out)
+        self._spread.add_up(gradients)
+        out, decay = self._out(task), task.settings.weight_decay
+        for (name, tensor), gradient in zip(self._tensors, gradients):
+            if isinstance(tensor, torch.nn.Parameter):
+                gradient = own(gradient).add(own(tensor), alpha=decay)
+            self._spread.store([(name, gradient)], out)
         self.model.zero_grad()
 
     def _initial_weights(self, task: Task) -> None:
         seed_all(task.seed)
-        if self._factory is None:
-            assert self._initial is not None
-            tensors = [(n, t) for (n, _), t in zip(self._tensors, self._initial)]
-        else:
+        tensors: Named = self._initial or []
+        if self._factory is not None:
             module: Any = self._factory()
             freeze(module, self._frozen)
             is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
             tensors = travelling(module.module if is_parallel else module)
-        if self._speaks:
-            store_all(tensors, task.out(self._specs))
+        self._spread.store(tensors, self._out(task))
 
     # Parts of train().
 
@@ -395,8 +374,7 @@ class Trainer(_trainer.Trainer):
         for number, (batch, count) in enumerate(zip(batches, counts)):
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.
-            waits = self._ranks is not None and not is_last
-            with self.model.no_sync() if waits else contextlib.nullcontext():
+            with contextlib.nullcontext() if is_last else self._spread.without_exchange():
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
                 part = loss if len(batches) == 1 else loss * (count / max(1, examples))
@@ -407,15 +385,12 @@ class Trainer(_trainer.Trainer):
     def _gradient_terms(self, task: Task) -> Callable[[], None]:
         """A function that adds the round's correction and proximal term to the gradients."""
         mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
-        file = task.correction() if self._speaks else None
-        start = [parameter.detach().clone() for parameter in self._parameters] if mu else []
+        start = [own(parameter).clone() for parameter in self._parameters] if mu else []
         corrections: list[torch.Tensor] = []
-        for name, parameter in self._named if has_correction else ():
-            own = torch.empty_like(parameter, requires_grad=False)
-            if file is not None:
-                real(own).copy_(mapped(file, name))
-            corrections.append(own)
-        self._give(corrections)
+        if has_correction:
+            corrections = [torch.empty_like(own(parameter)) for parameter in self._parameters]
+            named = [(name, part) for (name, _), part in zip(self._named, corrections)]
+            self._spread.load(named, task.correction() if self._speaks else None)
 
         if not start and not corrections:
             return lambda: None
@@ -425,10 +400,11 @@ class Trainer(_trainer.Trainer):
                 for at, parameter in enumerate(self._parameters):
                     if parameter.grad is None:  # It took no part in the loss.
                         parameter.grad = torch.zeros_like(parameter)
+                    gradient = own(parameter.grad)
                     if start:
-                        parameter.grad.add_(parameter - start[at], alpha=mu)
+                        gradient.add_(own(parameter) - start[at], alpha=mu)
                     if corrections:
-                        parameter.grad.add_(corrections[at])
+                        gradient.add_(corrections[at])
 
         return add
 
@@ -438,33 +414,12 @@ class Trainer(_trainer.Trainer):
             make(self._parameters) if make else run_optimizer(self._parameters, task.settings)
         )
         if self._keeps_optimizer:
-            before = [file for file in self._kept(task.run) if _round_of(file) < task.round]
-            if before:
-                load_optimizer(optimizer, before[-1])
+            self._kept(task).load(optimizer)
         return optimizer
 
-    def _keep_optimizer(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
-        """Writes the optimizer's state to the disk: the one of the round before stays, because this
-        round may be trained again after a crash."""
-        if not self._keeps_optimizer or not self._speaks:
-            return
-        folder = pathlib.Path(self.state_folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_optimizer(optimizer, folder / f"optimizer-{task.run}-{task.round:06}.safetensors")
-        last = self._kept(task.run)[-2:]
-        for old in folder.glob("optimizer-*.safetensors"):
-            if old not in last:
-                old.unlink()
-
-    def _kept(self, run: str) -> list[pathlib.Path]:
-        """The files of a run's optimizer states, in the order of their rounds."""
-        found = pathlib.Path(self.state_folder).glob(f"optimizer-{run}-*.safetensors")
-        return sorted(found, key=_round_of)
+    def _kept(self, task: Task) -> KeptOptimizer:
+        return KeptOptimizer(self.state_folder, task, writes=self._speaks)
 
 
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:
     return None if data is None else Data(data, examples, workers, collate)
-
-
-def _round_of(file: pathlib.Path) -> int:
-    return int(file.stem.rpartition("-")[2])
