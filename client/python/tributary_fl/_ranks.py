@@ -32,14 +32,24 @@ class Ranks:
 
     def say(self, request: Mapping[str, Any] | None) -> None:
         """Rank 0 gives the others a request; None: there are no more."""
-        dist.broadcast_object_list([request], 0, group=self._group)
+        self.share(request)
 
     def hear(self) -> dict[str, Any] | None:
         """What rank 0 says."""
-        said: list[Any] = [None]
-        dist.broadcast_object_list(said, 0, group=self._group)
-        request: dict[str, Any] | None = said[0]
+        request: dict[str, Any] | None = self.share(None)
         return request
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's value, which can be pickled."""
+        said = [value]
+        dist.broadcast_object_list(said, 0, group=self._group)
+        return said[0]
+
+    def all(self, value: Any) -> list[Any]:
+        """The values of all ranks, which can be pickled, in the order of the ranks."""
+        said = [None] * self.count
+        dist.all_gather_object(said, value, group=self._group)
+        return list(said)
 
     def agree(self, value: int) -> int:
         """Rank 0's value."""
@@ -69,6 +79,19 @@ class Ranks:
                 with torch.no_grad():
                     tensor.copy_(host)
 
+    def send(self, tensor: torch.Tensor, to: int) -> None:
+        """One rank gives one other rank a tensor."""
+        host = tensor.detach().cpu().contiguous()
+        if host.numel():
+            dist.send(host.reshape(-1).view(torch.uint8), to, group=self._group)
+
+    def receive(self, shape: Sequence[int], kind: torch.dtype, source: int) -> torch.Tensor:
+        """What `source` sends, in host memory."""
+        host = torch.empty(shape, dtype=kind)
+        if host.numel():
+            dist.recv(host.reshape(-1).view(torch.uint8), source, group=self._group)
+        return host
+
     def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replaces these tensors by their sums over the ranks."""
         for tensor in tensors:
@@ -78,11 +101,11 @@ class Ranks:
                 tensor.copy_(host)
 
 
-def ranks_here() -> Ranks | None:
-    """None in a program with one rank."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+def ranks_here(alone: bool = False) -> Ranks | None:
+    """None in a program with one rank, unless one that is `alone` is a group, too."""
+    if not dist.is_available() or not dist.is_initialized():
         return None
-    return Ranks()
+    return Ranks() if alone or dist.get_world_size() > 1 else None
 
 
 class SharedTask(Task):

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a model is spread over the ranks of a program."""
+"""How a model is spread over the ranks of a program: here whole on each of them, in
+_torch_sharded.py in parts. All that differs between the two stands behind Spread."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
-from typing import Any, ContextManager, Sequence, Union
+from typing import Any, ContextManager, Iterator, Sequence, TypeVar, Union
 
 import torch
 
 from ._ranks import Ranks
 from ._tensors import TensorFile
 from ._torch_tensors import Named, freeze, frozen_digest, load_all, store_all
+from ._trainer import Task
 
+T = TypeVar("T")
 Device = Union[str, torch.device, None]
 
 
 class Spread(abc.ABC):
-    """All ranks call load(), store() and add_up() in the same order. `tensors` are what
+    """All ranks call load(), store(), add_up() and in_step() in the same order. `tensors` are what
     this rank has of them. A file is rank 0's; the other ranks have None."""
 
     module: Any
     """The module that has the parameters under their own names."""
+    measures_together = False
+    """Whether all ranks take part in an evaluation. Else rank 0 measures alone."""
+    gradient_parts = 1
+    """The number of ranks whose mean a gradient is after a backward pass of the whole gradient."""
 
     @abc.abstractmethod
     def put_on(self, device: Device) -> torch.device:
@@ -47,6 +54,28 @@ class Spread(abc.ABC):
     def without_exchange(self) -> ContextManager[Any]:
         """In this context a backward pass leaves its gradients on their ranks, for a later one."""
 
+    def most(self, own: int) -> int:
+        """The most batches that a rank has: a rank with fewer repeats its last one. Where ranks
+        need not run in step, this rank's number."""
+        return own
+
+    def in_step(self, batches: Iterator[T]) -> Iterator[tuple[T, bool]]:
+        """The batches, and whether each one counts. A rank that has run out of them repeats its
+        last one, which does not count, while others have more and need it for each pass."""
+        last: T | None = None
+        while True:
+            own = next(batches, None)
+            if not self.most(int(own is not None)):
+                return
+            last = last if own is None else own
+            if last is None:
+                raise ValueError("this rank has no examples, but others have: give each rank some")
+            yield last, own is not None
+
+    def of_rank_0(self, batches: Iterator[T], task: Task) -> Iterator[T]:
+        """Rank 0's batches, on each rank that measures."""
+        return batches
+
 
 class Whole(Spread):
     """A model on the only rank, or a DistributedDataParallel."""
@@ -56,7 +85,9 @@ class Whole(Spread):
         if ranks is not None and not is_parallel:
             raise TypeError(
                 f"this program has {ranks.count} ranks: give the Trainer a model in a "
-                "torch.nn.parallel.DistributedDataParallel"
+                "torch.nn.parallel.DistributedDataParallel, or one that "
+                "torch.distributed.fsdp.fully_shard has sharded (the model itself, not only its "
+                "layers)"
             )
         if is_parallel and frozen:
             raise ValueError(

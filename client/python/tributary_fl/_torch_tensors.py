@@ -8,7 +8,7 @@ import fnmatch
 import hashlib
 import os
 import re
-from typing import Any, Mapping, Sequence, Tuple, Union
+from typing import Any, Callable, Mapping, Sequence, Tuple, Union
 
 import torch
 
@@ -33,6 +33,11 @@ TYPES = {
 
 Path = Union[str, "os.PathLike[str]"]
 Named = Sequence[Tuple[str, torch.Tensor]]
+
+
+def is_part(tensor: torch.Tensor) -> bool:
+    """Whether this is a tensor that is spread over ranks: a DTensor."""
+    return hasattr(tensor, "to_local")
 
 
 def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
@@ -88,18 +93,26 @@ def spec(name: str, tensor: torch.Tensor) -> Tensor:
             f"tensor '{name}' is of {tensor.dtype}, which can't be trained here: freeze it, or use "
             "float32, bfloat16, float16 or float64"
         )
-    return Tensor(name, tuple(real(tensor).shape), FORMATS[tensor.dtype])
+    return Tensor(name, real_shape(tensor), FORMATS[tensor.dtype])
 
 
-def own(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers themselves, which writes go to."""
-    return tensor.detach()
+def own(tensor: Any) -> torch.Tensor:
+    """The numbers themselves, which writes go to; of a tensor that is spread over ranks, those of
+    this rank."""
+    with torch.no_grad():
+        numbers: torch.Tensor = tensor.detach()
+        return tensor.detach().to_local() if is_part(tensor) else numbers
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
     """own(), of a complex tensor as pairs."""
     numbers = own(tensor)
     return torch.view_as_real(numbers) if numbers.is_complex() else numbers
+
+
+def real_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of the numbers of all ranks."""
+    return (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
 
 
 def mapped(file: TensorFile, name: str) -> torch.Tensor:
@@ -124,13 +137,22 @@ def load_all(tensors: Named, file: TensorFile) -> None:
         set_to(name, tensor, file, name)
 
 
-def set_to(name: str, tensor: torch.Tensor, file: TensorFile, name_in_file: str) -> None:
-    values, target = mapped(file, name_in_file), real(tensor)
-    if values.shape != target.shape:
+def values_for(
+    name: str, shape: Sequence[int], file: TensorFile, name_in_file: str
+) -> torch.Tensor:
+    """What the file has for the model's tensor of this name and shape, in the file's memory."""
+    values = mapped(file, name_in_file)
+    if list(values.shape) != list(shape):
         raise ValueError(
             f"{file.path}: tensor '{name_in_file}' has shape {list(values.shape)}, but the model's "
-            f"'{name}' has {list(target.shape)}"
+            f"'{name}' has {list(shape)}"
         )
+    return values
+
+
+def set_to(name: str, tensor: torch.Tensor, file: TensorFile, name_in_file: str) -> None:
+    target = real(tensor)
+    values = values_for(name, target.shape, file, name_in_file)
     with torch.no_grad():
         target.copy_(values)
         # Stale updates may have made a variance near 0 negative.
@@ -146,9 +168,13 @@ def store_all(tensors: Named, file: TensorFile) -> None:
                 mapped(file, name).copy_(real(tensor))
 
 
-def frozen_digest(module: torch.nn.Module) -> str:
+def frozen_digest(
+    module: torch.nn.Module,
+    whole: Callable[[str, torch.Tensor], torch.Tensor] = lambda _, tensor: real(tensor).cpu(),
+) -> str:
     """SHA-256 of the parameters that are not trained; "" without any. The same values in the same
-    number format have the same digest on every device."""
+    number format have the same digest on every device. whole: gives all numbers of a parameter in
+    host memory."""
     frozen = sorted(
         ((name, p) for name, p in module.named_parameters() if not p.requires_grad),
         key=lambda item: item[0],
@@ -158,18 +184,27 @@ def frozen_digest(module: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, parameter in frozen:
         digest.update(f"{name} {parameter.dtype} {list(parameter.shape)}\n".encode())
-        values = parameter.detach().cpu().contiguous()
+        values = whole(name, parameter).contiguous()
         size = values.numel() * values.element_size()
         if size:
             digest.update((ctypes.c_char * size).from_address(values.data_ptr()))
     return digest.hexdigest()
 
 
+def _refuse_parts(module: torch.nn.Module) -> None:
+    if any(is_part(parameter) for parameter in module.parameters()):
+        raise TypeError(
+            "the module is sharded over ranks: save and load take one that is whole, as it is "
+            "before fully_shard"
+        )
+
+
 def save(module: torch.nn.Module, path: Path) -> None:
     """Writes the file for `fl-server --initial-weights`: what travels, in float32, and the digest of
     what is frozen."""
+    _refuse_parts(module)
     tensors = travelling(module)
-    shapes = [Tensor(name, tuple(real(tensor).shape), "F32") for name, tensor in tensors]
+    shapes = [Tensor(name, real_shape(tensor), "F32") for name, tensor in tensors]
     digest = frozen_digest(module)
     if digest:
         shapes.append(Tensor(FROZEN + digest, (0,), "F32"))
@@ -184,6 +219,7 @@ def load(checkpoint: Path, module: torch.nn.Module, strict: bool = True) -> None
     A tied parameter may stand in the file under any of its names. With `strict` the file must have
     all that travels and nothing that the module has not; parameters with requires_grad=False, which
     do not travel, may be missing."""
+    _refuse_parts(module)
     file = _tensors.read(checkpoint)
     names: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = {}

@@ -15,11 +15,12 @@ import torch
 
 from . import _trainer, metrics as _metrics
 from ._bar import progress_bar
-from ._ranks import SharedTask, ranks_here
+from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_data import Data, batch_examples, groups, moved
 from ._torch_optimizer import KeptOptimizer
-from ._torch_spread import Whole
+from ._torch_sharded import Sharded, is_sharded
+from ._torch_spread import Spread, Whole
 from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step
 from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
@@ -67,8 +68,10 @@ class Trainer(_trainer.Trainer):
     eval_batch_size: examples in a batch of an evaluation.
 
     In a program that torchrun starts, after torch.distributed.init_process_group(): the model is a
-    DistributedDataParallel, train_data are this rank's part, and a batch is one of each rank. Only
-    rank 0 speaks to fl-client, measures, and needs eval_data.
+    DistributedDataParallel, or one that fully_shard (FSDP2) has sharded. train_data are this rank's
+    part, and a batch is one of each rank. Only rank 0 speaks to fl-client and needs eval_data. It
+    measures alone; a sharded model is measured by all ranks, each on rank 0's batches, so that an
+    `evaluate` of your own runs on all of them.
 
     For what does not fit, override `train_step` and `eval_step`, or the whole of `train` and
     `evaluate`."""
@@ -97,9 +100,9 @@ class Trainer(_trainer.Trainer):
         self._factory: Callable[[], Any] | None = None if is_module else model
         self._frozen = tuple(frozen)
         self.model: Any = model if is_module else model()
-        self._ranks = ranks_here()
+        self._ranks = ranks_here(alone=is_sharded(self.model))
         self._speaks = self._ranks is None or self._ranks.is_first
-        self._spread = Whole(self.model, self._ranks, self._frozen)
+        self._spread = _spread(self.model, self._ranks, self._frozen)
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
         self.loss = loss
@@ -192,22 +195,22 @@ class Trainer(_trainer.Trainer):
 
     def evaluate(self, task: Task) -> EvalReport:
         """Measures self.model, which has the weights already."""
-        data = self._require(self._eval_data)
-        for metric in self._metrics.values():
+        metrics = self._metrics if self._speaks else {}  # What other ranks say is not heard.
+        for metric in metrics.values():
             metric.reset()
         loss_sum, examples = 0.0, 0
         self.model.eval()
         with torch.no_grad():
-            for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
+            for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
                     loss, outputs, targets = self.eval_step(moved(batch, self.device))
                 count = self.batch_examples(batch)
                 loss_sum += float(loss) * count
                 examples += count
-                for metric in self._metrics.values():
+                for metric in metrics.values():
                     metric.update(outputs, targets)
-        found = {name: metric.result() for name, metric in self._metrics.items()}
+        found = {name: metric.result() for name, metric in metrics.items()}
         return EvalReport(examples, check_finite(loss_sum / max(1, examples)), found)
 
     def supports(self) -> list[str]:
@@ -245,6 +248,8 @@ class Trainer(_trainer.Trainer):
         return self._with_all_ranks(self._train_round, task)
 
     def on_evaluate(self, task: Task) -> EvalReport:
+        if self._spread.measures_together:
+            return self._with_all_ranks(self._measure, task)
         with self._alone():
             load_all(self._tensors, task.weights())
             return self.evaluate(task)
@@ -263,6 +268,7 @@ class Trainer(_trainer.Trainer):
         assert self._ranks is not None
         work: dict[str, Callable[[Task], Any]] = {
             "train": self.on_train,
+            "evaluate": self.on_evaluate,
             "gradient": self.on_gradient,
             "initial": self.on_initial,
         }
@@ -320,16 +326,23 @@ class Trainer(_trainer.Trainer):
         self._spread.store(self._tensors, self._out(task))
         return report
 
+    def _measure(self, task: Task) -> EvalReport:
+        self._load(task)
+        return self.evaluate(task)
+
     def _whole_gradient(self, task: Task) -> None:
         data = self._require(self._train_data)
         self._begin(task)
         self.model.zero_grad()
+        batches = self._spread.in_step(data.one_pass(self.eval_batch_size, None))
         with self._alone():
-            for number, batch in enumerate(data.one_pass(self.eval_batch_size, None)):
+            for number, (batch, counts) in enumerate(batches):
                 task.progress(number)
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
-                torch.autograd.backward(loss * (self.batch_examples(batch) / self._examples))
+                examples = self.batch_examples(batch) if counts else 0
+                weight = examples * self._spread.gradient_parts / self._examples
+                torch.autograd.backward(loss * weight)
         gradients = [
             torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             for _, tensor in self._tensors
@@ -359,6 +372,12 @@ class Trainer(_trainer.Trainer):
             raise ValueError("this trainer was made without such data (train_data, eval_data)")
         return data
 
+    def _eval_batches(self, task: Task) -> Iterator[Any]:
+        batches: Iterator[Any] = iter(())
+        if self._speaks:
+            batches = self._require(self._eval_data).one_pass(self.eval_batch_size, None)
+        return self._spread.of_rank_0(batches, task)
+
     def _add_gradients(
         self,
         batches: list[Any],
@@ -370,6 +389,8 @@ class Trainer(_trainer.Trainer):
         example's loss to loss_sum, and returns their number."""
         counts = [self.batch_examples(batch) for batch in batches]
         examples = sum(counts)
+        more = self._spread.most(len(batches)) - len(batches)
+        batches, counts = batches + batches[-1:] * more, counts + [0] * more
         optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
             is_last = number + 1 == len(batches)
@@ -418,7 +439,15 @@ class Trainer(_trainer.Trainer):
         return optimizer
 
     def _kept(self, task: Task) -> KeptOptimizer:
-        return KeptOptimizer(self.state_folder, task, writes=self._speaks)
+        return KeptOptimizer(
+            self.state_folder, task, self._ranks, is_sharded=isinstance(self._spread, Sharded)
+        )
+
+
+def _spread(model: Any, ranks: Ranks | None, frozen: Sequence[str]) -> Spread:
+    if ranks is not None and is_sharded(model):
+        return Sharded(model, ranks, frozen)
+    return Whole(model, ranks, frozen)
 
 
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:
