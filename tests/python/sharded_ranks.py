@@ -147,6 +147,16 @@ def watch_sizes(folder, rank):
     Ranks.receive = watched
 
 
+def add_instead_of_averaging():
+    """What Gloo did before PyTorch 2.11 (its issue 162338)."""
+    reduce_scatter = dist.reduce_scatter_tensor
+
+    def added(output, input, op=dist.ReduceOp.SUM, **others):
+        return reduce_scatter(output, input, op=dist.ReduceOp.SUM, **others)
+
+    dist.reduce_scatter_tensor = added
+
+
 def main():
     kind, folder, *options = sys.argv[1:]
     folder = pathlib.Path(folder)
@@ -157,6 +167,8 @@ def main():
         rank, ranks = dist.get_rank(), dist.get_world_size()
     (folder / f"pid-{rank}").write_text(str(os.getpid()))
     watch_sizes(folder, rank)
+    if "adds" in options:
+        add_instead_of_averaging()
 
     class Mine(Trainer):
         def train_step(self, batch):

@@ -42,7 +42,7 @@ from tributary_fl.torch import Trainer, save
 
 HERE = pathlib.Path(__file__).parent
 RANKS = HERE / "sharded_ranks.py"
-START_TWO = (HERE / "start_ranks.py", "2")
+START = HERE / "start_ranks.py"
 ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # To what one rank or a DistributedDataParallel gives.
 AFTER_300_STEPS = {"rtol": 1e-4, "atol": 1e-5}
@@ -50,11 +50,12 @@ HARD = {"epochs": 5, "lr": 0.1, "momentum": 0.9, "proximal_mu": 0.1}
 
 
 class ShardedTest(unittest.TestCase):
-    def start(self, kind, *options, folder=None):
-        """An agent with a program of two ranks. Its folder is `agent.folder`."""
+    def start(self, kind, *options, folder=None, ranks=2):
+        """An agent with a program of so many ranks. Its folder is `agent.folder`."""
         if folder is None:
             folder = self.enterContext(tempfile.TemporaryDirectory())
-        agent = AgentWithProcess([*START_TWO, RANKS, kind, folder, *options], folder, ENVIRONMENT)
+        command = [START, ranks, RANKS, kind, folder, *options]
+        agent = AgentWithProcess(command, folder, ENVIRONMENT)
         self.addCleanup(agent.close)
         agent.hello()
         return agent
@@ -98,7 +99,7 @@ class TwoParts(ShardedTest):
     @classmethod
     def setUpClass(cls):
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
-        command = [*START_TWO, RANKS, "fsdp", cls.folder]
+        command = [START, 2, RANKS, "fsdp", cls.folder]
         cls.agent = AgentWithProcess(command, cls.folder, ENVIRONMENT)
         cls.addClassCleanup(cls.agent.close)
         cls.hello = cls.agent.hello()
@@ -259,6 +260,31 @@ class OtherPrograms(ShardedTest):
             agent.hello()
             return ask(agent)
 
+    def test_one_rank_and_four(self):
+        def ask(agent):
+            weights = self.weights_of(agent)
+            agent.ask("gradient", weights, settings={"weight_decay": 0.1, "seed": 1})
+            return agent.out(), agent.ask("evaluate", weights)["metrics"]
+
+        expected = self.alone(ask)
+        for ranks in (1, 4):
+            with self.subTest(ranks=ranks):
+                agent = self.start("fsdp", ranks=ranks)
+                agent.ask("initial", seed=4)
+                self.check_same(agent.out(), self.weights_of(agent))
+                gradient, measured = ask(agent)
+                self.end(agent)
+                self.check_close(gradient, expected[0])
+                self.assertEqual(measured, expected[1])
+
+    def test_gradients_are_averaged_where_gloo_adds_them_up(self):
+        agent = self.start("fsdp", "adds")
+        weights = self.weights_of(agent)
+        found, _ = agent.train(weights, batch_size=35, lr=0.1)
+        self.end(agent)
+        expected, _ = self.alone(lambda alone: alone.train(weights, batch_size=70, lr=0.1))
+        self.check_close(found, expected)
+
     def test_a_clipped_gradient_is_clipped_by_the_norm_of_all_parts(self):
         agent = self.start("fsdp", "clip")
         weights = self.weights_of(agent)
@@ -382,7 +408,7 @@ class Refusals(unittest.TestCase):
             script.write_text(REFUSED)
             environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(fake_agent.PACKAGE)}
             done = subprocess.run(
-                [sys.executable, *map(str, START_TWO), str(script)], env=environment,
+                [sys.executable, str(START), "2", str(script)], env=environment,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
             )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout)

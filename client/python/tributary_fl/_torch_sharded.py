@@ -2,8 +2,9 @@
 """A model that torch.distributed.fsdp.fully_shard (FSDP2) has cut: each rank has a part of every
 parameter.
 
-Parts travel from and to rank 0 one after the other, through host memory. No rank ever holds more
-than its parts and one part on its way; rank 0 maps the files."""
+Parts travel from and to rank 0 one after the other, through host memory. No rank holds more than its
+parts and one part on its way, but for the digest of frozen parameters: there rank 0 has one of them
+whole at a time. Files are mapped."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import torch.distributed as dist
 
 from ._ranks import Ranks
 from ._tensors import TensorFile
+from ._torch_data import moved
 from ._torch_spread import Device, Spread
 from ._torch_tensors import (
     Named, freeze, frozen_digest, is_part, load_all, mapped, real, real_shape, store_all,
@@ -108,7 +110,10 @@ class Sharded(Spread):
 
     def of_rank_0(self, batches: Iterator[T], task: Task) -> Iterator[T]:
         while True:
-            said = (task.cancelled, next(batches, None)) if self._ranks.is_first else None
+            said = None
+            if self._ranks.is_first:
+                # From a GPU they would come to the one of the same number.
+                said = task.cancelled, moved(next(batches, None), torch.device("cpu"))
             is_cancelled, batch = self._ranks.share(said)
             if is_cancelled:
                 raise Cancelled
@@ -172,8 +177,8 @@ class Sharded(Spread):
         return shape, placement.dim, mesh.get_local_rank(), size
 
     def _make_means(self) -> None:
-        """Over Gloo, PyTorch adds the ranks' gradients up where it is to average them (its issue
-        162338). Where this is so, lets FSDP divide the sums itself."""
+        """Over Gloo, PyTorch before 2.11 adds the ranks' gradients up where it is to average them
+        (its issue 162338). Where this is so, lets FSDP divide the sums itself."""
         place, count = self._mesh.device_type, self._ranks.count
         own, ones = torch.zeros(1, device=place), torch.ones(count, device=place)
         with contextlib.suppress(RuntimeError):  # Older ones have no such operation at all.
