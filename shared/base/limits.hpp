@@ -175,9 +175,10 @@ inline constexpr auto rank_silence = 15s;      // Then the other end is taken fo
 inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
 inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
 inline constexpr auto rank_greeting = 10s;     // From a connection to its hello.
-inline constexpr std::size_t rank_strangers_max = 16;  // Connections beside two for each rank.
-inline constexpr int rank_stranger_lines_max = 20;     // In the log about them, in lines_window.
-inline constexpr std::size_t rank_keys_max = 1 << 20;  // In the store through which they meet.
+inline constexpr std::size_t rank_strangers_max = 16;     // Connections beside two for each rank.
+inline constexpr int rank_stranger_lines_max = 20;        // In the log about them, in lines_window.
+inline constexpr std::size_t rank_keys_max = 1 << 20;     // In the store through which they meet.
+inline constexpr std::size_t hook_slice_bytes = 1 << 20;  // Of each rank's payload, sent at once.
 inline constexpr int site_attempts_max = 10;    // At one piece of work, with a new group each time.
 inline constexpr auto rank_restart_pause = 1s;  // Before a rank that ended is started again.
 

@@ -69,6 +69,8 @@ class PayloadReader {
   [[nodiscard]] std::uint32_t block_elements() const { return map_.block_elements(); }
   /// The block's place in the layout. `index` < blocks().
   [[nodiscard]] Block block(std::uint64_t index) const { return map_.at(index); }
+  /// The offset of the first byte after the block. Blocks follow each other without gaps.
+  [[nodiscard]] std::uint64_t end_of(std::uint64_t index) const { return begin_[index + 1]; }
 
   /// Decodes a block into `out`, block(index).elements values, and returns their norms. Errors:
   /// corrupt, naming the block, and for a value that is not finite the element; the source's. After

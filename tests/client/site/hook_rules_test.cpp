@@ -2,7 +2,6 @@
 // Single hooks: what they compute, and how their specs read.
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hooks/low_rank.hpp"
-#include "client/site/rank/hooks/sign_bits.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 
@@ -62,15 +61,6 @@ TEST_CASE("the start seeds are those of numpy's RandomState(0).randint(10**9)") 
   StartSeeds later;
   later.skip_to(3);
   CHECK(later.next() == seeds.next());
-}
-
-TEST_CASE("signs go into bits and come back") {
-  for (const std::int64_t count : {0, 1, 7, 8, 9, 1001}) {
-    const torch::Tensor values = made_up_values(count, 1, 2, 3);
-    const torch::Tensor bytes = pack_signs(values);
-    CHECK(bytes.numel() == (count + 7) / 8);
-    CHECK(unpack_signs(bytes, count).equal(torch::where(values.ge(0), 1.0F, -1.0F)));
-  }
 }
 
 TEST_CASE("topk sends the largest values of each rank, and randk the same places of all") {

@@ -1,7 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/hooks/agreement.hpp"
 
+#include "client/site/rank/hooks/loops.hpp"
+#include "kernels/kernels.hpp"
+
 namespace fl {
+
+namespace {
+
+bool are_finite(const torch::Tensor& values) {
+  if (is_plain(values)) return all_finite(span_of(values));
+  const bool is_half = values.scalar_type() == torch::kFloat16;
+  if (values.is_cpu() && values.is_contiguous() &&
+      (is_half || values.scalar_type() == torch::kBFloat16)) {
+    const std::uint16_t exponent = is_half ? 0x7c00 : 0x7f80;
+    return none_has_exponent({static_cast<const std::uint16_t*>(values.const_data_ptr()),
+                              static_cast<std::size_t>(values.numel())},
+                             exponent);
+  }
+  return values.isfinite().all().item<bool>();
+}
+
+bool on_all(bool mine, Ranks& ranks) { return ranks.sum(mine ? 0 : 1) == 0; }
+
+}  // namespace
 
 void divide_and_sum(torch::Tensor& values, Ranks& ranks) {
   values.div_(ranks.size());
@@ -9,7 +31,14 @@ void divide_and_sum(torch::Tensor& values, Ranks& ranks) {
 }
 
 bool all_finite(const torch::Tensor& values, Ranks& ranks) {
-  return ranks.sum(values.isfinite().all().item<bool>() ? 0 : 1) == 0;
+  return on_all(are_finite(values), ranks);
+}
+
+bool all_finite(const torch::Tensor& values, const torch::Tensor& residual, Ranks& ranks) {
+  return on_all(is_plain(values) && is_plain(residual)
+                    ? sums_are_finite(span_of(values), span_of(residual))
+                    : are_finite(values + residual),
+                ranks);
 }
 
 std::vector<torch::Tensor> gather_bytes(const torch::Tensor& own,

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
+#include "client/site/rank/hooks/loops.hpp"
+#include "client/site/rank/hooks/payload_sums.hpp"
+#include "kernels/kernels.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/encode/feedback.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
 
+#include <ATen/Parallel.h>
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <optional>
 
 namespace fl {
 
@@ -24,34 +27,28 @@ class CodecHook final : public GradientHook {
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
     const Layout layout = layout_of(bucket);
-    torch::Tensor update = bucket.gradient.cpu().clone();
-    const std::span<float> values = span_of(update);
+    const torch::Tensor gradient = bucket.gradient.cpu();  // The same one, if it is there.
     torch::Tensor velocity;
-    if (codec_->momentum() > 0) {
-      velocity = velocities_.of(bucket).clone();
-      add_velocity(values, span_of(velocity), codec_->momentum());
-    }
-    if (codec_->error_feedback())
-      add_residual(values, span_of(residuals_.of(bucket)), codec_->residual_kept());
-
+    const std::span<const float> values = values_of(gradient, bucket, velocity);
     CodecState& state = states_[bucket.key()];
     CodecState next = state;
-    std::vector<std::byte> payload;
-    VectorSink sink(payload);
+    payload_.clear();
+    VectorSink sink(payload_);
     const bool is_coded =
-        std::ranges::all_of(values, [](float value) { return std::isfinite(value); }) &&
-        codec_
-            ->encode(layout, values, seeds_of(bucket, ranks), sink, block_elements_of_codec, &next)
-            .has_value();
+        all_finite(values) && codec_
+                                  ->encode(layout, values, seeds_of(bucket, ranks), sink,
+                                           block_elements_of_codec, &next, at::get_num_threads())
+                                  .has_value();
     const auto lengths =
-        gather(is_coded ? static_cast<std::int64_t>(payload.size()) : not_coded, ranks);
+        gather(is_coded ? static_cast<std::int64_t>(payload_.size()) : not_coded, ranks);
     if (std::ranges::count(lengths, not_coded) > 0) {
       divide_and_sum(bucket.gradient, ranks);
     } else {
-      const torch::Tensor own = torch::from_blob(
-          payload.data(), {static_cast<std::int64_t>(payload.size())}, torch::kUInt8);
-      add_up(gather_bytes(own.to(ranks.device()), lengths, ranks), layout, bucket);
-      keep(payload, layout, bucket, values, velocity);
+      // From here on the gradient's own values are not needed.
+      torch::Tensor sum = gradient.zero_();
+      add_payloads(payload_, lengths, layout, span_of(sum), ranks, limits::hook_slice_bytes,
+                   keep_lost(values, bucket, velocity));
+      bucket.gradient.copy_(sum.div_(ranks.size()));
       state = std::move(next);
     }
     if (bucket.is_last) ++step_;
@@ -83,9 +80,6 @@ class CodecHook final : public GradientHook {
   }
 
  private:
-  static std::span<float> span_of(torch::Tensor& values) {
-    return {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())};
-  }
   static Bytes bytes_of(const torch::Tensor& values) {
     return {static_cast<const std::byte*>(values.const_data_ptr()),
             static_cast<std::size_t>(values.numel())};
@@ -104,28 +98,40 @@ class CodecHook final : public GradientHook {
     return {shared + 1 + static_cast<std::uint64_t>(ranks.rank()), shared};
   }
 
-  static void add_up(const std::vector<torch::Tensor>& payloads, const Layout& layout,
-                     Bucket& bucket) {
-    torch::Tensor sum = torch::zeros({bucket.gradient.numel()}, torch::kFloat32);
-    for (const torch::Tensor& sent : payloads) {  // In the order of the ranks.
-      const torch::Tensor payload = sent.cpu();
-      SpanSource source(bytes_of(payload));
-      PayloadReader reader =
-          PayloadReader::open(source, static_cast<std::uint64_t>(payload.numel()), layout).value();
-      add_decoded(span_of(sum), reader).value();
+  /// What is coded: the gradient, or with error feedback more, in room_. Sets `velocity` with
+  /// momentum; without it, it stays undefined.
+  std::span<const float> values_of(const torch::Tensor& gradient, const Bucket& bucket,
+                                   torch::Tensor& velocity) {
+    if (!codec_->error_feedback()) return span_of(gradient);
+    torch::Tensor values = gradient;
+    if (codec_->momentum() > 0) {
+      values = gradient.clone();
+      velocity = velocities_.of(bucket).clone();
+      add_velocity(span_of(values), span_of(velocity), codec_->momentum());
     }
-    bucket.gradient.copy_(sum.div_(static_cast<double>(payloads.size())));
+    room_.resize(std::max(room_.size(), static_cast<std::size_t>(values.numel())));
+    const auto sums = std::span(room_).first(static_cast<std::size_t>(values.numel()));
+    add_kept(span_of(values), span_of(residuals_.of(bucket)), codec_->residual_kept(), sums);
+    return sums;
   }
 
-  void keep(const std::vector<std::byte>& payload, const Layout& layout, const Bucket& bucket,
-            std::span<const float> values, torch::Tensor& velocity) {
-    if (!codec_->error_feedback()) return;
-    SpanSource source(payload);
-    PayloadReader reader = PayloadReader::open(source, payload.size(), layout).value();
-    keep_residual(values, reader, span_of(residuals_.of(bucket))).value();
-    if (!velocity.defined()) return;
-    stop_sent(span_of(velocity), reader).value();
-    velocities_.of(bucket).copy_(velocity);
+  /// Keeps what each block of the own payload has lost.
+  UseOwnBlock keep_lost(std::span<const float> values, const Bucket& bucket,
+                        const torch::Tensor& velocity) {
+    if (!codec_->error_feedback()) return {};
+    const std::span<float> residual = span_of(residuals_.of(bucket));
+    std::span<float> kept;
+    if (velocity.defined()) {
+      velocities_.of(bucket).copy_(velocity);
+      kept = span_of(velocities_.of(bucket));
+    }
+    return [=](const Block& block, std::span<const float> sent) {
+      subtract_values(values.subspan(block.flat, sent.size()), sent,
+                      residual.subspan(block.flat, sent.size()));
+      if (kept.empty()) return;
+      for (std::size_t i = 0; i < sent.size(); ++i)
+        if (sent[i] != 0) kept[block.flat + i] = 0;
+    };
   }
 
   std::shared_ptr<const Codec> codec_;
@@ -133,6 +139,9 @@ class CodecHook final : public GradientHook {
   Residuals residuals_{"residual/", torch::kCPU};
   Residuals velocities_{"velocity/", torch::kCPU};
   std::map<std::string, CodecState> states_;  // By the bucket's key.
+  // Room that is used again, because the system takes its time for new pages.
+  std::vector<float> room_;
+  std::vector<std::byte> payload_;
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ namespace fl {
 
 /// Signs with the mean absolute value of each parameter, with error feedback: Karimireddy 2019,
 /// "Error feedback fixes SignSGD and other gradient compression schemes", algorithm 1. Sends the
-/// gather of ceil(n / 8) bytes and 4 bytes for each parameter.
+/// gather of ceil(elements / 8) + 4 bytes for each parameter.
 [[nodiscard]] std::unique_ptr<GradientHook> make_sign(SpecOptions& options);
 
 /// 1-bit Adam: Tang 2021, "1-bit Adam: communication efficient large-scale training with Adam's

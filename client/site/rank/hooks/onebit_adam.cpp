@@ -17,18 +17,12 @@ struct AdamSettings {
   double epsilon = 1e-8;
 };
 
-/// Values as one scale and signs, for which the scale is the mean absolute value. What is lost goes
-/// into `error`, which was added before.
-struct OneBit {
-  OneBit(const torch::Tensor& values, torch::Tensor error) {
-    const torch::Tensor compensated = values + error;
-    scale = compensated.numel() > 0 ? compensated.abs().mean() : torch::zeros({}, values.options());
-    bits = pack_signs(compensated);
-    error.copy_(compensated - unpack_signs(bits, values.numel()).mul_(scale));
-  }
-  torch::Tensor scale;
-  torch::Tensor bits;
-};
+/// The code of values + error; `error` becomes what the code has lost.
+SignCode code_with(const torch::Tensor& values, torch::Tensor error) {
+  SignCode code = sign_code_of(error.add_(values));
+  subtract_sign_code(code, error);
+  return code;
+}
 
 class OneBitAdam final : public GradientHook {
  public:
@@ -87,26 +81,26 @@ class OneBitAdam final : public GradientHook {
     const auto begin = std::min(ranks.rank() * part, length);
     const auto own = std::min(part, length - begin);
 
-    const OneBit sent(momentum, worker_error);
+    const SignCode sent = code_with(momentum, worker_error);
     torch::Tensor bits = torch::zeros({size * part_bytes}, sent.bits.options());
     bits.narrow(0, 0, sent.bits.numel()).copy_(sent.bits);
     torch::Tensor received = torch::empty_like(bits);
     const std::vector<std::int64_t> even(static_cast<std::size_t>(size), part_bytes);
     ranks.all_to_all(received, bits, even, even);
-    const torch::Tensor scales = gather(sent.scale.reshape({1}), ranks);
+    torch::Tensor mean = torch::empty({own}, momentum.options());
+    mean_of_sign_codes(received.view({size, part_bytes}), gather(sent.scale, ranks).flatten(),
+                       mean);
 
-    torch::Tensor mean = torch::zeros({own}, momentum.options());
-    for (std::int64_t rank = 0; rank < size; ++rank)
-      mean += unpack_signs(received.narrow(0, rank * part_bytes, part_bytes), own) * scales[rank];
-    mean.div_(size);
-
-    const OneBit answer(mean, server_error.narrow(0, begin, own));
+    const SignCode answer = code_with(mean, server_error.narrow(0, begin, own));
     torch::Tensor answer_bits = torch::zeros({part_bytes}, bits.options());
     answer_bits.narrow(0, 0, answer.bits.numel()).copy_(answer.bits);
-    const torch::Tensor all_bits = gather(answer_bits, ranks).flatten();
-    const torch::Tensor all_scales =
-        gather(answer.scale.reshape({1}), ranks).repeat_interleave(part).narrow(0, 0, length);
-    momentum.copy_(unpack_signs(all_bits, length).mul_(all_scales));
+    const torch::Tensor all_bits = gather(answer_bits, ranks);
+    const torch::Tensor all_scales = gather(answer.scale, ranks);
+    for (std::int64_t rank = 0; rank < size; ++rank) {
+      const std::int64_t at = std::min(rank * part, length);
+      mean_of_sign_codes(all_bits.narrow(0, rank, 1), all_scales.narrow(0, rank, 1),
+                         momentum.narrow(0, at, std::min(part, length - at)));
+    }
   }
 
   AdamSettings settings_;

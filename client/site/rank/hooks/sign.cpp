@@ -11,20 +11,29 @@ class Sign final : public GradientHook {
  public:
   void reduce(Bucket& bucket, Ranks& ranks) override {
     torch::Tensor& residual = residuals_.of(bucket);
-    const torch::Tensor values = bucket.gradient + residual;
-    if (!all_finite(values, ranks)) return divide_and_sum(bucket.gradient, ranks);
-    std::vector<torch::Tensor> scale;
-    for (const Bucket::Part& part : bucket.parts)
-      scale.push_back(values.narrow(0, part.offset, part.elements()).abs().mean());
-    const torch::Tensor bits = gather(pack_signs(values), ranks);
-    const torch::Tensor scales = gather(torch::stack(scale).to(torch::kFloat32), ranks);
-    bucket.gradient.zero_();
-    for (int rank = 0; rank < ranks.size(); ++rank) {
-      const torch::Tensor decoded = decode(bucket, bits[rank], scales[rank]);
-      bucket.gradient.add_(decoded);
-      if (rank == ranks.rank()) residual.copy_(values - decoded);
+    if (!all_finite(bucket.gradient, residual, ranks))
+      return divide_and_sum(bucket.gradient, ranks);
+    const torch::Tensor& values = residual.add_(bucket.gradient);
+    std::vector<SignCode> codes;
+    std::vector<torch::Tensor> own_bits;
+    std::vector<torch::Tensor> own_scales;
+    for (const Bucket::Part& part : bucket.parts) {
+      codes.push_back(sign_code_of(values.narrow(0, part.offset, part.elements())));
+      own_bits.push_back(codes.back().bits);
+      own_scales.push_back(codes.back().scale);
     }
-    bucket.gradient.div_(ranks.size());
+    const torch::Tensor bits = gather(torch::cat(own_bits), ranks);
+    const torch::Tensor scales = gather(torch::cat(own_scales), ranks);
+    std::int64_t byte = 0;
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const Bucket::Part& part = bucket.parts[i];
+      const std::int64_t bytes = codes[i].bits.numel();
+      mean_of_sign_codes(bits.narrow(1, byte, bytes),
+                         scales.select(1, static_cast<std::int64_t>(i)),
+                         bucket.gradient.narrow(0, part.offset, part.elements()));
+      subtract_sign_code(codes[i], values.narrow(0, part.offset, part.elements()));
+      byte += bytes;
+    }
   }
   [[nodiscard]] HookState save() const override {
     HookState state;
@@ -34,15 +43,6 @@ class Sign final : public GradientHook {
   void load(const HookState& state) override { residuals_.load(state); }
 
  private:
-  static torch::Tensor decode(const Bucket& bucket, const torch::Tensor& bits,
-                              const torch::Tensor& scales) {
-    torch::Tensor values = unpack_signs(bits, bucket.gradient.numel());
-    for (size_t i = 0; i < bucket.parts.size(); ++i)
-      values.narrow(0, bucket.parts[i].offset, bucket.parts[i].elements())
-          .mul_(scales[static_cast<std::int64_t>(i)]);
-    return values;
-  }
-
   Residuals residuals_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
+#include "client/site/rank/hooks/loops.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <algorithm>
@@ -16,19 +17,30 @@ std::int64_t kept(double fraction, std::int64_t elements) {
   return std::clamp(count, std::min<std::int64_t>(elements, 1), elements);
 }
 
+/// The indices of the `count` values with the largest magnitudes. On a CPU they are ascending, and
+/// of equal values they are the first.
+torch::Tensor largest(const torch::Tensor& values, std::int64_t count) {
+  if (!values.is_cpu())
+    return std::get<1>(values.abs().topk(count, 0, /*largest=*/true, /*sorted=*/false))
+        .to(torch::kInt32);
+  torch::Tensor indices = torch::empty({count}, torch::kInt32);
+  find_largest_values(span_of(values.to(torch::kFloat32)),
+                      {indices.mutable_data_ptr<std::int32_t>(), static_cast<std::size_t>(count)});
+  return indices;
+}
+
 class Sparse : public GradientHook {
  public:
   explicit Sparse(double fraction) : fraction_(fraction) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) final {
     torch::Tensor& residual = residuals_.of(bucket);
-    torch::Tensor values = bucket.gradient + residual;
-    if (!all_finite(values, ranks)) {
+    if (!all_finite(bucket.gradient, residual, ranks)) {
       divide_and_sum(bucket.gradient, ranks);
     } else {
-      const std::int64_t count = kept(fraction_, values.numel());
-      const torch::Tensor chosen = exchange(values, count, bucket, ranks);
-      residual.copy_(values).index_fill_(0, chosen, 0);
+      torch::Tensor& values = residual.add_(bucket.gradient);
+      const torch::Tensor chosen = exchange(values, kept(fraction_, values.numel()), bucket, ranks);
+      values.index_fill_(0, chosen, 0);  // The rest is the residual.
     }
     if (bucket.is_last) ++step_;
   }
@@ -64,15 +76,14 @@ class TopK final : public Sparse {
  private:
   torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
                          Ranks& ranks) override {
-    const torch::Tensor chosen =
-        std::get<1>(values.abs().topk(count, 0, /*largest=*/true, /*sorted=*/false));
-    const torch::Tensor indices = gather(chosen.to(torch::kInt32), ranks);
+    const torch::Tensor chosen = largest(values, count);
+    const torch::Tensor indices = gather(chosen, ranks);
     const torch::Tensor sent = gather(values.index_select(0, chosen), ranks);
     bucket.gradient.zero_();
     for (int rank = 0; rank < ranks.size(); ++rank)  // In their order, so that all get the same.
       bucket.gradient.index_add_(0, indices[rank], sent[rank]);
     bucket.gradient.div_(ranks.size());
-    return chosen;
+    return chosen.to(torch::kInt64);
   }
 };
 

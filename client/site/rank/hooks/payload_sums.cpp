@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/hooks/payload_sums.hpp"
+
+#include "client/site/rank/hooks/loops.hpp"
+#include "shared/codec/core/byte_io.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fl {
+
+namespace {
+
+/// The bytes of a payload that are here and not yet used.
+class Window final : public ByteSource {
+ public:
+  [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override {
+    FL_TRY(const Bytes found, find(offset, out.size()));
+    std::ranges::copy(found, out.begin());
+    return {};
+  }
+  [[nodiscard]] Result<Bytes> look(std::uint64_t offset, std::size_t bytes,
+                                   std::vector<std::byte>&) override {
+    return find(offset, bytes);
+  }
+
+  [[nodiscard]] std::uint64_t end() const { return begin_ + bytes_.size(); }
+  void append(Bytes more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
+  /// Forgets what comes before `offset`.
+  void forget_before(std::uint64_t offset) {
+    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(offset - begin_));
+    begin_ = offset;
+  }
+
+ private:
+  [[nodiscard]] Result<Bytes> find(std::uint64_t offset, std::size_t bytes) const {
+    if (offset < begin_ || offset + bytes > end())
+      return Error(Errc::corrupt, "the payload's bytes are not here");
+    return Bytes(bytes_).subspan(offset - begin_, bytes);
+  }
+
+  std::uint64_t begin_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+/// A rank's payload.
+struct Incoming {
+  std::uint64_t length = 0;
+  Window window;
+  std::optional<PayloadReader> reader;  // Once the prefix is here.
+};
+
+/// Where the slice begins.
+std::uint64_t slice_begin(std::uint64_t length, std::uint64_t slice, std::uint64_t slices) {
+  return length / slices * slice + length % slices * slice / slices;
+}
+
+template <class Value>
+Value or_throw(Result<Value> value, std::size_t rank) {
+  if (!value)
+    throw RankFailure("adding up payloads", static_cast<int>(rank), value.error().message());
+  return std::move(*value);
+}
+
+class PayloadSums {
+ public:
+  PayloadSums(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
+              const Layout& layout, std::span<float> sum, Ranks& ranks, const UseOwnBlock& use_own)
+      : own_(own), layout_(layout), sum_(sum), ranks_(ranks), use_own_(use_own) {
+    for (const std::int64_t length : lengths) {
+      auto& one = payloads_.emplace_back(std::make_unique<Incoming>());
+      one->length = static_cast<std::uint64_t>(length);
+    }
+  }
+
+  /// Sends and receives a slice of each payload, then adds up the blocks that are here.
+  void advance(std::uint64_t slice, std::uint64_t slices) {
+    exchange(slice, slices);
+    for (std::size_t rank = 0; rank < payloads_.size(); ++rank)
+      if (!open(rank)) return;
+    for (; block_ < payloads_.front()->reader->blocks(); ++block_) {
+      const auto is_here = [this](const auto& one) {
+        return one->reader->end_of(block_) <= one->window.end();
+      };
+      if (!std::ranges::all_of(payloads_, is_here)) break;
+      for (std::size_t rank = 0; rank < payloads_.size(); ++rank) add_block(rank);
+    }
+    if (block_ == 0) return;
+    for (const auto& one : payloads_) one->window.forget_before(one->reader->end_of(block_ - 1));
+  }
+
+ private:
+  void exchange(std::uint64_t slice, std::uint64_t slices) {
+    const torch::Device device = ranks_.device();
+    const auto cut = [&](const Incoming& one) {
+      const std::uint64_t begin = slice_begin(one.length, slice, slices);
+      return std::pair(begin, slice_begin(one.length, slice + 1, slices) - begin);
+    };
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    const auto me = static_cast<std::size_t>(ranks_.rank());
+    const auto [own_begin, own_bytes] = cut(*payloads_[me]);
+    const torch::Tensor own =
+        torch::from_blob(const_cast<std::byte*>(own_.data()) + own_begin,
+                         {static_cast<std::int64_t>(own_bytes)}, torch::kUInt8)
+            .to(device);
+    for (std::size_t rank = 0; rank < payloads_.size(); ++rank) {
+      if (rank == me) continue;
+      const auto bytes = static_cast<std::int64_t>(cut(*payloads_[rank]).second);
+      sends.push_back({.rank = static_cast<int>(rank), .tensor = own});
+      receives.push_back(
+          {.rank = static_cast<int>(rank), .tensor = torch::empty({bytes}, own.options())});
+    }
+    ranks_.exchange(sends, receives);
+    for (const Transfer& transfer : receives) {
+      const torch::Tensor here = transfer.tensor.cpu();
+      payloads_[static_cast<std::size_t>(transfer.rank)]->window.append(
+          {static_cast<const std::byte*>(here.const_data_ptr()),
+           static_cast<std::size_t>(here.numel())});
+    }
+    payloads_[me]->window.append(own_.subspan(own_begin, own_bytes));
+  }
+
+  /// False: a part of its prefix is still to come.
+  bool open(std::size_t rank) {
+    Incoming& one = *payloads_[rank];
+    if (one.reader) return true;
+    auto reader = PayloadReader::open(one.window, one.length, layout_);
+    if (!reader && one.window.end() < one.length) return false;
+    one.reader.emplace(or_throw(std::move(reader), rank));
+    if (one.reader->block_elements() != payloads_.front()->reader->block_elements())
+      throw RankFailure("adding up payloads", static_cast<int>(rank), "it has other blocks");
+    return true;
+  }
+
+  void add_block(std::size_t rank) {
+    PayloadReader& reader = *payloads_[rank]->reader;
+    const Block block = reader.block(block_);
+    values_.resize(block.elements);
+    (void)or_throw(reader.decode(block_, values_), rank);
+    add_values(values_, sum_.subspan(block.flat, block.elements));
+    if (std::cmp_equal(rank, ranks_.rank()) && use_own_) use_own_(block, values_);
+  }
+
+  std::span<const std::byte> own_;
+  const Layout& layout_;
+  std::span<float> sum_;
+  Ranks& ranks_;
+  const UseOwnBlock& use_own_;
+  std::vector<std::unique_ptr<Incoming>> payloads_;  // Readers refer to their windows.
+  std::uint64_t block_ = 0;                          // The next one to add.
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
+                  const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
+                  const UseOwnBlock& use_own) {
+  const auto longest = static_cast<std::uint64_t>(std::ranges::max(lengths));
+  const std::uint64_t slices =
+      std::max<std::uint64_t>(1, (longest + slice_bytes - 1) / slice_bytes);
+  PayloadSums sums(own, lengths, layout, sum, ranks, use_own);
+  for (std::uint64_t slice = 0; slice < slices; ++slice) sums.advance(slice, slices);
+}
+
+}  // namespace fl

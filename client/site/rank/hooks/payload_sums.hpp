@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds up the payloads of all ranks while they come. Each rank sends the n-th slice of its payload
+// to all others at the same time; then all decode the blocks that are there. So a rank's memory is
+// a slice of each other rank's payload, and not all payloads. All ranks make the same calls.
+#pragma once
+
+#include "client/site/rank/ranks.hpp"
+#include "shared/codec/payload/reader.hpp"
+#include "shared/params/layout.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace fl {
+
+/// A block of this rank's own payload, decoded.
+using UseOwnBlock = std::function<void(const Block&, std::span<const float>)>;
+
+/// Adds the decoded payloads of all ranks to `sum`, block by block in the order of the ranks.
+/// `lengths` has the length of each rank's payload, all of them of this layout and by one codec;
+/// `own` is this rank's. Calls `use_own`, if given, with each of its blocks. `slice_bytes`: about
+/// so much of a payload goes at once. Throws RankFailure, also for a payload that is damaged.
+void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
+                  const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
+                  const UseOwnBlock& use_own = {});
+
+}  // namespace fl
