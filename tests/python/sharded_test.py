@@ -2,7 +2,7 @@
 """tributary_fl.torch.Trainer with a model that fully_shard (FSDP2) has sharded over two ranks:
 against a fake fl-client, and in whole runs with the real programs under torchrun.
 
-It needs PyTorch 2.6 or later, which Debian 12 and Ubuntu 24.04 do not have. Once build/torch-venv has
+It needs PyTorch 2.8 or later, which Debian 12 and Ubuntu 24.04 do not have. Once build/torch-venv has
 one, from PyPI and of several gigabytes, ctest runs this test with it; no GPU is needed:
 
     tests/process/make-venv.sh build/torch-venv deploy/requirements-torch.txt
@@ -28,10 +28,10 @@ sys.path.insert(0, str(fake_agent.SOURCE / "tests" / "process"))
 
 import torch
 
-if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 8):
     print(
-        f"SKIPPED: PyTorch {torch.__version__} of {sys.executable} has no fully_shard, which takes "
-        "2.6 or later: the first lines of this file say how to get it"
+        f"SKIPPED: {sys.executable} has PyTorch {torch.__version__}, but FSDP2 over Gloo takes 2.8: "
+        "the first lines of this file say how to get it"
     )
     sys.exit(77)
 

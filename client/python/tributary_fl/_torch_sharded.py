@@ -177,7 +177,7 @@ class Sharded(Spread):
         return shape, placement.dim, mesh.get_local_rank(), size
 
     def _make_means(self) -> None:
-        """Over Gloo, PyTorch before 2.11 adds the ranks' gradients up where it is to average them
+        """Over Gloo, PyTorch before 2.9 adds the ranks' gradients up where it is to average them
         (its issue 162338). Where this is so, lets FSDP divide the sums itself."""
         place, count = self._mesh.device_type, self._ranks.count
         own, ones = torch.zeros(1, device=place), torch.ones(count, device=place)
