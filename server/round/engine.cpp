@@ -2,7 +2,6 @@
 // The main loop and its steps. What sessions and others ask of the engine is in engine_calls.cpp.
 #include "server/round/engine.hpp"
 
-#include "server/versions/make_version.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -45,6 +44,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
                std::move(make_weights)),
       offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, sums_,
                uploads_, past_}),
+      next_({store_, compute_, plan_, references_, versions_, tasks_, past_, sums_}),
       group_(strand_) {}
 
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
@@ -310,34 +310,7 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   control_.phase = Phase::making_model;
-  const auto settled = co_await sums_.settle();
-  if (!settled && will_pass(settled.error())) co_return std::optional<CheckpointRecord>();
-  FL_CO_CHECK(settled);
-  const OpenRound& round = tasks_.round();
-  const auto base = versions_.at(round.record.base_version);
-  const auto downlink =
-      parse_downlink_codec(plan_.settings.downlink_codec, round.record.round).value();
-  ReadMean mean;
-  const StepJob job{versions_.files(),
-                    versions_.folder(),
-                    plan_.run_layout,
-                    *base,
-                    mean,
-                    plan_.rule.has_center(),
-                    *plan_.strategy,
-                    tasks_.facts(past_),
-                    *downlink,
-                    plan_.settings.seed,
-                    {{"run", plan_.run.key},
-                     {"model", plan_.run.model},
-                     {"clients", std::to_string(round.count(TaskState::accepted))}}};
-  const auto deltas = tasks_.accepted_deltas();
-  auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
-    FL_TRY(mean, sums_.mean());
-    FL_CHECK(references_.sync(deltas));
-    return make_next_version(job);
-  };
-  const auto made = co_await store_.with_room(compute_, std::move(work));
+  const auto made = co_await next_.make(versions_.folder());
   if (!made && will_pass(made.error())) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   co_return std::optional<CheckpointRecord>(*made);

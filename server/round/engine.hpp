@@ -14,6 +14,7 @@
 #pragma once
 
 #include "server/round/initial_model.hpp"
+#include "server/round/next_version.hpp"
 #include "server/round/offers.hpp"
 #include "server/round/peer.hpp"
 #include "server/round/status.hpp"
@@ -169,6 +170,7 @@ class RoundEngine {
   Uploads uploads_;
   InitialModel initial_;
   Offers offers_;
+  NextVersion next_;
   std::map<std::string, std::string> refused_;  // Why, by client.
   std::size_t expected_sessions_ = 0;
   double started_at_ = 0;  // Unix seconds.

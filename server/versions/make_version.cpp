@@ -31,13 +31,13 @@ class Steps {
     Steps steps(job);
     const Version base = job.base.record.version;
     if (job.keeps_mean) {
-      FL_TRY(steps.mean_, job.files.open(job.folder / mean_name(base + 1), OpenMode::truncate));
+      FL_TRY(steps.mean_, job.files.open(job.to / mean_name(base + 1), OpenMode::truncate));
     }
     if (job.strategy.state_vectors() == 0) return steps;
     if (base > 0) {
       FL_TRY(steps.before_, job.files.open(job.folder / state_name(base), OpenMode::read));
     }
-    FL_TRY(steps.after_, job.files.open(job.folder / state_name(base + 1), OpenMode::truncate));
+    FL_TRY(steps.after_, job.files.open(job.to / state_name(base + 1), OpenMode::truncate));
     return steps;
   }
 
@@ -158,7 +158,7 @@ Result<std::vector<float>> whole_step(const StepJob& job, Steps& steps) {
 Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, CheckpointWriter& out) {
   const Version version = job.base.record.version + 1;
   FL_TRY(std::vector<float> step, whole_step(job, steps));
-  FL_TRY(const auto delta, job.files.open(job.folder / delta_name(version), OpenMode::truncate));
+  FL_TRY(const auto delta, job.files.open(job.to / delta_name(version), OpenMode::truncate));
   FileSink sink(*delta);
   FL_TRY(
       const std::uint64_t delta_bytes,
@@ -178,7 +178,7 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   }
   FL_CHECK(delta->sync());
   FL_CHECK(steps.sync());
-  FL_CHECK(job.files.write_atomically(job.folder / carry_name(version),
+  FL_CHECK(job.files.write_atomically(job.to / carry_name(version),
                                       std::as_bytes(std::span<const float>(step))));
   failpoint("delta.synced");
   // finish() syncs the folder, and with it the names of all files.
@@ -193,19 +193,22 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
 Result<CheckpointRecord> make_next_version(const StepJob& job) {
   const Version base = job.base.record.version;
   FL_TRY(auto out,
-         CheckpointWriter::create(job.files, job.folder, base + 1, job.layout.all, job.facts));
+         CheckpointWriter::create(job.files, job.to, base + 1, job.layout.all, job.facts));
   FL_TRY(auto steps, Steps::open(job));
   // An exactly coded step is as large as the model itself, so none is written.
   FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"
                                       ? apply_exactly(job, steps, out)
                                       : apply_coded(job, steps, out));
   // No restart needs the files of the version before the base.
-  if (base > 0) {
-    FL_CHECK(job.files.remove(job.folder / carry_name(base - 1)));
-    FL_CHECK(job.files.remove(job.folder / state_name(base - 1)));
-    FL_CHECK(job.files.remove(job.folder / mean_name(base - 1)));
+  if (base > 0 && job.drops_state) {
+    for (const std::string& name : state_names(base - 1))
+      FL_CHECK(job.files.remove(job.folder / name));
   }
   return record;
+}
+
+std::array<std::string, 3> state_names(Version version) {
+  return {carry_name(version), state_name(version), mean_name(version)};
 }
 
 Result<std::unique_ptr<File>> open_kept_mean(Files& files, const std::filesystem::path& folder,

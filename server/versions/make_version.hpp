@@ -20,6 +20,7 @@
 #include "shared/algorithm/strategy.hpp"
 #include "shared/codec/encode/codec.hpp"
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,7 +35,8 @@ using ReadMean = std::function<Result<void>(std::uint64_t first, std::span<float
 
 struct StepJob {
   Files& files;
-  const std::filesystem::path& folder;
+  const std::filesystem::path& folder;  // Has the base, and what lies beside it.
+  const std::filesystem::path& to;      // Gets the new files. The same folder, but for a replay.
   const RunLayout& layout;
   const ModelVersion& base;
   const ReadMean& mean;
@@ -44,11 +46,16 @@ struct StepJob {
   const Codec& downlink;
   std::uint64_t seed;
   std::vector<std::pair<std::string, std::string>> facts;
+  bool drops_state;  // Files beside versions before the base are of no use any more, and go.
 };
 
 /// Writes version base + 1 durably and returns its record. Doing it again makes the same files. If
 /// a value overflows fp32, the error is invalid_input and names the tensor and the index.
 [[nodiscard]] Result<CheckpointRecord> make_next_version(const StepJob& job);
+
+/// The names of the files that may lie beside a version for the next step: the carry, the
+/// strategy's state, the mean update.
+[[nodiscard]] std::array<std::string, 3> state_names(Version version);
 
 /// The mean update that made `version`, as fp32 values; null if it was not kept. Errors: the
 /// file's.

@@ -49,8 +49,8 @@ class Run {
       return success();
     };
     const RoundFacts facts{.round = base + 1, .lr = 0.1};
-    const StepJob job{files,      models, layout_,    *version, mean, keeps_mean_,
-                      *strategy_, facts,  *downlink_, 7,        {}};
+    const StepJob job{files,      models, models,     layout_, *version, mean, keeps_mean_,
+                      *strategy_, facts,  *downlink_, 7,       {},       true};
     FL_TRY(records[base + 1], make_next_version(job));
     FL_TRY(const auto kept, open_kept_mean(files, models, base + 1));
     REQUIRE((kept != nullptr) == keeps_mean_);

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/next_version.hpp"
+
+#include "server/versions/make_version.hpp"
+
+#include <string>
+#include <utility>
+
+namespace fl {
+
+Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) {
+  FL_CO_CHECK(co_await parts_.sums.settle());
+  const RunPlan& plan = parts_.plan;
+  const Versions& versions = parts_.versions;
+  const OpenRound& round = parts_.tasks.round();
+  const auto base = versions.at(round.record.base_version);
+  const auto downlink =
+      parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
+  ReadMean mean;
+  const StepJob job{versions.files(),
+                    versions.folder(),
+                    to,
+                    plan.run_layout,
+                    *base,
+                    mean,
+                    plan.rule.has_center(),
+                    *plan.strategy,
+                    parts_.tasks.facts(parts_.past),
+                    *downlink,
+                    plan.settings.seed,
+                    {{"run", plan.run.key},
+                     {"model", plan.run.model},
+                     {"clients", std::to_string(round.count(TaskState::accepted))}},
+                    to == versions.folder()};
+  const auto deltas = parts_.tasks.accepted_deltas();
+  auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
+    FL_TRY(mean, parts_.sums.mean());
+    FL_CHECK(parts_.references.sync(deltas));
+    return make_next_version(job);
+  };
+  co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
+}
+
+}  // namespace fl

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a round: makes the next version of its accepted updates. The engine does so when a
+// round closes. On the engine's strand.
+#pragma once
+
+#include "server/round/round_sums.hpp"
+
+#include <filesystem>
+
+namespace fl {
+
+class NextVersion {
+ public:
+  struct Parts {
+    StoreThread& store;
+    Offload& compute;
+    const RunPlan& plan;
+    const DeltaReferences& references;
+    const Versions& versions;
+    const Tasks& tasks;
+    const PastRounds& past;
+    RoundSums& sums;
+  };
+  explicit NextVersion(const Parts& parts) : parts_(parts) {}
+
+  /// Gives the open round's sums their final units and writes the version that they make into the
+  /// folder `to`, durably. Only while nobody adds. While the disk is full it waits. Errors: those
+  /// of RoundSums::settle(), RoundSums::mean() and make_next_version().
+  Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to);
+
+ private:
+  Parts parts_;
+};
+
+}  // namespace fl
