@@ -33,6 +33,7 @@ namespace {
 
 fl::Result<int> run(const fl::ServerOptions& options) {
   if (options.command == nullptr) return fl::serve(options);
+  if (options.command->judge != nullptr) return options.command->judge(options);
   const auto done = options.command->run(options);
   return done ? fl::Result<int>(0) : fl::Result<int>(done.error());
 }

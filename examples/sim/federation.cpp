@@ -177,6 +177,8 @@ Result<void> check(const SimOptions& options) {
     return Error(Errc::invalid_input, fmt::format("--min-clients {} is more than --clients {}",
                                                   options.settings.min_clients, options.clients));
   }
+  if (options.settings.keep_updates != "none")
+    return Error(Errc::invalid_input, "--keep-updates: fl-sim keeps none; runs of fl-server do");
   if (options.epochs_from > std::max(1u, options.settings.local_epochs)) {
     return Error(Errc::invalid_input,
                  fmt::format("--epochs-from {} is more than --local-epochs {}", options.epochs_from,
@@ -210,7 +212,8 @@ class Federation {
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
             RoundEngine::Workers{&store_thread_, &world_.workers},
             RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder(),
-                               std::filesystem::path(options.state) / "references"})),
+                               std::filesystem::path(options.state) / "references",
+                               kept_updates_of(options.state, run_.record)})),
         signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard)

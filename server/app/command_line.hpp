@@ -63,6 +63,8 @@ struct ServerOptions {
   std::optional<std::uint32_t> round;  // None: the newest.
   std::string model_format;            // "": what the file's name ends with.
   std::string file;                    // What history --plot, export and backup write.
+  // replay
+  std::string scratch;
   // operator
   std::string action;
   // prune
@@ -92,6 +94,8 @@ struct Command {
   void (*declare)(CLI::App& command, ServerOptions& options) = nullptr;
   /// Prints to standard output; main() prints the error.
   Result<void> (*run)(const ServerOptions& options) = nullptr;
+  /// In place of `run`, for one whose exit code says what it has found.
+  Result<int> (*judge)(const ServerOptions& options) = nullptr;
   /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
   bool (*uses_settings)(const ServerOptions& options) = nullptr;
   bool takes_all = false;  // It looks at flags of the server itself, too.

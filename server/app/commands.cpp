@@ -6,6 +6,7 @@
 #include "server/app/doctor.hpp"
 #include "server/app/operator_commands.hpp"
 #include "server/app/record_commands.hpp"
+#include "server/app/replay_command.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
 #include "shared/base/async/clock.hpp"
@@ -397,6 +398,11 @@ constexpr Command command_table[] = {
      .help = "Writes a version of the model into a file for other programs",
      .declare = declare_export,
      .run = export_checkpoint},
+    {.name = "replay",
+     .help = "Makes rounds whose updates were kept (--keep-updates) again, and compares the models "
+             "with the recorded ones, bit for bit. The exit code is 4 if one differs",
+     .declare = declare_replay,
+     .judge = replay_rounds},
     {.name = "backup",
      .help = "Copies the state of the server, which may be running, into a folder from which a "
              "server can go on",

@@ -218,4 +218,8 @@ std::filesystem::path checkpoints_of(const std::filesystem::path& state, const R
   return run.checkpoints.empty() ? state / "checkpoints" : state / "checkpoints" / run.checkpoints;
 }
 
+std::filesystem::path kept_updates_of(const std::filesystem::path& state, const RunRecord& run) {
+  return state / "kept-updates" / fmt::format("run-{}", run.id);
+}
+
 }  // namespace fl

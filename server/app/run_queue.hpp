@@ -39,4 +39,8 @@ struct ChosenRun {
 [[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state,
                                                    const RunRecord& run);
 
+/// The folder of a run's kept updates: STATE/kept-updates/run-N.
+[[nodiscard]] std::filesystem::path kept_updates_of(const std::filesystem::path& state,
+                                                    const RunRecord& run);
+
 }  // namespace fl

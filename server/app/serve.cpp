@@ -269,6 +269,11 @@ Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
   return lock;
 }
 
+RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord& run) {
+  return {checkpoints_of(state, run), state / "spool", state / "references",
+          kept_updates_of(state, run)};
+}
+
 /// Returns when the loop over the runs has its outcome and the sessions have ended, for which they
 /// have limits::close_max.
 Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
@@ -342,8 +347,7 @@ Result<int> serve(const ServerOptions& options) {
     FL_TRY(const Layout layout, model_layout(run.settings));
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
                                          RoundEngine::Workers{&store_thread, &compute, pause},
-                                         RoundEngine::Paths{checkpoints_of(state, run.record),
-                                                            state / "spool", state / "references"});
+                                         paths_of(state, run.record));
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));

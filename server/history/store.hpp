@@ -105,6 +105,8 @@ class Store {
     std::vector<TaskRecord> tasks;
   };
   [[nodiscard]] Result<std::optional<StoredRound>> open_round_of(RunId run);
+  /// A round that is recorded, with all its tasks. Errors: not_found; conflict, if it is open.
+  [[nodiscard]] Result<StoredRound> closed_round(RunId run, Round round);
   /// The `offered` tasks of all rounds, by id.
   [[nodiscard]] Result<std::vector<TaskRecord>> offered_tasks(RunId run);
   /// What the next round needs to know of the closed rounds, and of all tasks.

@@ -152,6 +152,22 @@ Result<std::optional<Store::StoredRound>> Store::open_round_of(RunId run) {
   });
 }
 
+Result<Store::StoredRound> Store::closed_round(RunId run, Round round) {
+  return db_->read([&]() -> Result<StoredRound> {
+    FL_TRY(const auto found, db_->find(round_table.select("WHERE run_id = ?1 AND round = ?2"),
+                                       round_table.reader(), run, round));
+    if (!found) return Error(Errc::not_found, fmt::format("run {} has no round {}", run, round));
+    FL_TRY(const auto open,
+           db_->find(
+               "SELECT 1 FROM round WHERE run_id = ?1 AND round = ?2 AND ended_at IS NULL",
+               [](const Row& row) { return row.integer(0); }, run, round));
+    if (open)
+      return Error(Errc::conflict, fmt::format("round {} of run {} is not over", round, run));
+    FL_TRY(auto tasks, tasks_of(*db_, run, round));
+    return StoredRound{*found, std::move(tasks)};
+  });
+}
+
 Result<void> Store::decide_tasks(const std::vector<TaskRecord>& tasks) {
   return db_->write([&]() -> Result<void> {
     FL_TRY(const double now, db_->now());

@@ -27,6 +27,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
              std::move(workers.pause)),
       control_(strand_, store_),
       spool_(files, paths.spool),
+      kept_(plan_, files, spool_, {paths.kept_updates, paths.checkpoints}),
       references_(files, paths.references, plan_.layout.bytes()),
       versions_(files, paths.checkpoints, plan_.layout),
       roster_(plan_.mode.ahead),
@@ -103,6 +104,7 @@ Awaitable<Result<void>> RoundEngine::restore() {
   FL_CO_CHECK(spool_.prepare());
   FL_CO_CHECK(co_await restore_versions());
   FL_CO_CHECK(co_await restore_clients());
+  FL_CO_CHECK(co_await restore_kept());
   FL_CO_CHECK(co_await restore_round());
   if (versions_.empty() && !plan_.settings.initial_weights.empty())
     FL_CO_CHECK(co_await initial_.make());
@@ -158,6 +160,14 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   auto refer = [run](Store& store) { return store.newest_deltas(run); };
   FL_CO_TRY(auto newest, co_await store_.with_store(std::move(refer)));
   co_return references_.prepare(std::move(newest));
+}
+
+/// The updates of the last recorded round that a crash has left in the spool.
+Awaitable<Result<void>> RoundEngine::restore_kept() {
+  const Round last = versions_.empty() ? 0 : versions_.newest_number();
+  auto list = [run = plan_.run.id, last](Store& store) { return store.tasks(run, last); };
+  FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
+  co_return kept_.restore(last, tasks);
 }
 
 /// The round that was open, with its sums, and the tasks that are under way.
@@ -334,7 +344,8 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const Version awaited = evaluations_.oldest_awaited(made.version);
   for (const auto& [version, files] : versions_.all()) {
     const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
-    if (keep > 0 && version + keep <= made.version && version < awaited && !is_base)
+    const bool is_kept = is_base || plan_.is_for_replay(version, made.version);
+    if (keep > 0 && version + keep <= made.version && version < awaited && !is_kept)
       commit.dropped_versions.push_back(version);
   }
   for (const auto& [client, task] : round.tasks) {
@@ -355,6 +366,9 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   const RoundCommit commit = commit_of(made);
   roster_.set_recorded_traffic(
       {round.before.up + commit.bytes_up, round.before.down + commit.bytes_down});
+  const KeptRound described = kept_.description_of(round);
+  auto describe = [this, &described] { return kept_.describe(described); };
+  FL_CO_CHECK(co_await store_.with_room(compute_, std::move(describe)));
   auto write = [commit](Store& store) { return store.commit_round(commit); };
   failpoint("round.before_commit");
   FL_CO_CHECK(co_await store_.with_store(std::move(write)));
@@ -379,6 +393,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
   const auto tidy_up = [&]() -> Result<void> {
+    FL_CHECK(kept_.take(described));
     FL_CHECK(spool_.keep_only(under_way));
     FL_CHECK(references_.advance(deltas));
     return versions_.publish(made);

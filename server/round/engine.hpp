@@ -14,6 +14,7 @@
 #pragma once
 
 #include "server/round/initial_model.hpp"
+#include "server/round/kept_updates.hpp"
 #include "server/round/next_version.hpp"
 #include "server/round/offers.hpp"
 #include "server/round/peer.hpp"
@@ -35,6 +36,7 @@ class RoundEngine {
     std::filesystem::path checkpoints;
     std::filesystem::path spool;
     std::filesystem::path references;
+    std::filesystem::path kept_updates;
   };
   struct Workers {
     Offload* store;    // One thread: the only one that calls Store.
@@ -128,6 +130,7 @@ class RoundEngine {
   Awaitable<Result<void>> restore();
   Awaitable<Result<void>> restore_versions();
   Awaitable<Result<void>> restore_clients();
+  Awaitable<Result<void>> restore_kept();
   Awaitable<Result<void>> restore_round();
   Awaitable<Result<void>> gather();
   Awaitable<Result<void>> collect();
@@ -155,6 +158,7 @@ class RoundEngine {
   StoreThread store_;
   RunControl control_;
   Spool spool_;
+  KeptUpdates kept_;
   DeltaReferences references_;
   Versions versions_;
   Roster roster_;

@@ -16,6 +16,8 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
   const auto base = versions.at(round.record.base_version);
   const auto downlink =
       parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
+  // What a replay of kept updates needs stays, until they go (kept_updates.hpp).
+  const bool drops_state = plan.kept_rounds == 0 && to == versions.folder();
   ReadMean mean;
   const StepJob job{versions.files(),
                     versions.folder(),
@@ -31,7 +33,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
                     {{"run", plan.run.key},
                      {"model", plan.run.model},
                      {"clients", std::to_string(round.count(TaskState::accepted))}},
-                    to == versions.folder()};
+                    drops_state};
   const auto deltas = parts_.tasks.accepted_deltas();
   auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
     FL_TRY(mean, parts_.sums.mean());

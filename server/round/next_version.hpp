@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a round: makes the next version of its accepted updates. The engine does so when a
-// round closes. On the engine's strand.
+// round closes, and a replay does the same again (replay.hpp). On the engine's strand.
 #pragma once
 
 #include "server/round/round_sums.hpp"

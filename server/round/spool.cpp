@@ -28,6 +28,24 @@ Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
                                          upload.digest().hex(), next_offset)));
 }
 
+Result<void> copy_file(Files& files, const std::filesystem::path& from,
+                       const std::filesystem::path& to) {
+  const std::filesystem::path fresh = to.string() + ".tmp";
+  FL_TRY(const auto source, files.open(from, OpenMode::read));
+  FL_TRY(const auto copy, files.open(fresh, OpenMode::fresh));
+  std::vector<std::byte> block(hash_block_bytes);
+  for (std::uint64_t at = 0;;) {
+    FL_TRY(const std::size_t got, source->read_at(at, block));
+    if (got == 0) break;
+    FL_CHECK(copy->write_at(at, Bytes(block).first(got)));
+    at += got;
+  }
+  FL_CHECK(copy->sync());
+  FL_CHECK(files.rename(fresh, to));
+  FL_CHECK(files.sync_folder(to.parent_path()));
+  return files.remove(from);
+}
+
 /// The task in "task-12-…"; nothing for a foreign name.
 std::optional<TaskId> task_of(std::string_view name) {
   std::int64_t number = 0;
@@ -168,6 +186,17 @@ Result<void> Spool::remove(const std::string& name) {
   writers_.erase(name);
   whole_.erase(name);
   return files_.remove(folder_ / name);
+}
+
+Result<void> Spool::move_out(const std::string& name, const std::filesystem::path& to) {
+  const std::lock_guard lock(mutex_);
+  if (!files_.exists(folder_ / name)) return {};
+  auto moved = files_.rename(folder_ / name, to);
+  if (!moved && moved.error().code() == Errc::io) moved = copy_file(files_, folder_ / name, to);
+  FL_CHECK(moved);
+  writers_.erase(name);
+  whole_.erase(name);
+  return {};
 }
 
 Result<void> Spool::sync_names() { return files_.sync_folder(folder_); }

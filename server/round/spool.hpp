@@ -82,6 +82,9 @@ class Spool {
   /// An accepted upload, to be read again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
   [[nodiscard]] Result<void> remove(const std::string& name);
+  /// Moves an accepted upload, if it is there, to another place. Where that is another file system
+  /// the upload is copied. The new name becomes durable with its folder.
+  [[nodiscard]] Result<void> move_out(const std::string& name, const std::filesystem::path& to);
   /// Makes the names of new files durable.
   [[nodiscard]] Result<void> sync_names();
   /// Removes all files but those of these tasks. Some of them become spares.

@@ -20,6 +20,7 @@ RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& m
       mode(parse_mode(settings.mode).value()),
       strategy(parse_strategy(settings.strategy).value()),
       rule(parse_aggregate(settings.aggregate).value()),
+      kept_rounds(parse_kept_rounds(settings.keep_updates).value()),
       model(model_tensors),
       run_layout(fl::run_layout(model_tensors, *strategy).value()),
       layout(run_layout.all) {}

@@ -45,6 +45,7 @@ struct RunPlan {
   const RoundMode mode;
   const std::shared_ptr<const Strategy> strategy;
   const AggregateRule rule;  // --aggregate.
+  const Round kept_rounds;   // Of so many of the newest rounds the updates are kept; 0: of none.
   const Layout model;
   const RunLayout run_layout;  // Versions, updates and sums have this layout.
   const Layout& layout;        // Its tensors.
@@ -69,6 +70,17 @@ struct RunPlan {
   /// `losses`: the training losses of the rounds before it at least, the first round's first.
   [[nodiscard]] TrainSettings work_of(Round round, std::span<const double> losses) const {
     return local_work(settings, *strategy, round, losses);
+  }
+
+  /// The first of the rounds whose updates are kept once `last` is recorded.
+  [[nodiscard]] Round first_kept(Round last) const {
+    return last > kept_rounds ? last - kept_rounds + 1 : 1;
+  }
+  /// Whether a kept round is replayed with this version, once `last` is recorded.
+  [[nodiscard]] bool is_for_replay(Version version, Round last) const {
+    // Delay compensation reads the versions that stale updates were trained from, too.
+    const Round older = mode.compensation > 0 ? mode.late_max : 0;
+    return kept_rounds > 0 && std::uint64_t{version} + 1 + older >= first_kept(last);
   }
 
   /// The seed that all offers of a version share (Seeds, shared/codec/core/plan.hpp).

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <set>
+#include <system_error>
 
 namespace fl {
 
@@ -81,6 +83,18 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
   }
   if (codec->error_feedback()) return codec;
   return parse_codec(spec + "+ef", round);
+}
+
+Result<Round> parse_kept_rounds(std::string_view text) {
+  if (text == "none") return Round{0};
+  if (text == "all") return all_rounds;
+  Round rounds = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), rounds);
+  const bool is_number = failure == std::errc() && end == text.data() + text.size();
+  if (is_number && rounds >= 1 && rounds <= limits::kept_rounds_max) return rounds;
+  return Error(Errc::invalid_input, fmt::format("it must be none, all or a number of rounds from "
+                                                "1 to {}, not '{}'",
+                                                limits::kept_rounds_max, text));
 }
 
 TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, Round round,

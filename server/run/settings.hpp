@@ -13,6 +13,7 @@
 #include "shared/codec/spec/parser.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,7 @@ struct RunSettings {
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
   double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: all.
+  std::string keep_updates = "none";    // As for parse_kept_rounds().
   std::string initial_weights;  // Absolute path of a safetensors file; "": weights from the seed.
   /// The model's tensors where the model is custom:NAME; empty otherwise. They are those of the
   /// initial weights, sorted by name, with statistics (layout.hpp) last: so the order in the file
@@ -80,6 +82,11 @@ struct RunSettings {
 /// into the next step, so "+ef" is added where it is missing. Round and errors: see parse_codec().
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
     const std::string& spec, std::uint32_t round = warmed_up);
+
+/// Of how many of the newest rounds the updates are kept: 0 for "none", all_rounds for "all".
+/// Errors: invalid_input.
+[[nodiscard]] Result<Round> parse_kept_rounds(std::string_view text);
+inline constexpr Round all_rounds = std::numeric_limits<Round>::max();
 
 /// The local work that a round asks clients for, without the task's seed. The settings have passed
 /// check_settings(). `losses`: the training losses of the rounds before this one, the first round's

@@ -281,6 +281,11 @@ constexpr RunSettingRow table[] = {
     {.field = &S::keep_checkpoints,
      .flag = "keep-checkpoints",
      .help = "How many of the newest model versions are kept; 0: all"},
+    {.field = &S::keep_updates,
+     .flag = "keep-updates",
+     .help = "Keep the updates of this many of the newest rounds, or of all, with the models that "
+             "they began from: 'fl-server replay' proves with them what the server made of them",
+     .check = [](const S& s) { return outcome_of(parse_kept_rounds(s.keep_updates)); }},
     {.field = &S::initial_weights,
      .flag = "initial-weights",
      .help = "Start from this safetensors file instead of weights made from the seed",

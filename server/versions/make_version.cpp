@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 namespace fl {
@@ -209,6 +210,16 @@ Result<CheckpointRecord> make_next_version(const StepJob& job) {
 
 std::array<std::string, 3> state_names(Version version) {
   return {carry_name(version), state_name(version), mean_name(version)};
+}
+
+std::optional<Version> version_of_state(std::string_view name) {
+  constexpr std::string_view begin = "round-";
+  if (!name.starts_with(begin)) return std::nullopt;
+  Version version = 0;
+  const std::string_view digits = name.substr(begin.size());
+  std::from_chars(digits.data(), digits.data() + digits.size(), version);
+  const auto names = state_names(version);
+  return std::ranges::find(names, name) != names.end() ? std::optional(version) : std::nullopt;
 }
 
 Result<std::unique_ptr<File>> open_kept_mean(Files& files, const std::filesystem::path& folder,

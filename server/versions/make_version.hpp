@@ -23,7 +23,9 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +58,8 @@ struct StepJob {
 /// The names of the files that may lie beside a version for the next step: the carry, the
 /// strategy's state, the mean update.
 [[nodiscard]] std::array<std::string, 3> state_names(Version version);
+/// The version in such a name; none for any other name.
+[[nodiscard]] std::optional<Version> version_of_state(std::string_view name);
 
 /// The mean update that made `version`, as fp32 values; null if it was not kept. Errors: the
 /// file's.

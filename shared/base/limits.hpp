@@ -63,7 +63,10 @@ inline constexpr double metric_weight_max = 1e15;  // Of one value: examples, to
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 /// A transfer holds up to three chunks: the one being read, the one waiting, the one being written.
 inline constexpr std::size_t chunks_of_transfer = 3;
-inline constexpr std::size_t spare_uploads_max = 64;  // Spool files that are kept for reuse.
+inline constexpr std::size_t spare_uploads_max = 64;       // Spool files that are kept for reuse.
+inline constexpr std::uint32_t kept_rounds_max = 100'000;  // N of --keep-updates; "all" has none.
+/// Of the description of a kept round: some 300 bytes for each of its updates.
+inline constexpr std::uint64_t kept_description_bytes_max = 64 << 20;
 
 // The governor of traffic (shared/net/governor.hpp).
 inline constexpr double traffic_bits_per_s_min = 8000;  // Of a limit: slower is an outage.

@@ -63,6 +63,7 @@ SERVER_MISTAKES = [
     ("--seed", "18446744073709551616"),
     ("--seed", "010"),
     ("--keep-checkpoints", "-1"),
+    ("--keep-updates", "0"),
     ("--listen", "nowhere"),
     ("--listen", "bad host:0"),
     ("--admin", "nowhere"),

@@ -7,6 +7,7 @@
 #include "shared/codec/payload/reader.hpp"
 #include "tests/aggregate/rows_in_memory.hpp"
 #include "tests/world/check_evaluations.hpp"
+#include "tests/world/check_replays.hpp"
 #include "tests/world/exact_sum.hpp"
 
 #include <fmt/format.h>
@@ -632,7 +633,8 @@ Result<History> History::open(World& world) {
 
 Result<void> check(World& world) {
   FL_TRY(auto history, History::open(world));
-  return Checker(world, history).run();
+  FL_CHECK(Checker(world, history).run());
+  return check_replays(world, history);
 }
 
 Result<Digest> final_digest(World& world) {

@@ -215,7 +215,7 @@ Result<void> World::boot(Server& server) {
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,
       *server.store, RoundEngine::Workers{&server.store_worker, &server.compute},
       RoundEngine::Paths{state_folder / "checkpoints", state_folder / "spool",
-                         state_folder / "references"},
+                         state_folder / "references", state_folder / "kept-updates"},
       [problem = options_.problem](std::string_view, std::uint64_t seed) {
         return Result<std::vector<float>>(problem.initial_weights(seed));
       });

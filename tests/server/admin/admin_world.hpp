@@ -46,7 +46,8 @@ class AdminWorld {
     current_.emplace(std::make_shared<RoundEngine>(
         strand, settings, run, Layout::make({{"w", {4}}}).value(), posix_files(), *store_,
         RoundEngine::Workers{&workers_, &workers_},
-        RoundEngine::Paths{temp / "checkpoints", temp / "spool", temp / "references"}));
+        RoundEngine::Paths{temp / "checkpoints", temp / "spool", temp / "references",
+                           temp / "kept-updates"}));
     auto door = AdminDoor::open(io_, "127.0.0.1:0").value();
     host = door.place();
     options.state = temp.path();

@@ -161,5 +161,25 @@ TEST_CASE("misses() counts the tasks since the last one that counted") {
   CHECK(world.store->misses(world.run + 1, deadline, now).value().empty());
 }
 
+TEST_CASE("closed_round() has a recorded round with its tasks, and no open one") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b"});
+  CHECK(code_of(world.store->closed_round(world.run, 1)) == Errc::conflict);
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
+  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  world.open(2, {"a"});
+  const auto closed = world.store->closed_round(world.run, 1).value();
+  CHECK(closed.round.round == 1);
+  CHECK(closed.round.base_version == 0);
+  CHECK(closed.round.started_at == some_round(1).started_at);
+  REQUIRE(closed.tasks.size() == 2);
+  CHECK(closed.tasks[0].state == TaskState::accepted);
+  CHECK(closed.tasks[0].update_bytes == accepted(tasks[0]).update_bytes);
+  CHECK(closed.tasks[1].state == TaskState::late);
+  CHECK(code_of(world.store->closed_round(world.run, 2)) == Errc::conflict);
+  CHECK(code_of(world.store->closed_round(world.run, 3)) == Errc::not_found);
+  CHECK(code_of(world.store->closed_round(world.run + 1, 1)) == Errc::not_found);
+}
+
 }  // namespace
 }  // namespace fl::test

@@ -42,7 +42,7 @@ struct AdmissionWorld {
     current.emplace(std::make_shared<RoundEngine>(
         io.get_executor(), settings, *run, Layout::make({{"w", {4}}}).value(), store.files,
         *store.store, RoundEngine::Workers{&workers, &workers},
-        RoundEngine::Paths{"/checkpoints", "/spool", "/references"}));
+        RoundEngine::Paths{"/checkpoints", "/spool", "/references", "/kept-updates"}));
     thread.emplace(io.get_executor(), *store.store, workers, 0,
                    StoreThread::Hooks{[](const Error&) {}});
     admission.emplace(*current, *thread, *authority, std::vector<std::string>{"localhost"}, 100);

@@ -119,6 +119,8 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(settings.weight_cap == 10);
   with_newer.insert(with_newer.find("\"optimizer\""), "\"norm_limit\":1000.0,");
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
+  CHECK(settings.keep_updates == "none");
+  with_newer.insert(with_newer.find("\"local_epochs\""), "\"keep_updates\":\"none\",");
   CHECK(settings.target_examples == 10);
   with_newer.insert(with_newer.find("\"tensors\""), "\"target_examples\":10,");
   CHECK(settings.metric.empty());
@@ -210,6 +212,16 @@ TEST_CASE("the error for a wrong setting names its flag") {
        },
        "--mode async: --over-select is for synchronous rounds"},
       {[](RunSettings& s) { s.strategy = "signvote:lr=0.1"; }, "--codec ecuq gives zeros"},
+      {[](RunSettings& s) { s.keep_updates = "0"; },
+       "--keep-updates: it must be none, all or a number of rounds from 1 to 100000, not '0'"},
+      {[](RunSettings& s) { s.keep_updates = "100001"; }, "--keep-updates: it must be none"},
+      {[](RunSettings& s) { s.keep_updates = "3x"; }, "--keep-updates: it must be none"},
+      {[](RunSettings& s) { s.keep_updates = ""; }, "--keep-updates: it must be none"},
+      {[](RunSettings& s) {
+         s.keep_updates = "all";
+         s.codec = "auto:none|delta+qsgd:8";
+       },
+       "--keep-updates all: an update of --codec delta+qsgd:8 is the difference"},
   };
   for (const Case& one : cases) {
     CAPTURE(one.message);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/replay_command.hpp"
+
+#include "server/app/commands.hpp"
+#include "server/app/record_commands.hpp"
+#include "server/app/run_queue.hpp"
+#include "server/round/kept_round.hpp"
+#include "server/round/replay.hpp"
+#include "shared/base/flags.hpp"
+#include "shared/base/version.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+/// A folder of its own, which only this user may open. It goes with this object.
+class ScratchFolder {
+ public:
+  static Result<ScratchFolder> make(const std::filesystem::path& parent) {
+    std::string path = (parent / "fl-replay-XXXXXX").string();
+    if (::mkdtemp(path.data()) == nullptr) return errno_error("make folder " + path);
+    return ScratchFolder(std::move(path));
+  }
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ScratchFolder& operator=(ScratchFolder&&) = delete;
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+Result<std::filesystem::path> scratch_parent(const ServerOptions& options) {
+  if (!options.scratch.empty()) return std::filesystem::path(options.scratch);
+  std::error_code failed;
+  auto folder = std::filesystem::temp_directory_path(failed);
+  if (!failed) return folder;
+  return Error(Errc::not_found, "there is no folder for temporary files: name one with --scratch");
+}
+
+/// A server that closes a round describes it before it is recorded.
+Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& options,
+                                        const RunRecord& run) {
+  if (options.round) return std::vector<Round>{*options.round};
+  FL_TRY(auto rounds, described_rounds(posix_files(), kept_updates_of(options.state, run)));
+  FL_TRY(const auto recorded, store.summary(run.id));
+  const Round last = recorded.empty() ? 0 : recorded.back().round;
+  std::erase_if(rounds, [last](Round round) { return round > last; });
+  if (!rounds.empty()) return rounds;
+  return Error(
+      Errc::not_found,
+      fmt::format("no updates of run {} are kept: a run with --keep-updates keeps them", run.id));
+}
+
+void print(const ReplayedRound& replayed) {
+  fmt::print("round {}: {} update{}, recorded {}, made again {}: {}\n", replayed.round,
+             replayed.updates, replayed.updates == 1 ? "" : "s", replayed.recorded.hex(),
+             replayed.made.hex(), replayed.is_same() ? "the same" : "NOT THE SAME");
+  if (replayed.is_same()) return;
+  fmt::print("  {}\n", replayed.difference);
+  if (replayed.closed_by != software_version_and_commit)
+    fmt::print(
+        "  the round was closed by fl-server {}, and this is {}: replay it with the former\n",
+        replayed.closed_by, software_version_and_commit);
+}
+
+}  // namespace
+
+void declare_replay(CLI::App& command, ServerOptions& options) {
+  command.add_option("RUN", options.run, "The number of the run")
+      ->required()
+      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  command
+      .add_option("--round", options.round,
+                  "The round to make again. By default each round whose updates are kept")
+      ->check(whole_number(1, std::numeric_limits<Round>::max()));
+  command
+      .add_option("--scratch", options.scratch,
+                  "A folder with room for a model and the method's state, for a moment. By default "
+                  "the system's for temporary files")
+      ->check(CLI::ExistingDirectory);
+}
+
+Result<int> replay_rounds(const ServerOptions& options) {
+  FL_TRY(const auto store, open_store(options, true));
+  FL_TRY(const RunRecord run, asked_run(*store, options.run));
+  FL_TRY(const auto rounds, asked_rounds(*store, options, run));
+  FL_TRY(const auto parent, scratch_parent(options));
+  int code = 0;
+  for (const Round round : rounds) {
+    FL_TRY(const ScratchFolder scratch, ScratchFolder::make(parent));
+    const ReplaySource from{posix_files(),
+                            *store,
+                            run,
+                            checkpoints_of(options.state, run),
+                            kept_updates_of(options.state, run),
+                            scratch.path()};
+    const auto replayed = replay_round(from, round);
+    if (!replayed) return replayed.error().at(fmt::format("round {} of run {}", round, run.id));
+    print(*replayed);
+    if (!replayed->is_same()) code = replay_differs;
+  }
+  return code;
+}
+
+}  // namespace fl

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The description of a round whose updates are kept: a file in STATE/kept-updates/run-N, beside the
+// updates, with all that the round was made of and that the history has not: the settings that were
+// in force, and digests of what lay beside the version that it began from. What the history has of
+// the updates stands there again, so that a change of either shows. Blocking.
+#pragma once
+
+#include "server/history/records.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/io/file.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fl {
+
+/// An update, as it came: a payload, with the spool's mark behind it.
+struct KeptUpdate {
+  std::string file;  // Beside the description.
+  TaskId task = TaskId::none;
+  std::string client;
+  std::string codec;
+  Version base_version = 0;
+  std::uint64_t examples = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t bytes = 0;  // Of the payload.
+  Digest digest;            // Of the payload.
+  bool operator==(const KeptUpdate&) const = default;
+};
+
+/// A file beside the checkpoints: the strategy's state and the like (state_names()).
+struct KeptState {
+  std::string file;
+  std::uint64_t bytes = 0;
+  Digest digest;
+  bool operator==(const KeptState&) const = default;
+};
+
+struct KeptRound {
+  std::string run_key;
+  Round round = 0;
+  std::string software;  // Which has closed the round.
+  std::string settings;  // As JSON (settings_from_json()).
+  std::vector<KeptUpdate> updates;
+  std::vector<KeptState> state;
+  bool operator==(const KeptRound&) const = default;
+};
+
+/// "round-000012.json", "round-000012-task-57-0123456789abcdef".
+[[nodiscard]] std::string description_name(Round round);
+[[nodiscard]] std::string kept_update_name(Round round, const std::string& spool_file);
+/// The round in such a name; none for any other name.
+[[nodiscard]] std::optional<Round> round_of_kept(std::string_view name);
+
+/// The round's update of this task, as a description has it. The task is accepted.
+[[nodiscard]] KeptUpdate kept_update_of(Round round, const TaskRecord& task);
+
+/// Writes the description, durably.
+[[nodiscard]] Result<void> write_description(Files& files, const std::filesystem::path& folder,
+                                             const KeptRound& round);
+/// Errors: not_found; corrupt, if it was changed.
+[[nodiscard]] Result<KeptRound> read_description(Files& files, const std::filesystem::path& folder,
+                                                 Round round);
+/// The rounds with a description, in order. Without the folder: none.
+[[nodiscard]] Result<std::vector<Round>> described_rounds(Files& files,
+                                                          const std::filesystem::path& folder);
+
+/// The digest of the first `bytes` bytes of a file. Errors: not_found; corrupt, if it is shorter.
+[[nodiscard]] Result<Digest> digest_of_file(Files& files, const std::filesystem::path& path,
+                                            std::uint64_t bytes);
+
+}  // namespace fl

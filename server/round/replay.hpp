@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a recorded round again: from the version that it began from, the updates that were kept of
+// it and the settings that it was closed with (kept_round.hpp), with the parts that the engine
+// closes a round with, on the updates as a restarted server finds them. The new version's digest
+// must be the recorded one. Nothing in the state changes; a server may run beside it. Blocking.
+#pragma once
+
+#include "server/history/store.hpp"
+#include "server/run/settings.hpp"
+#include "shared/base/error.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/params/layout.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace fl {
+
+/// The model's tensors, if the settings are right.
+[[nodiscard]] Result<Layout> checked_layout(const RunSettings& settings);
+
+struct ReplaySource {
+  Files& files;
+  Store& store;
+  RunRecord run;
+  std::filesystem::path checkpoints;  // Of the run.
+  std::filesystem::path kept;         // The run's kept updates.
+  /// An empty folder for what is made again: a model, and what the method keeps beside it.
+  std::filesystem::path scratch;
+  std::function<Result<Layout>(const RunSettings&)> layout_of = checked_layout;
+};
+
+struct ReplayedRound {
+  Round round = 0;
+  std::size_t updates = 0;
+  Digest recorded;
+  Digest made;
+  std::string closed_by;  // The software that has closed the round.
+  /// The first value, or file, in which what was made again differs; "": none does.
+  std::string difference;
+  [[nodiscard]] bool is_same() const { return difference.empty(); }
+};
+
+/// Errors: not_found for a round that there is not, whose updates were not kept, or of which
+/// something is missing; conflict, if it is open, or of a kind that can't be replayed; corrupt, if
+/// something of it was changed, which the error names; and those of writing into `scratch`.
+[[nodiscard]] Result<ReplayedRound> replay_round(const ReplaySource& from, Round round);
+
+}  // namespace fl

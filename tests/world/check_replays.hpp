@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replays the rounds of a world whose updates were kept.
+#pragma once
+
+#include "server/round/replay.hpp"
+#include "tests/world/check.hpp"
+
+namespace fl::test {
+
+inline const std::filesystem::path kept_folder = "/state/kept-updates";
+
+/// Makes a round again, from what is on the server's disk.
+[[nodiscard]] Result<ReplayedRound> replay_of(World& world, History& history, Round round);
+
+/// Of as many rounds as --keep-updates says the updates are there, and each of these rounds gives
+/// the recorded model again.
+[[nodiscard]] Result<void> check_replays(World& world, History& history);
+
+}  // namespace fl::test
