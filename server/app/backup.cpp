@@ -2,6 +2,7 @@
 #include "server/app/backup.hpp"
 
 #include "server/app/run_queue.hpp"
+#include "server/round/kept_round.hpp"
 #include "server/versions/checkpoints.hpp"
 #include "shared/params/safetensors.hpp"
 
@@ -37,6 +38,8 @@ class Backup {
   Result<void> copy_version(const RunRecord& run, const CheckpointRecord& version,
                             const std::vector<std::string>& names);
   Result<void> copy_open_round(Store& copied, RunId run);
+  Result<void> copy_kept(Store& copied, const RunRecord& run);
+  Result<void> copy_kept_round(const std::filesystem::path& folder, const KeptRound& round);
 
   Files& files_;
   std::filesystem::path state_;
@@ -167,6 +170,46 @@ Result<void> Backup::copy_open_round(Store& copied, RunId run) {
   return files_.sync_folder(folder_ / "spool");
 }
 
+/// The description goes last: a round without one is not kept.
+Result<void> Backup::copy_kept_round(const std::filesystem::path& folder, const KeptRound& round) {
+  for (const KeptUpdate& update : round.updates) {
+    if (round_of_kept(update.file) != round.round)
+      return Error(Errc::corrupt, fmt::format("its description names {}", update.file));
+    FL_CHECK(copy(folder / update.file, Recorded{0, update.bytes, update.digest}));
+  }
+  return copy(folder / description_name(round.round), std::nullopt);
+}
+
+/// The kept updates of the rounds that are recorded in the copy. A round that can't be copied whole
+/// is left out.
+Result<void> Backup::copy_kept(Store& copied, const RunRecord& run) {
+  const auto folder = kept_updates_of("", run);
+  FL_TRY(const auto rounds, described_rounds(files_, state_ / folder));
+  FL_TRY(const auto recorded, copied.summary(run.id));
+  const Round last = recorded.empty() ? 0 : recorded.back().round;
+  if (rounds.empty()) return {};
+  FL_CHECK(files_.make_folder(folder_ / folder));
+  for (const Round round : rounds) {
+    if (round > last) continue;
+    const auto described = read_description(files_, state_ / folder, round);
+    const auto done =
+        described ? copy_kept_round(folder, *described) : Result<void>(described.error());
+    if (done) continue;
+    const Errc why = done.error().code();
+    if (why != Errc::not_found && why != Errc::corrupt) return done;
+    report_.left_out.push_back(fmt::format(
+        "the kept updates of run {}, round {}: {}", run.id, round,
+        why == Errc::not_found ? "the server has dropped them meanwhile, or they are lost"
+                               : done.error().message()));
+    if (!described) continue;
+    for (const KeptUpdate& update : described->updates) {
+      if (round_of_kept(update.file) != round) continue;
+      FL_CHECK(files_.remove(folder_ / folder / update.file));
+    }
+  }
+  return files_.sync_folder(folder_ / folder);
+}
+
 Result<BackupReport> Backup::make(Store& store) {
   FL_CHECK(files_.make_folder(folder_));
   const auto database = folder_ / "history.sqlite";
@@ -178,6 +221,7 @@ Result<BackupReport> Backup::make(Store& store) {
     FL_CHECK(copy_all_of("references"));
     for (const RunSummary& each : runs) FL_CHECK(copy_open_round(*copied, each.run.id));
     for (const RunSummary& each : runs) FL_CHECK(copy_run(*copied, each.run));
+    for (const RunSummary& each : runs) FL_CHECK(copy_kept(*copied, each.run));
   }
   FL_CHECK(copy_all_of("identity"));
   FL_TRY(const auto file, files_.open(database, OpenMode::update));

@@ -6,29 +6,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace fl {
 
 namespace {
 
-/// The names of a run's files. The first run of a state has its models in the folder in which those
-/// of later runs have folders.
+/// The names of the files in a folder of a run's. The first run of a state has its models in the
+/// folder in which those of later runs have folders.
 Result<std::vector<std::string>> files_of(Files& files, const std::filesystem::path& folder) {
   auto names = files.list(folder);
   if (!names && names.error().code() == Errc::not_found) return std::vector<std::string>();
   return names;
 }
 
-Result<PrunedRun> look_at(Files& files, const std::filesystem::path& folder, const EndedRun& run) {
+/// Of its models, and of its kept updates.
+std::array<std::filesystem::path, 2> folders_of(const std::filesystem::path& state,
+                                                const RunRecord& run) {
+  return {checkpoints_of(state, run), kept_updates_of(state, run)};
+}
+
+Result<PrunedRun> look_at(Files& files, const std::filesystem::path& state, const RunRecord& record,
+                          const EndedRun& run) {
   PrunedRun pruned{run, 0, 0};
-  FL_TRY(const auto names, files_of(files, folder));
-  for (const auto& name : names) {
-    FL_TRY(const auto file, files.open(folder / name, OpenMode::read));
-    FL_TRY(const std::uint64_t bytes, file->size());
-    ++pruned.files;
-    pruned.bytes += bytes;
+  for (const auto& folder : folders_of(state, record)) {
+    FL_TRY(const auto names, files_of(files, folder));
+    for (const auto& name : names) {
+      FL_TRY(const auto file, files.open(folder / name, OpenMode::read));
+      FL_TRY(const std::uint64_t bytes, file->size());
+      ++pruned.files;
+      pruned.bytes += bytes;
+    }
   }
   return pruned;
+}
+
+Result<void> remove_files(Files& files, const std::filesystem::path& folder) {
+  FL_TRY(const auto names, files_of(files, folder));
+  for (const auto& name : names) FL_CHECK(files.remove(folder / name));
+  return names.empty() ? success() : files.sync_folder(folder);
 }
 
 }  // namespace
@@ -44,7 +60,7 @@ Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
     const auto at = std::ranges::find(all, run.id, [](const auto& each) { return each.run.id; });
     if (at == all.end() || static_cast<std::size_t>(all.end() - at) <= kept) continue;
     if (rule.older_than_s && now - run.ended_at < *rule.older_than_s) continue;
-    FL_TRY(const PrunedRun pruned, look_at(files, checkpoints_of(state, at->run), run));
+    FL_TRY(const PrunedRun pruned, look_at(files, state, at->run, run));
     found.push_back(pruned);
   }
   return found;
@@ -58,13 +74,12 @@ Result<void> prune_runs(Files& files, Store& store, const std::filesystem::path&
         record && (record->state == RunState::finished || record->state == RunState::stopped);
     if (!is_over)
       return Error(Errc::conflict, fmt::format("run {} is not over any more", pruned.run.id));
-    const auto folder = checkpoints_of(state, *record);
-    FL_TRY(const auto names, files_of(files, folder));
-    for (const auto& name : names) FL_CHECK(files.remove(folder / name));
-    if (!names.empty()) FL_CHECK(files.sync_folder(folder));
+    for (const auto& folder : folders_of(state, *record)) FL_CHECK(remove_files(files, folder));
     FL_CHECK(store.remove_run(pruned.run.id));
-    std::error_code in_use;  // The folder of the first run has those of the others.
-    if (!record->checkpoints.empty()) std::filesystem::remove(folder, in_use);
+    std::error_code in_use;  // The folder of the first run's models has those of the others.
+    for (const auto& folder : folders_of(state, *record)) {
+      if (folder != state / "checkpoints") std::filesystem::remove(folder, in_use);
+    }
   }
   return {};
 }

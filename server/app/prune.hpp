@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes runs that are over: their rows in the history, and their models. Never the newest run,
-// nor one that is not over; the audit and what belongs to no run stay. It works beside a running
-// server. Blocking.
+// Removes runs that are over: their rows in the history, their models and their kept updates. Never
+// the newest run, nor one that is not over; the audit and what belongs to no run stay. It works
+// beside a running server. Blocking.
 #pragma once
 
 #include "server/history/store.hpp"
