@@ -4,6 +4,7 @@
 #include "client/agent/connection.hpp"
 #include "client/learn/data/data.hpp"
 #include "client/learn/process/process_trainer.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/identity/token.hpp"
@@ -128,6 +129,11 @@ double check_server(Target& target, const ClientOptions& options, DoctorLines& l
   return **clock;
 }
 
+void check_limits(const ClientOptions& options, DoctorLines& lines) {
+  const std::string text = traffic_text(options.traffic, Clock::unix_seconds());
+  if (!text.empty()) lines.push_back({Verdict::ok, "limits", text});
+}
+
 void check_data(const ClientOptions& options, DoctorLines& lines) {
   if (options.learn.data.empty()) return;
   const auto data = load_local_data(options.learn);
@@ -192,13 +198,13 @@ void check_gpu(const ClientOptions& options, DoctorLines& lines) {
 
 DoctorLines diagnose_client(const ClientOptions& options, const std::string& token) {
   DoctorLines lines;
+  std::error_code ec;
+  if (std::filesystem::is_directory(options.state, ec)) check_owner(options.state, lines);
   auto target = check_identity(options, token, lines);
   const double server_s = target ? check_server(*target, options, lines) : 0;
   check_clock(server_s, lines);
-  std::error_code ec;
-  const bool has_state = std::filesystem::is_directory(options.state, ec);
-  check_disk(has_state ? std::filesystem::path(options.state) : std::filesystem::current_path(ec),
-             disk_bytes_min, lines);
+  check_limits(options, lines);
+  check_disk(nearest_folder(options.state), disk_bytes_min, lines);
   check_data(options, lines);
   check_trainer(options, lines);
   check_gpu(options, lines);

@@ -5,6 +5,7 @@
 #include "server/history/store.hpp"
 #include "server/net/acceptor.hpp"
 #include "server/net/places.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/base/doctor.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
@@ -71,7 +72,9 @@ void check_port(const ServerOptions& options, bool runs, DoctorLines& lines) {
     lines.push_back({Verdict::ok, "port", options.listen + " is taken: a server runs here"});
   } else {
     lines.push_back({Verdict::fail, "port", bound.error().message(),
-                     "end the program that has it ('ss -ltnp'), or choose another --listen"});
+                     bound.error().code() == Errc::conflict
+                         ? "end that program, or choose another --listen"
+                         : "choose another --listen"});
   }
 }
 
@@ -188,6 +191,11 @@ void check_memory(const RunSettings& settings, DoctorLines& lines) {
       {verdict, "memory", text, verdict == Verdict::ok ? "" : "take a machine with more memory"});
 }
 
+void check_limits(const ServerOptions& options, DoctorLines& lines) {
+  const std::string text = traffic_text(options.traffic, Clock::unix_seconds());
+  if (!text.empty()) lines.push_back({Verdict::ok, "limits", text});
+}
+
 }  // namespace
 
 void declare_doctor(CLI::App& command, ServerOptions& options) {
@@ -201,6 +209,7 @@ Result<void> run_doctor(const ServerOptions& options) {
   const bool has_state = std::filesystem::is_directory(state, ec);
   const bool has_history = has_state && std::filesystem::exists(state / "history.sqlite", ec);
   const bool runs = has_state && is_running(options);
+  if (has_state) check_owner(state, lines);
   check_port(options, runs, lines);
   check_address(options, lines);
   if (has_history) {
@@ -211,7 +220,8 @@ Result<void> run_doctor(const ServerOptions& options) {
                      "the first start makes it; or name another folder with --state"});
   }
   check_clock(0, lines);
-  check_disk(has_state ? state : std::filesystem::current_path(ec), disk_bytes_min, lines);
+  check_limits(options, lines);
+  check_disk(nearest_folder(state), disk_bytes_min, lines);
   const RunSettings settings = settings_of(options, has_history);
   check_files(settings, lines);
   check_memory(settings, lines);

@@ -7,6 +7,7 @@ namespace fl {
 namespace {
 
 using tcp = net::ip::tcp;
+constexpr std::uint16_t first_free_port = 1024;
 
 }  // namespace
 
@@ -26,8 +27,23 @@ Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress
   if (ec == net::error::address_in_use) {
     return Error(
         Errc::conflict,
-        fmt::format("can't listen on {}: the port is taken; --listen HOST:0 takes a free one",
+        fmt::format("can't listen on {}: the port is taken ('ss -ltnp' names the program that has "
+                    "it); --listen HOST:0 takes a free one",
                     place));
+  }
+  if (ec == net::error::access_denied && address.port < first_free_port) {
+    return Error(Errc::io,
+                 fmt::format("can't listen on {}: this user may not take ports below {}. Choose "
+                             "another --listen, or give the service the right to "
+                             "(docs/guide/install.md, \"Port 443\")",
+                             place, first_free_port));
+  }
+  if (ec == boost::system::errc::address_not_available) {
+    return Error(Errc::invalid_input,
+                 fmt::format("can't listen on {}: this machine has no such address. --listen "
+                             "0.0.0.0:{} takes all that it has; --advertise says what clients "
+                             "connect to",
+                             place, address.port));
   }
   if (ec) return Error(Errc::io, fmt::format("can't listen on {}: {}", place, ec.message()));
   return ServerAddress{address.host, acceptor.local_endpoint().port()};

@@ -4,6 +4,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -123,6 +124,20 @@ int print_doctor(const DoctorLines& lines, bool as_json) {
   const std::string text = as_json ? json_text(json, 2) + "\n" : doctor_text(lines);
   std::fputs(text.c_str(), stdout);
   return doctor_exit_code(lines);
+}
+
+void check_owner(const std::filesystem::path& state, DoctorLines& lines) {
+  if (const auto fine = check_state_folder(state); !fine)
+    lines.push_back({Verdict::fail, "state", fine.error().message(),
+                     "run doctor as the user who runs the program"});
+}
+
+std::filesystem::path nearest_folder(const std::filesystem::path& folder) {
+  std::error_code ec;
+  auto found = std::filesystem::absolute(folder, ec).lexically_normal();
+  while (!std::filesystem::is_directory(found, ec) && found.has_relative_path())
+    found = found.parent_path();
+  return found;
 }
 
 void check_disk(const std::filesystem::path& folder, double bytes_needed, DoctorLines& lines) {

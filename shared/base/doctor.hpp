@@ -32,6 +32,10 @@ using DoctorLines = std::vector<DoctorLine>;
 /// Prints the lines to standard output, as JSON {"lines": [...]} or as text. Returns the exit code.
 int print_doctor(const DoctorLines& lines, bool as_json);
 
+/// Adds a line if a state folder is not this user's alone: then the programs refuse it.
+void check_owner(const std::filesystem::path& state, DoctorLines& lines);
+/// The folder, or if it is not there, the nearest one above it: where it will be made.
+[[nodiscard]] std::filesystem::path nearest_folder(const std::filesystem::path& folder);
 /// Adds lines about a folder's disk: its space, how long a sync takes, and whether locks work. The
 /// folder must exist. `bytes_needed`: less space than this is a failure.
 void check_disk(const std::filesystem::path& folder, double bytes_needed, DoctorLines& lines);

@@ -4,12 +4,28 @@
 #include <fmt/format.h>
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <array>
 #include <cerrno>
 
 namespace fl {
+
+namespace {
+
+/// A user's name, or its number where it has none.
+std::string name_of(uid_t user) {
+  std::array<char, 4096> memory{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(user, &entry, memory.data(), memory.size(), &found) == 0 && found != nullptr)
+    return fmt::format("'{}'", entry.pw_name);
+  return fmt::format("number {}", user);
+}
+
+}  // namespace
 
 Result<void> check_state_folder(const std::filesystem::path& folder) {
   struct stat status {};
@@ -20,10 +36,10 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
   }
   if (status.st_uid != ::geteuid()) {
     return Error(Errc::conflict,
-                 fmt::format("{} belongs to the user with number {}, and this program runs as {}: "
-                             "run it as that user, change the owner (chown -R), or choose another "
+                 fmt::format("{} belongs to the user {}, and this program runs as {}: run it as "
+                             "that user (sudo -u), change the owner (chown -R), or choose another "
                              "--state",
-                             folder.string(), status.st_uid, ::geteuid()));
+                             folder.string(), name_of(status.st_uid), name_of(::geteuid())));
   }
   constexpr mode_t too_wide = S_IWGRP | S_IRWXO;
   if ((status.st_mode & too_wide) != 0) {

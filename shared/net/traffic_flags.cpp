@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/net/traffic_flags.hpp"
 
+#include "shared/base/async/clock.hpp"
 #include "shared/base/flags.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <ctime>
 #include <string>
+#include <utility>
 
 namespace fl {
 namespace {
@@ -62,7 +67,39 @@ void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* w
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+std::string rate_text(double bytes_per_s) {
+  const double bits = bytes_per_s * 8;
+  for (const auto& [name, scale] : {std::pair{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}}) {
+    if (bits >= scale) return fmt::format("{:g}{}", bits / scale, name);
+  }
+  return fmt::format("{:g}bit", bits);
+}
+
+std::string window_text(const RateSchedule::Window& window) {
+  return fmt::format("{:02}:{:02}-{:02}:{:02}={}", window.from / 60, window.from % 60,
+                     window.until / 60, window.until % 60, rate_text(window.bytes_per_s));
+}
+
+std::string traffic_text(const TrafficOptions& options, double unix_seconds) {
+  const auto limit = [](double rate) {
+    return rate == unlimited ? std::string("without a limit") : "at most " + rate_text(rate);
+  };
+  if (!RateSchedule(options.up_bytes_per_s, options.quiet).is_limited() &&
+      options.down_bytes_per_s == unlimited)
+    return "";
+  std::string text = fmt::format("sends {}, receives {} a second", limit(options.up_bytes_per_s),
+                                 limit(options.down_bytes_per_s));
+  if (options.quiet.empty()) return text;
+  const auto whole = static_cast<std::time_t>(unix_seconds);
+  std::tm local{};
+  ::localtime_r(&whole, &local);
+  for (const auto& window : options.quiet) text += "; " + window_text(window);
+  return text + fmt::format(" (it is {:%H:%M} here)", local);
+}
+
 Governors make_governors(const TrafficOptions& options) {
+  if (const std::string text = traffic_text(options, Clock::unix_seconds()); !text.empty())
+    log_info("traffic: {}", text);
   Governors traffic;
   traffic.up = make_governor(options.up_bytes_per_s, options);
   traffic.down = make_governor(options.down_bytes_per_s, options);

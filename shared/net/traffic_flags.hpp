@@ -5,6 +5,7 @@
 
 #include "shared/net/governor.hpp"
 
+#include <string>
 #include <vector>
 
 namespace CLI {
@@ -23,7 +24,13 @@ struct TrafficOptions {
 /// `options` must live until `app` has parsed.
 void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* what);
 
-/// Null governors where there is no limit.
+/// As the flags are written: "20mbit", "08:00-18:00=2mbit".
+[[nodiscard]] std::string rate_text(double bytes_per_s);
+[[nodiscard]] std::string window_text(const RateSchedule::Window& window);
+/// What the limits are, with this machine's time, which decides about windows; "" without a limit.
+[[nodiscard]] std::string traffic_text(const TrafficOptions& options, double unix_seconds);
+
+/// Null governors where there is no limit. The log says what the limits are.
 [[nodiscard]] Governors make_governors(const TrafficOptions& options);
 
 }  // namespace fl

@@ -52,6 +52,16 @@ kill -STOP "$before"
 eventually "a server that hangs is not started again" is_another "$before"
 eventually "the client does not come back" log_has fl-server "a .*joined\|asked 1 of 1"
 
+# docs/guide/install.md, "Port 443".
+sed -i 's/^listen = .*/listen = "127.0.0.1:443"/' /etc/tributary/server.toml
+systemctl restart fl-server 2> /dev/null && fail "the server took port 443 without the right to"
+eventually "no line about the right to port 443" log_has fl-server "may not take ports below 1024"
+printf '[Service]\nAmbientCapabilities=%s\nCapabilityBoundingSet=%s\n' CAP_NET_BIND_SERVICE CAP_NET_BIND_SERVICE \
+  > /etc/systemd/system/fl-server.service.d/port.conf
+systemctl daemon-reload
+systemctl restart fl-server || fail "the server does not start on port 443"
+eventually "the server does not listen on port 443" log_has fl-server "listening on 127.0.0.1:443"
+
 systemctl stop fl-client@hospitals fl-server || fail "the services do not stop"
 for unit in fl-client@hospitals fl-server; do
   [ "$(systemctl show -P Result $unit)" = success ] || fail "$unit has not ended cleanly"

@@ -3,6 +3,7 @@
 #include "shared/net/governor.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/net/traffic_flags.hpp"
 
 #include <doctest/doctest.h>
 
@@ -81,6 +82,29 @@ TEST_CASE("windows are HH:MM-HH:MM=RATE") {
     CAPTURE(text);
     CHECK(!parse_window(text));
   }
+}
+
+TEST_CASE("rates and windows are written as they are read") {
+  for (const char* text : {"8kbit", "500kbit", "20mbit", "1.5gbit", "1000gbit"}) {
+    CAPTURE(text);
+    CHECK(rate_text(parse_rate(text).value()) == text);
+  }
+  for (const char* text : {"08:05-24:00=2mbit", "22:00-06:30=500kbit"}) {
+    CAPTURE(text);
+    CHECK(window_text(parse_window(text).value()) == text);
+  }
+}
+
+TEST_CASE("the limits are told, with the time of day where there are windows") {
+  const TimeZone zone("UTC0");
+  TrafficOptions options;
+  CHECK(traffic_text(options, 0).empty());
+  options.up_bytes_per_s = 2.5e6;
+  CHECK(traffic_text(options, 0) == "sends at most 20mbit, receives without a limit a second");
+  options.quiet.push_back(parse_window("22:00-06:30=500kbit").value());
+  CHECK(traffic_text(options, 9.5 * 3600) ==
+        "sends at most 20mbit, receives without a limit a second; 22:00-06:30=500kbit (it is 09:30 "
+        "here)");
 }
 
 TEST_CASE("windows hold by local time, over midnight, and the least limit counts") {

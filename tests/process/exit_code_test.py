@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exit codes of all programs, as docs/guide/exit-codes.md lists them; and who gives up."""
 
+import os
 import signal
 import time
 import unittest
@@ -197,6 +198,30 @@ class Doctor(FederationTest):
         data[4096 * 2 : 4096 * 4] = b"\xff" * 8192
         history.write_bytes(data)
         self.check(self.doctor("fl-server", "doctor", *flags, code=1), history="fail")
+
+    def test_without_a_state_the_disk_where_it_will_be_is_looked_at(self):
+        state = self.federation.folder / "new" / "deeper"
+        lines = self.doctor("fl-server", "doctor", "--state", state, "--listen", "127.0.0.1:0")
+        self.assertIn(f"are free at {self.federation.folder}", lines["disk space"]["text"])
+        lines = self.doctor("fl-client", "doctor", "--state", state, code=1)  # It has no identity.
+        self.assertIn(f"are free at {self.federation.folder}", lines["disk space"]["text"])
+        self.assertFalse(state.parent.exists())
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can give a folder away")
+    def test_a_state_of_another_user_is_named(self):
+        for program, state in (("fl-server", self.federation.state), ("fl-client", self.federation.folder / "a")):
+            os.chown(state, 12345, 12345)
+            lines = self.doctor(program, "doctor", "--state", state, code=1)
+            self.assertEqual(lines["state"]["verdict"], "fail")
+            self.assertIn("belongs to the user number 12345, and this program runs as 'root'", lines["state"]["text"])
+
+    def test_limits_are_told(self):
+        flags = ("--max-upload", "20mbit", "--quiet", "08:00-18:00=2mbit")
+        lines = self.doctor(*self.client, *flags, code=1)  # No server runs.
+        self.assertIn("sends at most 20mbit", lines["limits"]["text"])
+        self.assertIn("08:00-18:00=2mbit (it is ", lines["limits"]["text"])
+        lines = self.doctor("fl-server", "doctor", "--state", self.federation.state, *flags, "--listen", "127.0.0.1:0")
+        self.assertIn("sends at most 20mbit", lines["limits"]["text"])
 
     def test_a_model_that_needs_more_memory_than_there_is(self):
         lines = self.doctor(
