@@ -4,14 +4,65 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl {
 
 namespace {
+
+constexpr std::size_t typed_bytes_max = 40;  // Nobody means a flag by a longer word.
+
+/// How many letters of `a` must be put in, left out or replaced to get `b`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t before = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = before + (a[i - 1] == b[j - 1] ? 0 : 1);
+      before = row[j];
+      row[j] = std::min({replaced, before + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The long flags and the sub-commands of a program, and the flags of the sub-commands in use.
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const auto is_any = [](const CLI::App*) { return true; };
+  for (const CLI::App* const command : app.get_subcommands(is_any)) {
+    names.push_back(command->get_name());
+    if (!command->parsed()) continue;
+    const auto deeper = names_of(*command);
+    names.insert(names.end(), deeper.begin(), deeper.end());
+  }
+  return names;
+}
+
+/// "; did you mean --rounds?" for a word that is nearly a name, else "".
+std::string suggestion(const CLI::App& app, std::string_view word) {
+  word = word.substr(0, word.find('='));
+  if (word.size() > typed_bytes_max) return "";
+  const std::size_t far = word.size() < 6 ? 2 : 3;  // Most mistypings are nearer than this.
+  std::string nearest;
+  std::size_t least = far;
+  for (const std::string& name : names_of(app)) {
+    const std::size_t apart = distance(word, name);
+    if (apart < least) nearest = name;
+    least = std::min(least, apart);
+  }
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
 
 class TomlFile final : public CLI::Config {
  public:
@@ -33,7 +84,8 @@ class TomlFile final : public CLI::Config {
         throw wrong(value.source(),
                     fmt::format("[{}]: this file takes lines `flag = value`, no tables", name));
       if (app_->get_option_no_throw("--" + name) == nullptr)
-        throw wrong(key.source(), fmt::format("there is no flag --{}", name));
+        throw wrong(key.source(),
+                    fmt::format("there is no flag --{}{}", name, suggestion(*app_, "--" + name)));
       CLI::ConfigItem& item = flags.emplace_back();
       item.name = name;
       item.inputs.push_back(text_of(name, value));
@@ -88,7 +140,12 @@ void add_config_flag(CLI::App& app, const std::string& help) {
 
 std::string error_text(const CLI::App& app, const CLI::ParseError& error) {
   const auto* const file = dynamic_cast<const TomlFile*>(app.get_config_formatter().get());
-  return (file == nullptr ? "" : file->place_of(error.what())) + error.what();
+  std::string text = (file == nullptr ? "" : file->place_of(error.what())) + error.what();
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return text;
+  for (const std::string& word : app.remaining(true)) {
+    if (const std::string meant = suggestion(app, word); !meant.empty()) return text + meant;
+  }
+  return text;
 }
 
 int exit_code(const CLI::App& app, const CLI::ParseError& error) {

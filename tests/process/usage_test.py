@@ -113,6 +113,28 @@ class Flags(FederationTest):
                 if program == "fl-client":
                     self.assertEqual(code, 2, err)
 
+    def test_what_is_nearly_a_flag_or_a_command_is_suggested(self):
+        federation = self.make()
+        for program, words, meant in (
+            ("fl-server", ["--roundz", "4"], "--rounds"),
+            ("fl-server", ["--roundz=4"], "--rounds"),
+            ("fl-server", ["enrol", "--name", "x"], "enroll"),
+            ("fl-server", ["enroll", "--name", "x", "--rol", "trainer"], "--role"),
+            ("fl-server", ["histroy"], "history"),
+            ("fl-client", ["--jion-file", "x"], "--join-file"),
+            ("fl-client", ["--evaluate-onyl"], "--evaluate-only"),
+            ("fl-server", ["--no-such-flag"], None),
+            ("fl-server", ["-" * 100], None),
+            ("fl-server", ["serve"], None),
+        ):
+            with self.subTest(words=words):
+                code, _, err = federation.command(program, "--state", federation.folder / "unused", *words)
+                self.assertEqual(code, 2, err)
+                if meant:
+                    self.assertIn(f"; did you mean {meant}?", err)
+                else:
+                    self.assertNotIn("did you mean", err)
+
     def test_an_impossible_new_run_does_not_end_the_run_before(self):
         federation = self.make()  # Its run is not over.
         for flags, word in (
@@ -168,7 +190,7 @@ class Flags(FederationTest):
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
         mistakes = {
-            "roundz = 4": "there is no flag --roundz",
+            "roundz = 4": "there is no flag --roundz; did you mean --rounds?",
             "rounds = 3 4": "expected",
             "rounds = 3\nrounds = 4": "rounds",
             "[rounds]\nmany = 3": "no tables",
