@@ -22,7 +22,9 @@ namespace {
 /// The server's flags ask for something that the run in the state does not allow.
 Error other_run(const ServerOptions& options, std::string_view what) {
   return {Errc::conflict,
-          fmt::format("the run in {} {}; --new-run begins another", options.state, what)};
+          fmt::format("the run in {} {}; 'fl-server queue' adds another run behind it, --new-run "
+                      "gives it up and begins another",
+                      options.state, what)};
 }
 
 Result<RunSettings> settings_of(const RunRecord& run) {
@@ -95,6 +97,23 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   note_changes(store, run, options.given, before, settings);
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
+}
+
+/// Says so if flags ask for something else than the run that is over had: they change nothing.
+void warn_of_idle_flags(const RunRecord& run, const RunSettings& settings,
+                        const ServerOptions& options) {
+  const RunSettingTable table = run_setting_table();
+  std::string idle;
+  for (const std::string& flag : options.given) {
+    const RunSettingRow& row = *table.find(flag);
+    if (row.value_of(options.settings) == row.value_of(settings)) continue;
+    idle += fmt::format("{}--{}", idle.empty() ? "" : ", ", flag);
+  }
+  if (idle.empty()) return;
+  log_warn(
+      "run {} is over, and {} given now change nothing: 'fl-server queue' with them begins "
+      "another run",
+      run.id, idle);
 }
 
 /// Whether the run can begin from its file. A server that finds out later must give the run up.
@@ -177,6 +196,7 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
     return go_on(store, *latest, options);
   if (options.stay && latest->state == RunState::finished) {
     FL_TRY(RunSettings settings, settings_of(*latest));
+    warn_of_idle_flags(*latest, settings, options);
     return ChosenRun{*latest, std::move(settings)};
   }
   if (latest->state == RunState::stopped) return other_run(options, "was given up");

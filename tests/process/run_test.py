@@ -265,8 +265,10 @@ class WholeRun(FederationTest):
         server = federation.server(*RUN, "--stay")
         server.wait_for("waiting for another run")
         server.kill()
-        server = federation.server("--rounds", 3, "--min-clients", 3, "--stay")
+        server = federation.server("--rounds", 3, "--min-clients", 3, "--lr", 0.5, "--stay")
         server.wait_for("waiting for another run")
+        # Nothing else would say that an edited file of settings begins no run.
+        self.assertIn("is over, and --lr given now change nothing", server.stderr())
         queue = ("queue", "--min-clients", 3, "--rounds")
         federation.server_command(*queue, 1, "--model", "synthetic:8000")
         wait_until(

@@ -81,7 +81,7 @@ TEST_CASE("a run's model never changes, and its method only before the initial m
   };
   CHECK(refused("strategy", [](RunSettings& s) { s.strategy = "fedadam"; }) ==
         R"(the run in here has --strategy "fedavgm", which can't become "fedadam" any more; )"
-        "--new-run begins another");
+        "'fl-server queue' adds another run behind it, --new-run gives it up and begins another");
   CHECK(refused("model", [](RunSettings& s) {
           s.model = "mlp";
         }).find(R"(--model "synthetic:10")") != std::string::npos);
