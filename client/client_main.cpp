@@ -59,7 +59,8 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
 
 /// Joins the server. `fl-client join` reports an unreachable server immediately. A client that is
 /// to train keeps trying, as it does later when the connection breaks. `deadline`: it gave up.
-Result<void> join(const JoinToken& token, const ClientOptions& options) {
+Result<void> join(const JoinToken& token, const ClientOptions& options,
+                  const ServiceManager& manager) {
   std::minstd_rand jitter(std::random_device{}());
   Attempts attempts(options.patience);
   for (int attempt = 0;; ++attempt) {
@@ -77,6 +78,7 @@ Result<void> join(const JoinToken& token, const ClientOptions& options) {
     attempts.failed();
     if (attempts.is_over()) return Error(Errc::deadline, attempts.text(joined.error()));
     if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
+    manager.status("waiting for the server: " + joined.error().message());
     const Duration pause = backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
     std::this_thread::sleep_for(std::min(pause, attempts.latest() - Clock::now()));
   }
@@ -118,7 +120,7 @@ Result<std::string> read_token(const ClientOptions& options) {
 
 /// Joins, unless this token was used before: a command line with --join may be run again, even
 /// after the token has expired, or was removed from where it is read.
-Result<void> join_once(const ClientOptions& options) {
+Result<void> join_once(const ClientOptions& options, const ServiceManager& manager) {
   const auto text = read_token(options);
   if (!text) {
     const Error error = text.error().at(
@@ -126,7 +128,7 @@ Result<void> join_once(const ClientOptions& options) {
     const bool is_joined =
         ClientIdentity::is_present(posix_files(), identity_folder(options.state));
     if (!is_joined || options.only_join || error.code() != Errc::not_found) return error;
-    log_info("{}; this client has joined before", error.message());
+    log_info("there is no join token any more, and none is needed: this client has joined before");
     return {};
   }
   FL_TRY(const JoinToken token, parse_token(*text));
@@ -139,7 +141,7 @@ Result<void> join_once(const ClientOptions& options) {
       ClientIdentity::is_present(posix_files(), identity_folder(options.state));
   // Check that the data can be read before the token is used up.
   if (!had_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
-  auto joined = join(token, options);
+  auto joined = join(token, options, manager);
   if (joined || options.only_join || !had_identity) return joined;
   log_warn("can't join with this token: {}; continuing with the existing identity",
            joined.error().message());
@@ -321,7 +323,7 @@ Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
     return 0;
   }
   if (!options.join.empty() || !options.join_file.empty()) {
-    const auto joined = join_once(options);
+    const auto joined = join_once(options, manager);
     const bool gave_up = !joined && joined.error().code() == Errc::deadline;
     if (gave_up) log_error("{}", joined.error().message());
     if (gave_up) return exit_gave_up;

@@ -140,6 +140,21 @@ class Services(FederationTest):
         self.assertNotIn("WATCHDOG", told.read_text())
         client.kill()
 
+    def test_a_client_that_can_not_join_yet_says_why(self):
+        fleet = self.make()
+        server = fleet.server(*RUN)
+        token = fleet.token("late")
+        server.kill()
+        manager = self.manager(self.short_path())
+        with manager.in_environment():
+            client = fleet.client("late", "--join", token)
+        why = f"STATUS=waiting for the server: connecting to 127.0.0.1:{fleet.port}: Connection refused"
+        wait_until("a status", lambda: why in manager.heard())
+        self.assertNotIn("READY=1", manager.heard())
+        fleet.server()
+        wait_until("READY=1", lambda: "READY=1" in manager.heard())
+        client.kill()
+
     def test_sighup_changes_what_a_server_can_change_and_names_the_rest(self):
         fleet = self.make()
         token, config = fleet.folder / "token", fleet.folder / "server.toml"
