@@ -99,7 +99,9 @@ struct KeptRun {
   KeptRun() {
     REQUIRE(world.run());
     REQUIRE(check(world));
-    history = std::move(History::open(world).value());
+    auto opened = History::open(world);
+    REQUIRE(opened);
+    history = std::move(*opened);
   }
   void flip(const std::filesystem::path& path, std::uint64_t at) {
     const auto file = world.server_disk().open(path, OpenMode::update).value();
