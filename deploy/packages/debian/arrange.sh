@@ -54,6 +54,7 @@ cp "$source/deploy/systemd/fl-client@.service" debian/tributary-client.fl-client
 for part in server client; do
   cp "$source/deploy/systemd/tributary-$part.sysusers" "debian/tributary-$part.sysusers"
 done
+cp "$source/deploy/systemd/tributary-server.tmpfiles" debian/
 mkdir -p debian/tmp/etc/tributary
 cp "$source/deploy/systemd/server.toml" debian/tmp/etc/tributary/
 
