@@ -70,6 +70,11 @@ Awaitable<beast::error_code> read_http(PlainStream& stream, HttpRequest& request
   co_return co_await read(stream, request, body_bytes_max);
 }
 
+Awaitable<beast::error_code> read_http(PlainStream& stream, HttpResponse& response,
+                                       std::uint64_t body_bytes_max) {
+  co_return co_await read(stream, response, body_bytes_max);
+}
+
 Awaitable<beast::error_code> write_all(TlsStream& stream, std::string text) {
   co_return co_await write(stream, text);
 }

@@ -38,6 +38,8 @@ Awaitable<beast::error_code> read_http(TlsStream& stream, HttpResponse& response
                                        std::uint64_t body_bytes_max);
 Awaitable<beast::error_code> read_http(PlainStream& stream, HttpRequest& request,
                                        std::uint64_t body_bytes_max);
+Awaitable<beast::error_code> read_http(PlainStream& stream, HttpResponse& response,
+                                       std::uint64_t body_bytes_max);
 
 Awaitable<beast::error_code> write_all(TlsStream& stream, std::string text);
 Awaitable<beast::error_code> write_all(PlainStream& stream, std::string text);
