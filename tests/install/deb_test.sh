@@ -61,6 +61,11 @@ try_services() {
   done
   if [ "$booted" = yes ]; then
     expect "the services start, reload, are restarted and stop" in_systemd bash /packages/services.sh
+    if [ -e "$root/usr/lib/tributary/libfl-torch.so" ]; then
+      in_systemd_s=900 expect "the tutorials are right, word for word" in_systemd bash /packages/tutorials.sh
+    else
+      say "$release: NO TUTORIAL WAS TRIED: they train a built-in model, and there is no tributary-torch"
+    fi
   else
     say "$release: NO SERVICE WAS TRIED: systemd does not boot here: $(head -n 1 "$work/said.txt")"
   fi
@@ -71,21 +76,25 @@ try_services() {
 
 # In the namespaces of the booted systemd. Uses the variable `systemd` of try_services.
 in_systemd() {
-  timeout --kill-after=5 120 nsenter --target "$systemd" --all --root --wd \
+  timeout --kill-after=5 "${in_systemd_s:-120}" nsenter --target "$systemd" --all --root --wd \
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"
 }
 
 # make_root RELEASE: with what the packages depend on, so that the tests need no network.
 make_root() {
-  if ! [ -e "$work/$1.tar" ]; then
+  local include
+  include=$(depends),man-db,bash-completion,procps,sqlite3,sudo,curl,hostname
+  if ! [ -e "$work/$1.tar" ] || [ "$(cat "$work/$1.include" 2> /dev/null)" != "$include" ]; then
     say "making a fresh $1"
-    mmdebstrap --variant=apt --include="$(depends),man-db,bash-completion,procps,sqlite3" "$1" \
+    rm -f "$work/$1.tar"
+    mmdebstrap --variant=apt --include="$include" "$1" \
       "$work/part-$1.tar" http://deb.debian.org/debian > "$work/$1.log" 2>&1 || {
       tail -n 20 "$work/$1.log" >&2
       die "mmdebstrap could not make $1. If packages are missing there, the packages of build/deb" \
         "are for another release: run ./dev deb on $1"
     }
     mv "$work/part-$1.tar" "$work/$1.tar"
+    echo "$include" > "$work/$1.include"
   fi
   rm -rf "$root"
   mkdir -p "$root"
@@ -136,7 +145,9 @@ try_release() {
   rm -f "$root"/packages/*libfl-codec-dev*
   expect "the packages install" in_root sh -c 'dpkg --install /packages/*.deb'
   expect "the programs start" in_root sh -ec 'for p in server client sim; do fl-$p --version; done'
-  expect "the users are there" in_root sh -ec 'id tributary-server; id tributary-client'
+  expect "the users are there" in_root sh -ec '
+    id tributary-client
+    [ "$(stat -c "%U %a" /var/lib/tributary/server)" = "tributary-server 700" ]'
   expect "the units are right" in_root sh -ec '
     command -v systemd-analyze > /dev/null || { echo "no systemd here" >&2; exit 1; }
     systemd-analyze verify --man=no fl-server.service fl-client@x.service'
@@ -157,7 +168,10 @@ assert (codec.decode(codec.encode("lossless", vector), 100) == vector).all()'
       fl-sim --state /tmp/sim/state --model linear:2-1 --data csv:/packages/table.csv,target=y \
         --clients 2 --rounds 2 --local-steps 5'
   fi
-  cp tests/install/{two_clients,services}.sh "$root/packages/"
+  cp tests/install/{two_clients,services,tutorials}.sh "$root/packages/"
+  mkdir -p "$root/packages/source/docs" "$root/packages/source/tests"
+  cp -r docs/guide "$root/packages/source/docs/"
+  cp -r tests/process "$root/packages/source/tests/"
   try_services
   expect "two clients train" in_root bash /packages/two_clients.sh
   cp "$work"/later/*.deb "$root/packages/"

@@ -12,11 +12,11 @@ import threading
 import time
 
 
-def listen(host="127.0.0.1"):
-    """A listening socket on a free port."""
+def listen(host="127.0.0.1", port=0):
+    """A listening socket; port 0: on a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family)
-    door.bind((host, 0))
+    door.bind((host, port))
     door.listen(64)
     return door
 
@@ -36,8 +36,8 @@ def pump(a, b):
 class Door:
     """Serves each connection on a thread of its own until close()."""
 
-    def __init__(self, host="127.0.0.1"):
-        self.door = listen(host)
+    def __init__(self, host="127.0.0.1", port=0):
+        self.door = listen(host, port)
         self.host, self.port = host, self.door.getsockname()[1]
         self.sockets = []
         threading.Thread(target=self.accept, daemon=True).start()
@@ -75,10 +75,10 @@ class Proxy(Door):
     """An HTTP proxy for CONNECT. `login`: "USER:PASSWORD" that it wants. `names`: addresses of names
     that only it knows. `answer`: what it answers in place of a tunnel."""
 
-    def __init__(self, host="127.0.0.1", login=None, names=None, answer=None):
+    def __init__(self, host="127.0.0.1", login=None, names=None, answer=None, port=0):
         self.login, self.names, self.answer = login, names or {}, answer
         self.targets = []  # Of all requests.
-        super().__init__(host)
+        super().__init__(host, port)
 
     def serve(self, client):
         head = b""

@@ -10,9 +10,7 @@ import contextlib
 import os
 import pathlib
 import re
-import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -23,11 +21,11 @@ import fake_agent
 
 sys.path.insert(0, str(fake_agent.SOURCE / "tests" / "process"))
 
+import document_reader
 from federation import BIN, free_port, wait_until
 
 GUIDE = fake_agent.SOURCE / "docs" / "guide"
 PAGE = GUIDE / "own-model.md"
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROUNDS_BEFORE_ACCIDENT = 4
 
 # The page's programs, with places that several tests at the same time do not share.
@@ -38,59 +36,27 @@ exec {bin}/fl-server --listen 127.0.0.1:{port} --admin off --ready-file {ready} 
 """
 
 
-class Reader:
-    """Somebody with a terminal who follows the page."""
+class Reader(document_reader.Reader):
+    """One who starts servers and clients by hand, on this machine."""
 
     def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        self.own = self.folder / ".own"
-        self.own.mkdir(parents=True)
-        self.ready = self.own / "ready"
-        self.tool("fl-server", SERVER.format(bin=BIN, ready=self.ready, port=free_port()))
-        self.tool("fl-client", f'#!/bin/sh\nexec {BIN}/fl-client "$@"\n')
-        self.tool("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        self.ready = pathlib.Path(folder) / ".own" / "ready"
         paths = [str(fake_agent.PACKAGE), os.environ.get("PYTHONPATH", "")]
-        self.out = (self.own / "out").open("wb")
-        self.shell = subprocess.Popen(
-            ["bash", "-eu"],
-            cwd=folder,
-            env={
-                **os.environ,
-                "PATH": f"{self.own}:{os.environ['PATH']}",
-                "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        super().__init__(
+            folder,
+            tools={
+                "fl-server": SERVER.format(bin=BIN, ready=self.ready, port=free_port()),
+                "fl-client": f'#!/bin/sh\nexec {BIN}/fl-client "$@"\n',
+                "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
             },
-            stdin=subprocess.PIPE,
-            stdout=self.out,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # So that one signal ends all.
+            environment={"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
         )
-        self.blocks = 0
 
-    def tool(self, name, text):
-        (self.own / name).write_text(text)
-        (self.own / name).chmod(0o755)
-
-    def follow(self, language, text):
-        """Does what one block of the page says, and waits until a server that it starts listens."""
-        if language == "python":
-            name = re.match(r"# (\w+\.py)\n", text)[1]
-            (self.folder / name).write_text(text)
-            return
-        self.blocks += 1
-        done = self.own / f"done-{self.blocks}"
-        self.shell.stdin.write(f"{text}\ntouch {done}\n")
-        self.shell.stdin.flush()
-        wait_until("the block is done", lambda: done.exists() or self.shell.poll() is not None)
-        if not done.exists():
-            raise AssertionError(f"this block failed:\n{text}\n{self.said()}")
-        if re.search(r"^fl-server (?!.*(enroll|history))", text, re.MULTILINE):
+    def follow(self, block):
+        """Also waits until a server that the block starts listens."""
+        super().follow(block)
+        if re.search(r"^fl-server (?!.*(enroll|history))", block.text, re.MULTILINE):
             wait_until("the server is ready", self.ready.exists)
-
-    def said(self):
-        """All output of the page's commands."""
-        logs = [self.own / "out", *sorted(self.folder.glob("**/*log"))]
-        return "\n".join(f"{log}:\n{log.read_text()[-3000:]}" for log in logs)
 
     def query(self, sql):
         file = self.folder / "fl-state" / "history.sqlite"
@@ -100,13 +66,6 @@ class Reader:
     def rounds_done(self):
         return self.query("SELECT count(*) FROM round_summary")[0][0]
 
-    def close(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.shell.pid, signal.SIGKILL)
-        self.shell.wait()
-        self.shell.stdin.close()
-        self.out.close()
-
 
 class Tutorial(unittest.TestCase):
     def follow(self, folder, with_accidents):
@@ -114,15 +73,16 @@ class Tutorial(unittest.TestCase):
         reader = Reader(folder)
         self.addCleanup(reader.close)
         accidents = 0
-        for language, text in BLOCK.findall(PAGE.read_text()):
-            if "kill -9" in text:
+        for block in document_reader.blocks_of(PAGE.read_text()):
+            kills = block.text.count("kill -9")
+            if kills:
                 if not with_accidents:
                     continue
-                accidents += text.count("kill -9")
+                accidents += kills
                 goal = reader.rounds_done() + ROUNDS_BEFORE_ACCIDENT
                 wait_until("some rounds are done", lambda: reader.rounds_done() >= goal)
-            reader.follow(language, text)
-            if "kill -9" in text:
+            reader.follow(block)
+            if kills:
                 self.assertLess(reader.rounds_done(), 60, "the run was over before the accidents")
         return reader, accidents
 
@@ -149,8 +109,8 @@ class Tutorial(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         reader = Reader(pathlib.Path(folder.name) / "page")
         self.addCleanup(reader.close)
-        for language, text in BLOCK.findall((GUIDE / "from-flower.md").read_text()):
-            reader.follow(language, text)
+        for block in document_reader.blocks_of((GUIDE / "from-flower.md").read_text()):
+            reader.follow(block)
         self.assertEqual(reader.query("SELECT state, rounds_total FROM run"), [("finished", 20)])
         (best,) = reader.query("SELECT max(eval_accuracy) FROM round_summary")[0]
         self.assertGreater(best, 0.9)
