@@ -16,6 +16,8 @@ def listen(host="127.0.0.1", port=0):
     """A listening socket; port 0: on a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family)
+    if port:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     door.bind((host, port))
     door.listen(64)
     return door
