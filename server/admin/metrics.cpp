@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -109,6 +110,29 @@ void add_run(const EngineStatus& status, Page& page) {
     page.value(figure.value, fmt::format("name=\"{}\"", escaped(figure.name)));
 }
 
+void add_queues(const QueueLengths& queues, const TraceCounts& traces, Page& page) {
+  page.family("queue_length", "gauge", "What waits or is being done, by queue.");
+  const std::array<std::pair<std::string_view, std::size_t>, 5> lengths{
+      {{"store", queues.store},
+       {"events", queues.events},
+       {"verdicts", queues.verdicts},
+       {"checks", queues.checks},
+       {"traces", traces.rounds_waiting}}};
+  for (const auto& [name, length] : lengths)
+    page.value(static_cast<double>(length), fmt::format("queue=\"{}\"", name));
+  page.family("transfers", "gauge", "Updates and versions under way, by direction.");
+  page.value(static_cast<double>(queues.uploads), "direction=\"up\"");
+  page.value(static_cast<double>(queues.downloads), "direction=\"down\"");
+  page.single("transfer_buffer_bytes", "gauge", "Memory that these transfers may fill.",
+              static_cast<double>(queues.buffer_bytes));
+  page.single("trace_spans_sent_total", "counter", "Spans that the OpenTelemetry collector took.",
+              static_cast<double>(traces.spans_sent));
+  page.single("trace_spans_rejected_total", "counter", "Of these, spans that it rejected.",
+              static_cast<double>(traces.spans_rejected));
+  page.single("trace_rounds_dropped_total", "counter", "Rounds without a trace, or a whole one.",
+              static_cast<double>(traces.rounds_dropped));
+}
+
 void add_tally(const HistoryTally& tally, Page& page) {
   page.histogram("round_duration_seconds", "How long rounds took.", tally.round_s);
   page.histogram("upload_duration_seconds", "How long accepted updates took to arrive.",
@@ -184,9 +208,10 @@ void add_process(Page& page) {
 }  // namespace
 
 std::string format_metrics(const EngineStatus& status, const HistoryTally& tally,
-                           const MeasuredWaits& waits) {
+                           const MeasuredWaits& waits, const TraceCounts& traces) {
   Page page;
   add_run(status, page);
+  add_queues(status.queues, traces, page);
   add_tally(tally, page);
   add_clients(tally, page);
   page.histogram("event_loop_lag_seconds", "How late the engine runs what is due.",
@@ -198,9 +223,9 @@ std::string format_metrics(const EngineStatus& status, const HistoryTally& tally
 }
 
 Result<std::shared_ptr<Metrics>> Metrics::open(const std::filesystem::path& history,
-                                               StoreThread& store, bool by_client) {
+                                               StoreThread& store, bool by_client, Traces traces) {
   FL_TRY(auto reader, HistoryReader::open(history, by_client));
-  return std::shared_ptr<Metrics>(new Metrics(std::move(reader), store));
+  return std::shared_ptr<Metrics>(new Metrics(std::move(reader), store, std::move(traces)));
 }
 
 Awaitable<void> Metrics::watch(std::shared_ptr<std::atomic<bool>> stop) {
@@ -225,7 +250,9 @@ Awaitable<Result<std::string>> Metrics::page(EngineStatus status) {
   };
   FL_CO_TRY(const HistoryTally tally, co_await thread_.run(std::move(read)));
   const MeasuredWaits waits = co_await on(store_.executor(), this->waits());
-  co_return format_metrics(status, tally, waits);
+  TraceCounts traces;
+  if (traces_) traces = traces_();
+  co_return format_metrics(status, tally, waits, traces);
 }
 
 }  // namespace fl

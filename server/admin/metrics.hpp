@@ -6,11 +6,13 @@
 #include "server/history/history_tally.hpp"
 #include "server/history/store_thread.hpp"
 #include "server/round/status.hpp"
+#include "server/traces/trace_counts.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/async/offload.hpp"
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,13 +25,18 @@ struct MeasuredWaits {
 };
 
 [[nodiscard]] std::string format_metrics(const EngineStatus& status, const HistoryTally& tally,
-                                         const MeasuredWaits& waits);
+                                         const MeasuredWaits& waits,
+                                         const TraceCounts& traces = {});
 
 class Metrics {
  public:
+  /// What has become of traces, asked from any thread; null if there are none.
+  using Traces = std::function<TraceCounts()>;
+
   /// `store` is on the engine's strand and must outlive `io`. `by_client`: figures of each client.
   static Result<std::shared_ptr<Metrics>> open(const std::filesystem::path& history,
-                                               StoreThread& store, bool by_client);
+                                               StoreThread& store, bool by_client,
+                                               Traces traces = nullptr);
 
   /// Measures once a second, until `stop`, how long the engine's strand and the store make others
   /// wait. On the engine's strand.
@@ -38,12 +45,13 @@ class Metrics {
   Awaitable<Result<std::string>> page(EngineStatus status);
 
  private:
-  Metrics(std::unique_ptr<HistoryReader> reader, StoreThread& store)
-      : reader_(std::move(reader)), store_(store) {}
+  Metrics(std::unique_ptr<HistoryReader> reader, StoreThread& store, Traces traces)
+      : reader_(std::move(reader)), store_(store), traces_(std::move(traces)) {}
   Awaitable<MeasuredWaits> waits() const;
 
   std::unique_ptr<HistoryReader> reader_;  // On thread_.
   StoreThread& store_;
+  const Traces traces_;
   MeasuredWaits waits_;  // On the engine's strand.
   Offload thread_{1};
 };

@@ -40,7 +40,11 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
                "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
                "examples");
   app.add_flag("--metrics-by-client", options.metrics_by_client,
-               "Let /metrics tell of each client, by its name");
+               "Let /metrics, and traces, tell of each client by its name");
+  app.add_option("--otlp-endpoint", options.otlp_endpoint,
+                 "http[s]://HOST[:PORT][/v1/traces] of an OpenTelemetry collector, which gets a "
+                 "trace of each round (OTLP/HTTP with JSON); 'off': none. Without it, "
+                 "OTEL_EXPORTER_OTLP_ENDPOINT and its kin say where");
   app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
                  "A file with the passphrase of the authority's key, which is kept encrypted from "
                  "then on");
@@ -81,7 +85,7 @@ void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& opti
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 13> serving = {"--listen",
+  constexpr std::array<std::string_view, 14> serving = {"--listen",
                                                         "--advertise",
                                                         "--admin",
                                                         "--admin-host",
@@ -93,7 +97,8 @@ std::string ignored_flag(std::span<const char* const> arguments, const ServerOpt
                                                         "--new-run",
                                                         "--quiet",
                                                         "--stay",
-                                                        "--metrics-by-client"};
+                                                        "--metrics-by-client",
+                                                        "--otlp-endpoint"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   if (command->takes_all) return {};

@@ -37,6 +37,7 @@ struct ServerOptions {
   std::string admin_token_file;
   bool admin_show_clients = false;
   bool metrics_by_client = false;
+  std::string otlp_endpoint;  // A URL, "off", or "": as the environment says.
   std::string ca_passphrase_file;
   std::string ready_file;
   TrafficOptions traffic;

@@ -16,6 +16,7 @@
 #include "server/net/listener.hpp"
 #include "server/net/places.hpp"
 #include "server/round/current_engine.hpp"
+#include "server/traces/trace_exporter.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/json.hpp"
@@ -180,11 +181,15 @@ Result<std::unique_ptr<Store>> open_history(const ServerOptions& options) {
 Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
                                            Doors& doors, const ServerOptions& options,
                                            const Probes& probes, StoreThread& store,
-                                           const std::shared_ptr<std::atomic<bool>>& stop) {
+                                           const std::shared_ptr<std::atomic<bool>>& stop,
+                                           const TraceExporter* traces) {
   if (!doors.admin) return nullptr;
   FL_TRY(Admin::Options access, admin_options(options));
   const auto history = history_file(options);
-  FL_TRY(access.metrics, Metrics::open(history, store, options.metrics_by_client));
+  Metrics::Traces counts;
+  if (traces != nullptr) counts = [traces] { return traces->counts(); };
+  FL_TRY(access.metrics,
+         Metrics::open(history, store, options.metrics_by_client, std::move(counts)));
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
   FL_TRY(auto control, ControlStore::open(history));
@@ -193,6 +198,17 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
                                        std::move(access), probes);
   admin->start();
   return admin;
+}
+
+/// Null without `otlp`.
+Result<std::unique_ptr<TraceExporter>> start_traces(net::io_context& io,
+                                                    const std::optional<OtlpSettings>& otlp,
+                                                    const ServerOptions& options) {
+  if (!otlp) return nullptr;
+  FL_TRY(auto traces, TraceExporter::open(net::make_strand(io), *otlp, history_file(options),
+                                          options.metrics_by_client));
+  traces->start();
+  return traces;
 }
 
 /// For the log: an address that a terminal makes a link of.
@@ -276,9 +292,12 @@ RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord&
 
 /// Returns when the loop over the runs has its outcome and the sessions have ended, for which they
 /// have limits::close_max.
+
+/// Returns when the loop over the runs has its outcome, the sessions have ended, for which they
+/// have limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
 Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
                           const Admission& admission, StoreThread& store,
-                          std::shared_ptr<std::atomic<bool>> stop) {
+                          std::shared_ptr<std::atomic<bool>> stop, TraceExporter* traces) {
   constexpr auto look_every = std::chrono::milliseconds(10);
   while (!outcome) co_await sleep_for(look_every);
   store.stop();  // No session waits for room on a full disk any more.
@@ -287,6 +306,7 @@ Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& out
   *stop = true;
   store.close();
   co_await store.join();
+  if (traces != nullptr) co_await traces->finish();
 }
 
 /// Returns when io.stop() was called.
@@ -330,6 +350,9 @@ Result<int> serve(const ServerOptions& options) {
   const std::filesystem::path state(options.state);
   FL_TRY(const auto first_settings, check_flags(files, options));
   FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
+
+  FL_TRY(const auto otlp, read_otlp_settings(options.otlp_endpoint, system_environment()));
+  FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
   FL_TRY(const auto store, open_history(options));
   FL_TRY(const Authority authority, prepare_authority(*store, options));
 
@@ -340,6 +363,9 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(Doors doors, open_doors(io, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
 
+  FL_TRY(const ChosenRun first, choose_run(*store, options));
+  FL_TRY(const auto traces, start_traces(io, otlp, options));
+
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
@@ -348,6 +374,12 @@ Result<int> serve(const ServerOptions& options) {
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
                                          RoundEngine::Workers{&store_thread, &compute, pause},
                                          paths_of(state, run.record));
+
+    return std::make_shared<RoundEngine>(
+        strand, run.settings, run.record, layout, files, *store,
+        RoundEngine::Workers{&store_thread, &compute, pause, traces ? traces->rounds() : nullptr},
+        RoundEngine::Paths{checkpoints_of(state, run.record), state / "spool",
+                           state / "references"});
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
@@ -361,8 +393,8 @@ Result<int> serve(const ServerOptions& options) {
                     make_governors(options.traffic));
   Service service(io, strand, manager, options);
   auto stop = std::make_shared<std::atomic<bool>>(false);
-  FL_TRY(const auto admin,
-         start_admin(io, current, doors, options, service.probes(), server_store, stop));
+  FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes(), server_store,
+                                       stop, traces.get()));
   listener.start();
   StopSignals signals(io);
   signals.on_stop([&] {
@@ -397,7 +429,7 @@ Result<int> serve(const ServerOptions& options) {
                   rethrow(failure);
                   outcome = std::move(result);
                 });
-  net::co_spawn(strand, await_end(outcome, admission, server_store, stop),
+  net::co_spawn(strand, await_end(outcome, admission, server_store, stop, traces.get()),
                 [&](const std::exception_ptr& failure) {
                   rethrow(failure);
                   listener.close();

@@ -47,13 +47,15 @@ void StoreThread::write_aside(std::function<Result<void>()> write, int& under_wa
   if (is_closed_ || under_way >= limits::notes_under_way_max) return;
   class Recording {
    public:
-    static Awaitable<void> run(Offload& thread, int& count, std::function<Result<void>()> work) {
-      [[maybe_unused]] auto ignored = co_await thread.run(std::move(work));
+    static Awaitable<void> run(const StoreThread& owner, int& count,
+                               std::function<Result<void>()> work) {
+      const UnderWay counted(owner, true);
+      [[maybe_unused]] auto ignored = co_await owner.thread_.run(std::move(work));
       --count;
     }
   };
   ++under_way;
-  group_.spawn(Recording::run(thread_, under_way, std::move(write)));
+  group_.spawn(Recording::run(*this, under_way, std::move(write)));
 }
 
 void StoreThread::report_full_disk(std::string text) {

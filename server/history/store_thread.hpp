@@ -28,6 +28,8 @@ class StoreThread {
   struct Pause {
     std::string why;  // In words for people; "" when none waits.
     int calls = 0;
+    int calls_under_way = 0;   // With those that do not wait for that.
+    int events_under_way = 0;  // Of these, rows of events and of the audit.
   };
   struct Hooks {
     /// The database or the disk is broken. The Store answers every later call with this error.
@@ -71,6 +73,15 @@ class StoreThread {
   /// Why calls wait for the disk or the database, in words for people; "" when none does.
   [[nodiscard]] const std::string& why_paused() const { return pause_->why; }
 
+  /// Calls of the Store that have not come back yet, of all that use it; and those of them that
+  /// write events or rows of the audit.
+  [[nodiscard]] std::size_t calls_under_way() const {
+    return static_cast<std::size_t>(pause_->calls_under_way);
+  }
+  [[nodiscard]] std::size_t events_under_way() const {
+    return static_cast<std::size_t>(pause_->events_under_way);
+  }
+
   /// Calls that wait return their error from now on.
   void stop() { is_stopped_ = true; }
   /// No event is recorded from now on.
@@ -80,6 +91,7 @@ class StoreThread {
 
  private:
   class StorageWait;
+  class UnderWay;
   void write_aside(std::function<Result<void>()> write, int& under_way);
 
   net::any_io_executor strand_;
@@ -124,8 +136,29 @@ class StoreThread::StorageWait {
   std::string why_;
 };
 
+/// Counts one call of the Store while it lives.
+class StoreThread::UnderWay {
+ public:
+  UnderWay(const StoreThread& owner, bool is_event) : pause_(owner.pause_), is_event_(is_event) {
+    add(1);
+  }
+  ~UnderWay() { add(-1); }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  void add(int calls) {
+    pause_->calls_under_way += calls;
+    if (is_event_) pause_->events_under_way += calls;
+  }
+
+  std::shared_ptr<Pause> pause_;
+  const bool is_event_;
+};
+
 template <class Function>
 Awaitable<std::invoke_result_t<Function&, Store&>> StoreThread::with_store(Function work) {
+  const UnderWay counted(*this, false);
   StorageWait wait(*this);
   for (;;) {
     auto call = [this, &work] { return work(store_); };

@@ -39,6 +39,7 @@ class BulkBudget {
   }
 
   [[nodiscard]] int transfers() const { return transfers_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
   int transfers_ = 0;

@@ -21,6 +21,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
     : strand_(std::move(strand)),
       plan_(std::move(settings), std::move(run), model),
       compute_(*workers.compute),
+      recorded_(std::move(workers.recorded)),
       store_(strand_, store, *workers.store, plan_.run.id,
              {[this](const Error& error) { control_.fail(error); },
               [this] { return spool_.drop_spares(); }},
@@ -58,8 +59,9 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (going && is_going() && !tasks_.has_round()) going = co_await offers_.open_round();
     if (going && is_going()) going = co_await collect();
     if (!going || !is_going()) continue;
+    const TimePoint collected_at = Clock::now();
     const auto made = co_await apply();
-    if (made && *made) going = co_await record(**made);
+    if (made && *made) going = co_await record(**made, Clock::now() - collected_at);
     if (!made) going = made.error();
   }
   bool is_finished = false;
@@ -359,9 +361,10 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
 }
 
 /// Records the round in one transaction; the new version's file is durable already. Then removes
-/// what is not needed any more, and publishes the version.
-Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
+/// what is not needed any more, and publishes the version. `apply_time`: how long that file took.
+Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration apply_time) {
   const OpenRound& round = tasks_.round();
+  const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   const RoundCommit commit = commit_of(made);
   roster_.set_recorded_traffic(
@@ -373,6 +376,10 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made) {
   failpoint("round.before_commit");
   FL_CO_CHECK(co_await store_.with_store(std::move(write)));
   failpoint("round.committed");
+  if (recorded_) {
+    recorded_->add(
+        {commit.run, commit.round, seconds(apply_time), seconds(Clock::now() - applied_at)});
+  }
 
   const double took = seconds(Clock::now() - round.opened_at);
   log_info("round {}/{}: {} updates, loss {:.4f}, {:.2f} s, up {:.2f} MB, down {:.2f} MB",

@@ -13,6 +13,7 @@
 // moment a restart finds each update accepted once or not at all, and ends in the same model.
 #pragma once
 
+#include "server/history/recorded_rounds.hpp"
 #include "server/round/initial_model.hpp"
 #include "server/round/kept_updates.hpp"
 #include "server/round/next_version.hpp"
@@ -43,6 +44,8 @@ class RoundEngine {
     Offload* compute;  // Decoding, adding up, writing models.
     /// Shared with the server's own StoreThread, where there is one.
     std::shared_ptr<StoreThread::Pause> pause = std::make_shared<StoreThread::Pause>();
+    /// Gets every round that is recorded. Null: nobody asks.
+    std::shared_ptr<RecordedRounds> recorded = nullptr;
   };
   enum class Outcome { finished, stopped };
 
@@ -135,7 +138,7 @@ class RoundEngine {
   Awaitable<Result<void>> gather();
   Awaitable<Result<void>> collect();
   Awaitable<Result<std::optional<CheckpointRecord>>> apply();
-  Awaitable<Result<void>> record(CheckpointRecord made);
+  Awaitable<Result<void>> record(CheckpointRecord made, Duration apply_time);
   Awaitable<Result<void>> finish();
   Awaitable<Result<Outcome>> end(Result<void> going, bool is_finished);
 
@@ -146,6 +149,7 @@ class RoundEngine {
   Awaitable<void> dismiss_finished();
   [[nodiscard]] bool is_going() const { return !control_.is_stopping() && !end_.is_over(); }
   [[nodiscard]] std::string phase_text() const;
+  [[nodiscard]] QueueLengths queues() const;
   [[nodiscard]] const Task* task_of(const std::string& client) const;
   [[nodiscard]] Activity activity_of(const std::string& client, const Peer* peer,
                                      const Task* task) const;
@@ -155,6 +159,7 @@ class RoundEngine {
   const net::any_io_executor strand_;
   const RunPlan plan_;
   Offload& compute_;
+  const std::shared_ptr<RecordedRounds> recorded_;
   StoreThread store_;
   RunControl control_;
   Spool spool_;

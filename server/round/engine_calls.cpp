@@ -306,7 +306,23 @@ EngineStatus RoundEngine::status() const {
   status.metrics = evaluations_.newest_figures();
   status.round_seconds = past_.recorded_here > 0 ? past_.seconds_here / past_.recorded_here : 0;
   status.started_at = started_at_;
+  status.queues = queues();
   return status;
+}
+
+QueueLengths RoundEngine::queues() const {
+  QueueLengths queues;
+  queues.store = store_.calls_under_way();
+  queues.events = store_.events_under_way();
+  queues.verdicts = verdicts_.waiting();
+  if (tasks_.has_round()) {
+    for (const auto& [client, task] : tasks_.round().tasks)
+      queues.checks += task.is_verifying ? 1 : 0;
+  }
+  for (const auto& [key, transfer] : transfers_.all())
+    ++(key.second == Transfers::Way::up ? queues.uploads : queues.downloads);
+  queues.buffer_bytes = bulk_.bytes();
+  return queues;
 }
 
 }  // namespace fl

@@ -26,6 +26,17 @@ enum class Phase {
   stopping,
 };
 
+/// What waits or is being done, in each of the engine's queues.
+struct QueueLengths {
+  std::size_t store = 0;         // Calls of the store, which has one thread.
+  std::size_t events = 0;        // Of these, rows of events and of the audit.
+  std::size_t verdicts = 0;      // To be made durable with the next group.
+  std::size_t checks = 0;        // Updates that are all here, and are checked and added up.
+  std::size_t uploads = 0;       // Updates under way.
+  std::size_t downloads = 0;     // Versions under way.
+  std::size_t buffer_bytes = 0;  // Of limits::bulk_bytes_max, for these transfers.
+};
+
 struct EngineStatus {
   RunId run = 0;
   std::string run_key;
@@ -43,6 +54,7 @@ struct EngineStatus {
   std::vector<MetricFigure> metrics;  // Evaluators' figures for the newest version.
   double round_seconds = 0;           // Mean of the rounds that this process ran.
   double started_at = 0;              // Unix seconds.
+  QueueLengths queues;
 };
 
 /// What a client is doing, as far as the server knows.

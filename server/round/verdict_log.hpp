@@ -23,6 +23,7 @@ class VerdictLog {
   /// Commits what is waiting, until close(). The engine runs it beside its main loop.
   Awaitable<void> commit_all();
   void close();
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
 
  private:
   /// A verdict on its way to the disk.

@@ -141,6 +141,20 @@ inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same tim
 inline constexpr std::size_t admin_group_min = 5;
 inline constexpr std::size_t troubles_max = 8192;  // Clients whose last trouble is kept.
 
+// Traces of rounds (--otlp-endpoint).
+inline constexpr std::size_t trace_rounds_max = 256;    // That wait to be sent; then the oldest go.
+inline constexpr int trace_tasks_of_read = 32;          // Of one look into the history.
+inline constexpr std::size_t trace_spans_of_task = 6;   // Itself, and what its time went into.
+inline constexpr std::size_t trace_spans_of_round = 3;  // Beside those of its tasks.
+inline constexpr std::size_t otlp_spans_max = 512;      // Of one request.
+inline constexpr auto otlp_look = 1s;          // How often the exporter looks for rounds to send.
+inline constexpr auto otlp_timeout = 10s;      // Of one request, unless the environment says so.
+inline constexpr auto otlp_timeout_max = 60s;  // The longest that it may say.
+inline constexpr auto otlp_retry_max = 5min;   // For one request with all its repetitions.
+inline constexpr auto otlp_flush_max = 5s;     // At the end of the process.
+inline constexpr std::uint64_t otlp_answer_bytes_max = 64 << 10;
+inline constexpr std::size_t otlp_headers_bytes_max = 16 << 10;
+
 // A program that runs as a service.
 inline constexpr auto pulse_every = 1s;  // How often it looks how it is.
 /// After so long without a beat of the engine's pulse the server is no longer alive (/livez).

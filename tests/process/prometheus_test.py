@@ -71,6 +71,24 @@ class Metrics(FederationTest):
             lambda: "tributary_round_duration_seconds_count 1\n" in get(f"http://{admin}/metrics"),
         )
 
+    def test_transfers_are_there_while_they_last(self):
+        federation = self.make()
+        admin = f"127.0.0.1:{free_port()}"
+        run = ("--model", "synthetic:100000", "--min-clients", 2, "--rounds", 1, "--stay")
+        federation.server("--new-run", *run, "--admin", admin)
+        for name in self.names:
+            federation.client(name, "--max-upload", "1mbit", "--stay")  # Three seconds.
+
+        def has(*lines):
+            page = get(f"http://{admin}/metrics")
+            return all(f"tributary_{line}\n" in page for line in lines)
+
+        wait_until("both upload", lambda: has('transfers{direction="up"} 2'))
+        self.assertFalse(has("transfer_buffer_bytes 0"))
+        idle = [f'queue_length{{queue="{name}"}} 0' for name in ("store", "verdicts", "checks", "traces")]
+        wait_until("the round", lambda: federation.rounds_done() == 1)
+        wait_until("nothing waits", lambda: has('transfers{direction="up"} 0', "transfer_buffer_bytes 0", *idle))
+
     @unittest.skipUnless(shutil.which("promtool"), "Debian's package prometheus is not installed")
     def test_a_real_prometheus_takes_page_rules_and_dashboard(self):
         federation, admin = self.served("--metrics-by-client")

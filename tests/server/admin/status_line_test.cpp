@@ -56,6 +56,33 @@ TEST_CASE("the admin pages have every metric by its name") {
         std::string::npos);
 }
 
+TEST_CASE("queues, transfers and traces have their figures") {
+  EngineStatus status = collecting();
+  status.queues = {.store = 7,
+                   .events = 2,
+                   .verdicts = 3,
+                   .checks = 4,
+                   .uploads = 5,
+                   .downloads = 6,
+                   .buffer_bytes = 196'608};
+  const TraceCounts traces{
+      .spans_sent = 1000, .spans_rejected = 8, .rounds_dropped = 9, .rounds_waiting = 10};
+  const std::string text = format_metrics(status, {}, {}, traces);
+  const auto has = [&text](const char* line) { return text.find(line) != std::string::npos; };
+  CHECK(has("# TYPE tributary_queue_length gauge\n"));
+  CHECK(has("tributary_queue_length{queue=\"store\"} 7\n"));
+  CHECK(has("tributary_queue_length{queue=\"events\"} 2\n"));
+  CHECK(has("tributary_queue_length{queue=\"verdicts\"} 3\n"));
+  CHECK(has("tributary_queue_length{queue=\"checks\"} 4\n"));
+  CHECK(has("tributary_queue_length{queue=\"traces\"} 10\n"));
+  CHECK(has("tributary_transfers{direction=\"up\"} 5\n"));
+  CHECK(has("tributary_transfers{direction=\"down\"} 6\n"));
+  CHECK(has("tributary_transfer_buffer_bytes 196608\n"));
+  CHECK(has("tributary_trace_spans_sent_total 1000\n"));
+  CHECK(has("tributary_trace_spans_rejected_total 8\n"));
+  CHECK(has("tributary_trace_rounds_dropped_total 9\n"));
+}
+
 TEST_CASE("a histogram's buckets add up, and labels are escaped") {
   HistoryTally tally;
   for (const double seconds : {0.5, 2.0, 2.0, 5000.0}) tally.round_s.add(seconds);

@@ -59,6 +59,30 @@ TEST_CASE("a call waits while the disk is full, and this is reported once") {
   CHECK_FALSE(world.failure);
 }
 
+TEST_CASE("calls are counted until they come back, events by themselves too") {
+  ThreadWorld world;
+  Offload slow([] { return Duration(std::chrono::milliseconds(10)); });
+  StoreThread way(world.simulation.io.get_executor(), *world.store.store, slow, 0,
+                  {[](const Error&) {}});
+  class Call {
+   public:
+    static Awaitable<void> run(StoreThread& of) {
+      auto nothing = [](Store&) { return success(); };
+      const auto done = co_await of.with_store(std::move(nothing));
+      CHECK(done.has_value());
+    }
+  };
+  world.simulation.spawn(Call::run(way));
+  world.simulation.spawn(Call::run(way));
+  way.record_event(EventLevel::info, "one");
+  CHECK(world.simulation.time.step(world.simulation.io));  // The first comes back.
+  CHECK(way.calls_under_way() == 3);
+  CHECK(way.events_under_way() == 1);
+  world.simulation.run();
+  CHECK(way.calls_under_way() == 0);
+  CHECK(way.events_under_way() == 0);
+}
+
 TEST_CASE("after stop() a waiting call returns its error") {
   ThreadWorld world;
   Result<void> result = success();

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a collector's answer to a request means (OTLP 1.9, "OTLP/HTTP response"). Pure functions.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/net/http_client.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace fl {
+
+struct OtlpVerdict {
+  enum class Kind {
+    taken,    // Nothing is sent again, even if the collector has rejected some of the spans.
+    later,    // Try again, after `pause` at the earliest.
+    refused,  // Trying again would not help.
+  };
+  Kind kind = Kind::refused;
+  Duration pause = Duration::zero();  // What the collector has asked for; 0: it has not.
+  std::uint64_t spans_rejected = 0;
+  std::string text;  // For the log: what the collector says; "": nothing.
+};
+
+/// `unix_now`: for a Retry-After that is a date.
+[[nodiscard]] OtlpVerdict judge_answer(const HttpClient::Answer& answer, double unix_now);
+
+}  // namespace fl
