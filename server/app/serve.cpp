@@ -290,9 +290,6 @@ RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord&
           kept_updates_of(state, run)};
 }
 
-/// Returns when the loop over the runs has its outcome and the sessions have ended, for which they
-/// have limits::close_max.
-
 /// Returns when the loop over the runs has its outcome, the sessions have ended, for which they
 /// have limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
 Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
@@ -349,10 +346,8 @@ Result<int> serve(const ServerOptions& options) {
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
   FL_TRY(const auto first_settings, check_flags(files, options));
-  FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
-
   FL_TRY(const auto otlp, read_otlp_settings(options.otlp_endpoint, system_environment()));
-  FL_TRY([[maybe_unused]] const auto lock, take_state(files, options));
+  FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
   FL_TRY(const auto store, open_history(options));
   FL_TRY(const Authority authority, prepare_authority(*store, options));
 
@@ -362,8 +357,6 @@ Result<int> serve(const ServerOptions& options) {
   // The doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
-
-  FL_TRY(const ChosenRun first, choose_run(*store, options));
   FL_TRY(const auto traces, start_traces(io, otlp, options));
 
   const net::any_io_executor strand = net::make_strand(io);
@@ -371,15 +364,10 @@ Result<int> serve(const ServerOptions& options) {
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_run(run.settings, places));
     FL_TRY(const Layout layout, model_layout(run.settings));
-    return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
-                                         RoundEngine::Workers{&store_thread, &compute, pause},
-                                         paths_of(state, run.record));
-
     return std::make_shared<RoundEngine>(
         strand, run.settings, run.record, layout, files, *store,
         RoundEngine::Workers{&store_thread, &compute, pause, traces ? traces->rounds() : nullptr},
-        RoundEngine::Paths{checkpoints_of(state, run.record), state / "spool",
-                           state / "references"});
+        paths_of(state, run.record));
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
