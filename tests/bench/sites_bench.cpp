@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// sites_bench [RANKS]: what the ranks of a site take on this machine, over Gloo on loopback, each
-// rank a process with one thread (by default 4 ranks).
+// sites_bench [RANKS [HOOK …]]: what the ranks of a site take on this machine, over Gloo on
+// loopback, each rank a process with one thread (by default 4 ranks).
 //
 // - A sum of fp32 values by size and topology, beside Gloo's own. The topologies take turns in each
 //   lap, so that a busy machine slows all alike; the median of the laps is shown.
-// - Each gradient hook on a bucket of 25 MiB: milliseconds, and bytes sent by each rank, beside
-// what
-//   fp32 sends.
+// - Each gradient hook on a bucket of 25 MiB: milliseconds, those of a processor that a rank takes,
+//   which other programs do not lengthen, and bytes sent by each rank, beside what fp32 sends.
+//
+// With further arguments, only these hooks: sites_bench 2 topk:0.01 sign
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/topology.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
@@ -14,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include <sys/resource.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -31,21 +33,22 @@ constexpr Topology topologies[] = {Topology::backend,   Topology::ring,     Topo
 constexpr std::int64_t sizes[] = {4 << 10, 256 << 10, 4 << 20, 32 << 20};  // Bytes.
 constexpr int laps = 7;
 
-constexpr std::string_view hooks[] = {"allreduce",
-                                      "fp16",
-                                      "bf16",
-                                      "powersgd:4,start=2",
-                                      "batched-powersgd:4,start=2",
-                                      "quantize:8",
-                                      "topk:0.01",
-                                      "bf16+topk:0.01",
-                                      "randk:0.01",
-                                      "qsgd:4",
-                                      "sign",
-                                      "onebit-adam:2",
-                                      "codec:qsgd:7",
-                                      "codec:ecuq:2+ef",
-                                      "codec:topk:0.015625+qsgd:1+ef"};
+const std::vector<std::string_view> all_hooks = {"allreduce",
+                                                 "fp16",
+                                                 "bf16",
+                                                 "powersgd:4,start=2",
+                                                 "batched-powersgd:4,start=2",
+                                                 "quantize:8",
+                                                 "quantize:8,channel=512",
+                                                 "topk:0.01",
+                                                 "bf16+topk:0.01",
+                                                 "randk:0.01",
+                                                 "qsgd:4",
+                                                 "sign",
+                                                 "onebit-adam:2",
+                                                 "codec:qsgd:7",
+                                                 "codec:ecuq:2+ef",
+                                                 "codec:topk:0.015625+qsgd:1+ef"};
 constexpr std::int64_t bucket_rows = 3200;
 constexpr std::int64_t bucket_columns = 2048;
 constexpr int hook_steps = 5;  // The first two have what starts later start.
@@ -63,6 +66,16 @@ float median(std::vector<float> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// What this process has taken of processors, in seconds.
+float processor_s() {
+  rusage used = {};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds_of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return static_cast<float>(seconds_of(used.ru_utime) + seconds_of(used.ru_stime));
 }
 
 /// [size][topology] in seconds; two ranks share a node.
@@ -85,49 +98,33 @@ std::vector<float> time_sums(Ranks& ranks) {
   return medians;
 }
 
-/// [hook][seconds, bytes of a step].
-std::vector<float> time_hooks(Ranks& ranks) {
+/// [hook][seconds, seconds of a processor, bytes of a step].
+std::vector<float> time_hooks(Ranks& ranks, const std::vector<std::string_view>& hooks) {
   std::vector<float> numbers;
   const std::vector<fl::test::Shapes> shapes = {{{0, {bucket_rows, bucket_columns}}}};
   for (const std::string_view spec : hooks) {
     const auto hook = std::move(fl::parse_hook(spec).value().hook);
     std::vector<float> times;
+    std::vector<float> processor;
     std::uint64_t bytes = 0;
     for (int step = 0; step < hook_steps; ++step) {
       fl::Bucket bucket = fl::test::made_up_bucket(shapes, 0, step, ranks.rank());
       bytes = ranks.bytes_sent();
+      const float before_s = processor_s();
       const float time_s = seconds(ranks, [&] { hook->reduce(bucket, ranks); });
       bytes = ranks.bytes_sent() - bytes;
-      if (step >= 2) times.push_back(time_s);
+      if (step < 2) continue;
+      times.push_back(time_s);
+      processor.push_back(processor_s() - before_s);
     }
     numbers.push_back(median(times));
+    numbers.push_back(median(processor));
     numbers.push_back(static_cast<float>(bytes));
   }
   return numbers;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  const int size = count > 1 ? std::atoi(arguments[1]) : 4;
-  if (size < 2 || size > 64) {
-    fmt::print(stderr, "sites_bench [RANKS], from 2 to 64\n");
-    return 2;
-  }
-  const fl::test::RankProcesses processes(
-      size,
-      [](Ranks& ranks, const Ranks::Store&) {
-        std::vector<float> numbers = time_sums(ranks);
-        const std::vector<float> of_hooks = time_hooks(ranks);
-        numbers.insert(numbers.end(), of_hooks.begin(), of_hooks.end());
-        return numbers;
-      },
-      fl::test::loopback(std::chrono::seconds(120)));
-  const std::vector<float> numbers = processes.told(0);
-  if (numbers.size() != std::size(sizes) * std::size(topologies) + 2 * std::size(hooks)) {
-    fmt::print(stderr, "a rank failed\n");
-    return 1;
-  }
+void print_sums(int size, const std::vector<float>& numbers) {
   fmt::print("Sums of fp32 values over {} ranks, in ms (in parts of Gloo's speed)\n\n{:>10}", size,
              "KiB");
   for (const Topology topology : topologies) fmt::print("{:>20}", fl::to_string(topology));
@@ -138,14 +135,48 @@ int main(int count, char** arguments) {
     for (std::size_t i = 0; i < std::size(topologies); ++i, ++number)
       fmt::print("{:>12.2f} ({:.2f}x)", *number * 1e3F, gloo_s / *number);
   }
+  fmt::print("\n\n");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int size = count > 1 ? std::atoi(arguments[1]) : 4;
+  if (size < 2 || size > 64) {
+    fmt::print(stderr, "sites_bench [RANKS], from 2 to 64\n");
+    return 2;
+  }
+  std::vector<std::string_view> hooks(arguments + std::min(count, 2), arguments + count);
+  const bool has_sums = hooks.empty();
+  if (hooks.empty()) hooks = all_hooks;
+  const fl::test::RankProcesses processes(
+      size,
+      [&](Ranks& ranks, const Ranks::Store&) {
+        std::vector<float> numbers;
+        if (has_sums) numbers = time_sums(ranks);
+        const std::vector<float> of_hooks = time_hooks(ranks, hooks);
+        numbers.insert(numbers.end(), of_hooks.begin(), of_hooks.end());
+        return numbers;
+      },
+      fl::test::loopback(std::chrono::seconds(120)));
+  const std::vector<float> numbers = processes.told(0);
+  const std::size_t sums = has_sums ? std::size(sizes) * std::size(topologies) : 0;
+  if (numbers.size() != sums + 3 * hooks.size()) {
+    fmt::print(stderr, "a rank failed\n");
+    return 1;
+  }
+  if (has_sums) print_sums(size, numbers);
+  const float* number = numbers.data() + sums;
   const double fp32 = 8.0 * bucket_rows * bucket_columns * (size - 1) / size;
-  fmt::print("\n\nHooks on a bucket of {} MiB\n\n{:<34}{:>10}{:>14}{:>16}\n",
-             bucket_rows * bucket_columns * 4 >> 20, "hook", "ms", "kB a rank", "of fp32's");
+  fmt::print("Hooks on a bucket of {} MiB\n\n{:<34}{:>10}{:>14}{:>14}{:>16}\n",
+             bucket_rows * bucket_columns * 4 >> 20, "hook", "ms", "processor ms", "kB a rank",
+             "of fp32's");
   for (const std::string_view hook : hooks) {
     const float time_s = *number++;
+    const float busy_s = *number++;
     const float bytes = *number++;
-    fmt::print("{:<34}{:>10.1f}{:>14.1f}{:>15.2f}%\n", hook, time_s * 1e3F, bytes / 1e3F,
-               100 * bytes / fp32);
+    fmt::print("{:<34}{:>10.1f}{:>14.1f}{:>14.1f}{:>15.2f}%\n", hook, time_s * 1e3F, busy_s * 1e3F,
+               bytes / 1e3F, 100 * bytes / fp32);
   }
   return 0;
 }
