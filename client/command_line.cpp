@@ -3,6 +3,7 @@
 
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/readers/readers.hpp"
+#include "client/learn/precision.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/flags.hpp"
@@ -291,9 +292,15 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
       ->capture_default_str();
   app.add_option(
          "--precision", learn.precision,
-         "Number format of the forward and backward pass: fp32, bf16, or fp16 with a loss scale "
-         "(slower on hardware without that format); weights and updates are always fp32")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+         "Number format of the forward and backward pass: fp32, bf16, fp16 with a loss scale, or "
+         "adaptive, which is bf16 or fp32 as the gradients allow; layers may have their own, as in "
+         "bf16,*norm*=fp32 (slower on hardware without that format); weights and updates are "
+         "always fp32")
+      ->type_name("FORMAT")
+      ->check([](const std::string& text) {
+        const auto plan = parse_precision(text);
+        return plan ? std::string() : plan.error().message();
+      })
       ->capture_default_str();
 }
 

@@ -232,6 +232,11 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
+  if (report.fall_backs.fp32_steps > 0) {
+    log_info("round {}: {} of {} steps in fp32: {} overflows, {} unusual lengths of the gradient",
+             settings->round, report.fall_backs.fp32_steps, report.steps,
+             report.fall_backs.overflows, report.fall_backs.odd_norms);
+  }
   if (report.sync.ranks > 0) {
     wire::SyncTimes& sync = *begin.mutable_sync();
     sync.set_ranks(report.sync.ranks);
@@ -239,6 +244,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
     sync.set_exposed_seconds(report.sync.exposed);
     sync.set_hidden_seconds(report.sync.hidden);
     sync.set_coding_seconds(report.sync.coding);
+    sync.set_fp32_steps(report.fall_backs.fp32_steps);
   }
   for (const std::string& note : report.notes) {
     if (begin.notes_size() < limits::upload_notes_max)

@@ -39,6 +39,20 @@ struct SyncTimes {
   double coding = 0;  // The hook's own work, outside of collectives. A part of the two before.
 };
 
+/// Steps of a training with an adaptive precision (client/learn/precision.hpp).
+struct FallBacks {
+  std::uint64_t fp32_steps = 0;  // Taken in fp32.
+  std::uint64_t overflows = 0;   // Of these, taken again after an overflow.
+  std::uint64_t odd_norms = 0;   // Not in fp32, but the reason that the next ones are.
+
+  FallBacks& operator+=(const FallBacks& more) {
+    fp32_steps += more.fp32_steps;
+    overflows += more.overflows;
+    odd_norms += more.odd_norms;
+    return *this;
+  }
+};
+
 struct TrainReport {
   std::uint64_t examples = 0;  // Number of local training examples: the update's FedAvg weight.
   std::uint64_t steps = 0;     // Optimizer steps taken.
@@ -48,6 +62,7 @@ struct TrainReport {
   /// sentence each, at most limits::upload_notes_max.
   std::vector<std::string> notes = {};
   SyncTimes sync = {};
+  FallBacks fall_backs = {};
 };
 
 struct EvalReport {

@@ -40,9 +40,11 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
       ->check(not_empty())
       ->capture_default_str();
   app.add_option("--bucket-mb", options.bucket_mb,
-                 "Reduce gradients in pieces of so many MiB, while the rest is computed (default: "
-                 "4)")
-      ->check(CLI::Range(0.01, 4096.0));
+                 "Reduce gradients in pieces of so many MiB, while the rest is computed; auto "
+                 "measures what is best (default: auto where that changes no bit of the result, "
+                 "else 4)")
+      ->type_name("MB")
+      ->check(CLI::IsMember({"auto"}) | CLI::Range(0.01, 4096.0));
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "
                  "(default: that of the host's name; with --ranks, loopback)");

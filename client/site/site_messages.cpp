@@ -67,7 +67,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, coding)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs)
 // There are many of them, so they have no names of members.
 static void to_json(json& out, const TraceSpan& span) {
   out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};

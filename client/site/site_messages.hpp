@@ -24,7 +24,7 @@ struct GroupOptions {
   std::string backend = "gloo";
   std::string hook = "allreduce";    // How gradients are reduced (client/site/rank/hooks).
   std::string topology = "backend";  // The way of sums, or "auto".
-  double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.
+  std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
   double timeout_s = 60;             // Of a collective.
 };
 

@@ -22,6 +22,10 @@ struct SiteOptions {
   double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.
   std::string interface;             // By which this machine's ranks talk; "": the host's own.
   std::string address;               // HOST:PORT where the agent listens; "": by the launcher.
+
+  std::string bucket_mb;  // Gradients are reduced in pieces of this size, or "auto"; "": a default.
+  std::string interface;  // The network interface of the ranks; "": the host's own.
+  std::string address;    // HOST:PORT where the agent listens; "": by the launcher.
   std::string secret_file;
   double timeout_s =
       limits::rank_timeout_s;  // Of a collective, of a rank's silence, and for ranks to come.

@@ -143,6 +143,7 @@ struct TaskRecord {
   double exposed_seconds = 0;
   double hidden_seconds = 0;
   double coding_seconds = 0;
+  std::uint64_t fp32_steps = 0;  // Of its steps: in fp32, where the precision is adaptive.
 };
 
 struct RoundRecord {

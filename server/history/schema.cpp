@@ -333,6 +333,19 @@ CREATE TABLE operator (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// Steps that a site with an adaptive precision has taken in fp32.
+constexpr const char* fp32_steps = R"sql(
+ALTER TABLE task ADD COLUMN fp32_steps INTEGER NOT NULL DEFAULT 0 CHECK (fp32_steps >= 0);
+
+DROP VIEW site_summary;
+CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_seconds,
+                          exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps) AS
+  SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
+         hidden_seconds, coding_seconds,
+         hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps
+  FROM task WHERE state = 'accepted' AND ranks > 0;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -342,7 +355,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"metrics by name", metrics_by_name},
                                          Migration{"codecs by the main metric", codecs_by_metric},
                                          Migration{"times of sites", sites},
-                                         Migration{"table operator", operators}};
+                                         Migration{"table operator", operators},
+                                         Migration{"steps of sites in fp32", fp32_steps}};
 
 struct Marks {
   int application = 0;

@@ -66,6 +66,7 @@ inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::exposed_seconds>("exposed_seconds", on_verdict),
     column<&TaskRecord::hidden_seconds>("hidden_seconds", on_verdict),
     column<&TaskRecord::coding_seconds>("coding_seconds", on_verdict),
+    column<&TaskRecord::fp32_steps>("fp32_steps", on_verdict),
 };
 inline constexpr Table<TaskRecord> task_table{"task", task_columns};
 

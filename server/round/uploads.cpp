@@ -409,6 +409,7 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
   record.exposed_seconds = std::min(begin.sync().exposed_seconds(), passed);
   record.hidden_seconds = std::min(begin.sync().hidden_seconds(), passed);
   record.coding_seconds = std::min(begin.sync().coding_seconds(), passed);
+  record.fp32_steps = std::min(begin.sync().fp32_steps(), begin.steps());
   // The client's time ends here: from now on its update may wait for others.
   record.seconds = std::max(seconds(arrived_at - task.offered_at), record.ready_seconds);
 }

@@ -42,6 +42,9 @@ class StepSync {
   virtual void broadcast(torch::Tensor& values) = 0;
   /// Adds up the values of all ranks. The same.
   virtual void sum(torch::Tensor& values) = 0;
+  /// Whether it is so on any rank; for what follows from the gradients after a step's last backward
+  /// pass. Nothing is sent where all ranks have the same ones.
+  [[nodiscard]] virtual bool on_any(bool here) = 0;
 };
 
 /// The part [begin, end) of `n` examples that a rank takes: contiguous, in rank order, as equal as

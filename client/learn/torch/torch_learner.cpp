@@ -2,13 +2,15 @@
 #include "client/learn/torch/torch_learner.hpp"
 
 #include "client/learn/data/random.hpp"
+#include "client/learn/torch/layer.hpp"
+#include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace fl {
@@ -134,24 +136,21 @@ class Optimizer {
   std::uint64_t steps_ = 0;
 };
 
-// While an object exists, this thread's operations use `type` where that pays, like torch.autocast
-// in Python.
-class Autocast {
- public:
-  Autocast(torch::Device device, torch::ScalarType type) : device_(device.type()) {
-    at::autocast::set_autocast_dtype(device_, type);
-    at::autocast::set_autocast_enabled(device_, type != torch::kFloat32);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(device_, false);
-    at::autocast::clear_cache();  // It holds converted weights, which the next step changes.
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
+/// The length of a vector; infinite or NaN if one of its values is.
+double norm_of(const torch::Tensor& gradient) {
+  if (!gradient.is_cpu()) return gradient.norm().item<double>();
+  const Scan scan =
+      kernels().scan(gradient.const_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
+  const bool is_finite = std::cmp_equal(scan.first_bad, gradient.numel());
+  return is_finite ? std::sqrt(scan.sum_squares) : std::numeric_limits<double>::infinity();
+}
 
- private:
-  at::DeviceType device_;
-};
+Error no_loss(double loss) { return {Errc::invalid_input, fmt::format("the loss is {}", loss)}; }
+
+/// Whether it is so on any rank.
+bool on_any(const LocalRun& run, bool here) {
+  return run.together == nullptr ? here : run.together->on_any(here);
+}
 
 }  // namespace
 
@@ -163,13 +162,20 @@ std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples,
 }
 
 Result<Learner> Learner::make(std::string_view model, torch::Device device,
-                              torch::ScalarType precision, torch::Tensor values) {
+                              const PrecisionPlan& precision, torch::Tensor values) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(ModelSpec spec, parse_model(model));
   FL_TRY(Module module, make_module(model));
+  FL_CHECK(set_formats(*module, precision));
   FlatParameters parameters(module, layout, device, std::move(values));
   return Learner(std::move(spec), std::move(module), std::move(parameters), precision);
 }
+
+/// What decides about the number formats of a training's steps.
+struct Learner::Formats {
+  LossScale scale;
+  AdaptivePrecision adaptive;
+};
 
 Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::uint64_t number) {
   const TrainSettings& settings = run.settings;
@@ -178,7 +184,7 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
                   number == 0 ? run.seed : mix_seeds(run.seed, number));
   Moments* const moments = number == 0 ? run.moments : nullptr;
   Optimizer optimizer(run, parameters_, moments);
-  LossScale scale;
+  Formats formats;
   LocalShare done;
   std::uint64_t step = run.begun++;
   bool goes_on = step < run.steps && (step == 0 || has_time(run));
@@ -188,18 +194,12 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     };
     if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
     const torch::Tensor batch = batches.next();
-    const double loss = add_gradient(run, examples, batch, scale);
-    if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped").at(place());
-    if (!std::isfinite(loss)) {
-      return Error(Errc::invalid_input, fmt::format("the loss is {}", loss)).at(place());
-    }
-    if (scale.is_spent()) {
-      return Error(Errc::invalid_input, "the gradient overflows fp16").at(place());
-    }
-    if (!take_scale_out(scale)) continue;
+    const auto loss = take_gradient(run, examples, batch, formats, done);
+    if (!loss) return loss.error().at(place());
+    if (!*loss) continue;
     optimizer.step();
     done.examples += static_cast<std::uint64_t>(batch.size(0));
-    done.loss_sum += loss * static_cast<double>(batch.size(0));
+    done.loss_sum += **loss * static_cast<double>(batch.size(0));
     ++done.steps;
     step = run.begun++;
     goes_on = step < run.steps && has_time(run);
@@ -220,11 +220,54 @@ bool Learner::has_time(const LocalRun& run) const {
   return has_time;
 }
 
-/// Adds the scaled gradient of the mean loss of these examples, settings.batch_size examples at a
-/// time, and returns that loss. Of ranks together: the gradient of the mean loss of all examples,
-/// and this rank's share in that loss. After a stop request the loss is incomplete.
+/// Makes the gradient of the mean loss of these examples, and returns that loss; none if the
+/// gradient has overflowed fp16, so that there is no step. Errors: cancelled; invalid_input for a
+/// loss that is not finite.
+Result<std::optional<double>> Learner::take_gradient(const LocalRun& run, const Examples& examples,
+                                                     const torch::Tensor& batch, Formats& formats,
+                                                     LocalShare& done) {
+  torch::Tensor& gradient = parameters_.gradient;
+  const bool is_low = !precision_.is_adaptive || formats.adaptive.is_low();
+  const torch::Tensor before = precision_.is_adaptive ? statistics().clone() : torch::Tensor();
+  double loss = add_gradient(run, examples, batch, formats, is_low);
+  if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped");
+  if (!precision_.is_adaptive) {
+    if (!std::isfinite(loss)) return no_loss(loss);
+    if (!is_scaled(is_low)) return std::optional(loss);
+    const bool has_overflowed = on_any(run, !gradient.isfinite().all().item<bool>());
+    formats.scale.note(has_overflowed);
+    if (formats.scale.is_spent()) return Error(Errc::invalid_input, "the gradient overflows fp16");
+    if (!has_overflowed) return std::optional(loss);
+    gradient.zero_();
+    return std::optional<double>();
+  }
+  double norm = norm_of(gradient);
+  const bool has_overflowed = is_low && on_any(run, !std::isfinite(norm));
+  if (is_scaled(is_low) && !formats.scale.is_spent()) formats.scale.note(has_overflowed);
+  if (has_overflowed) {
+    statistics().copy_(before);
+    gradient.zero_();
+    loss = add_gradient(run, examples, batch, formats, false);
+    if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped");
+    norm = norm_of(gradient);
+  }
+  if (!std::isfinite(loss)) return no_loss(loss);
+  const bool is_odd = is_low && !has_overflowed && on_any(run, formats.adaptive.is_odd(norm));
+  if (is_low)
+    formats.adaptive.note_low(norm, {.has_overflowed = has_overflowed, .is_odd = is_odd});
+  else
+    formats.adaptive.note_full(norm);
+  done.fall_backs += {.fp32_steps = !is_low || has_overflowed ? 1U : 0U,
+                      .overflows = has_overflowed ? 1U : 0U,
+                      .odd_norms = is_odd ? 1U : 0U};
+  return std::optional(loss);
+}
+
+/// Adds the gradient of the mean loss of these examples, settings.batch_size examples at a time,
+/// and returns that loss. Of ranks together: the gradient of the mean loss of all examples, and
+/// this rank's share in that loss. After a stop request the loss is incomplete.
 double Learner::add_gradient(const LocalRun& run, const Examples& examples,
-                             const torch::Tensor& batch, const LossScale& scale) {
+                             const torch::Tensor& batch, const Formats& formats, bool is_low) {
   StepSync* const together = run.together;
   const double all = static_cast<double>(batch.size(0));
   torch::Tensor mine = batch;
@@ -249,30 +292,25 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
     if (together != nullptr) together->before_forward(trained_, is_last);
     const Batch now = examples.batch(part);
     const torch::Tensor outputs = [&] {
-      const Autocast autocast(now.inputs.device(), precision_);
+      std::optional<MixedPass> pass;
+      if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
       return forward(now.inputs, true).to(torch::kFloat32);
     }();
     torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
     mean += loss.item<double>();
-    if (precision_ == torch::kFloat16) loss = loss * scale.factor();
+    if (is_scaled(is_low)) loss = loss * formats.scale.factor();
     if (together != nullptr) together->before_backward(is_last);
     loss.backward();
     if (together != nullptr) together->after_backward(is_last);
   }
+  if (is_scaled(is_low)) parameters_.gradient.mul_(1 / formats.scale.factor());
   return weight == 0 ? 0 : mean / weight;
 }
 
-/// Divides the gradient by the loss scale (fp16 only). If it has overflowed, sets it to zero and
-/// returns false.
-bool Learner::take_scale_out(LossScale& scale) {
-  if (precision_ != torch::kFloat16) return true;
-  const torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameters_.gradient;
-  gradient.mul_(1 / scale.factor());
-  const bool is_finite = gradient.isfinite().all().item<bool>();
-  scale.note(!is_finite);
-  if (!is_finite) gradient.zero_();
-  return is_finite;
+/// What a forward pass changes beside the gradient.
+torch::Tensor Learner::statistics() {
+  const std::int64_t parameters = parameters_.weights.size(0);
+  return parameters_.model.narrow(0, parameters, parameters_.model.size(0) - parameters);
 }
 
 }  // namespace fl

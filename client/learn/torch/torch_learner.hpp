@@ -3,6 +3,7 @@
 // files of fl_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
+#include "client/learn/precision.hpp"
 #include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
 #include "client/learn/torch/step_sync.hpp"
@@ -13,6 +14,7 @@
 #include "shared/base/async/clock.hpp"
 
 #include <atomic>
+#include <optional>
 
 namespace fl {
 
@@ -40,14 +42,16 @@ struct LocalShare {
   std::uint64_t steps = 0;
   std::uint64_t examples = 0;
   double loss_sum = 0;  // Over these examples.
+  FallBacks fall_backs = {};
 };
 
 class Learner {
  public:
   /// `values` are the weights of another Learner, which both then share; undefined: own weights.
-  /// Errors: those of make_module().
+  /// Errors: those of make_module(); invalid_input for a pattern that fits no layer.
   [[nodiscard]] static Result<Learner> make(std::string_view model, torch::Device device,
-                                            torch::ScalarType precision, torch::Tensor values = {});
+                                            const PrecisionPlan& precision,
+                                            torch::Tensor values = {});
 
   /// Takes steps until the run has enough. Optimizer (without LocalRun::moments) and loss scale
   /// start from their initial state.
@@ -71,23 +75,31 @@ class Learner {
   }
 
  private:
-  Learner(ModelSpec spec, Module module, FlatParameters parameters, torch::ScalarType precision)
+  Learner(ModelSpec spec, Module module, FlatParameters parameters, const PrecisionPlan& precision)
       : spec_(std::move(spec)),
         module_(std::move(module)),
         trained_(module_->parameters()),
         parameters_(std::move(parameters)),
         precision_(precision) {}
 
+  struct Formats;
+  [[nodiscard]] Result<std::optional<double>> take_gradient(const LocalRun& run,
+                                                            const Examples& examples,
+                                                            const torch::Tensor& batch,
+                                                            Formats& formats, LocalShare& done);
   double add_gradient(const LocalRun& run, const Examples& examples, const torch::Tensor& batch,
-                      const LossScale& scale);
+                      const Formats& formats, bool is_low);
   [[nodiscard]] bool has_time(const LocalRun& run) const;
-  bool take_scale_out(LossScale& scale);
+  [[nodiscard]] bool is_scaled(bool is_low) const {
+    return is_low && precision_.has(NumberFormat::fp16);
+  }
+  [[nodiscard]] torch::Tensor statistics();
 
   ModelSpec spec_;
   Module module_;
   std::vector<torch::Tensor> trained_;  // The module's parameters, in the layout's order.
   FlatParameters parameters_;
-  torch::ScalarType precision_;
+  PrecisionPlan precision_;
 };
 
 }  // namespace fl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
+#include "client/learn/torch/layer.hpp"
 #include "shared/params/model_spec.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -23,8 +24,16 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::Conv2d conv(std::int64_t from, std::int64_t to, std::int64_t padding) {
-  return nn::Conv2d(nn::Conv2dOptions(from, to, 5).padding(padding));
+Layer<nn::Conv2dImpl> conv(std::int64_t from, std::int64_t to, std::int64_t padding) {
+  return make_layer<nn::Conv2dImpl>(nn::Conv2dOptions(from, to, 5).padding(padding));
+}
+
+Layer<nn::LinearImpl> linear(std::int64_t from, std::int64_t to) {
+  return make_layer<nn::LinearImpl>(from, to);
+}
+
+Layer<nn::BatchNorm2dImpl> batch_norm(std::int64_t channels) {
+  return make_layer<nn::BatchNorm2dImpl>(channels);
 }
 
 // Max-pooling comes before the ReLU: the two commute, and the ReLU then has a quarter of the work.
@@ -43,11 +52,11 @@ nn::Sequential lenet() {
                          {"conv2", conv(6, 16, 0)},
                          {"pool2", pool_relu()},
                          {"flatten", nn::Flatten()},
-                         {"fc1", nn::Linear(256, 120)},
+                         {"fc1", linear(256, 120)},
                          {"relu1", relu()},
-                         {"fc2", nn::Linear(120, 84)},
+                         {"fc2", linear(120, 84)},
                          {"relu2", relu()},
-                         {"fc3", nn::Linear(84, 10)}});
+                         {"fc3", linear(84, 10)}});
 }
 
 // Mean and variance that a model knows of the values at its input or output, as its statistics. At
@@ -77,11 +86,11 @@ nn::Sequential dense(const ModelSpec& spec) {
   std::size_t number = 0;
   for (const std::int64_t width : spec.hidden) {
     ++number;
-    model->push_back(fmt::format("fc{}", number), nn::Linear(std::exchange(before, width), width));
+    model->push_back(fmt::format("fc{}", number), linear(std::exchange(before, width), width));
     model->push_back(fmt::format("relu{}", number), relu());
   }
   std::string last = spec.hidden.empty() ? "fc" : fmt::format("fc{}", number + 1);
-  model->push_back(std::move(last), nn::Linear(before, spec.outputs));
+  model->push_back(std::move(last), linear(before, spec.outputs));
   return model;
 }
 
@@ -93,13 +102,14 @@ nn::Sequential cnn(const ModelSpec& spec) {
                          {"conv2", conv(32, 64, 2)},
                          {"pool2", pool_relu()},
                          {"flatten", nn::Flatten()},
-                         {"fc1", nn::Linear(left, 512)},
+                         {"fc1", linear(left, 512)},
                          {"relu1", relu()},
-                         {"fc2", nn::Linear(512, spec.outputs)}});
+                         {"fc2", linear(512, spec.outputs)}});
 }
 
-nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
-  return nn::Conv2d(nn::Conv2dOptions(from, to, 3).stride(stride).padding(1).bias(false));
+Layer<nn::Conv2dImpl> conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
+  return make_layer<nn::Conv2dImpl>(
+      nn::Conv2dOptions(from, to, 3).stride(stride).padding(1).bias(false));
 }
 
 // He 2016, figure 2 and section 3.3, option A: where the channels double, the image halves, and the
@@ -107,28 +117,28 @@ nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
 struct ResidualBlock : nn::Module {
   ResidualBlock(std::int64_t from, std::int64_t to)
       : conv1(register_module("conv1", conv3x3(from, to, from == to ? 1 : 2))),
-        bn1(register_module("bn1", nn::BatchNorm2d(to))),
+        bn1(register_module("bn1", batch_norm(to))),
         conv2(register_module("conv2", conv3x3(to, to, 1))),
-        bn2(register_module("bn2", nn::BatchNorm2d(to))),
+        bn2(register_module("bn2", batch_norm(to))),
         added(to - from) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor y = bn2(conv2(bn1(conv1(x)).relu_()));
+    const torch::Tensor y = (*bn2)((*conv2)((*bn1)((*conv1)(x)).relu_()));
     if (added == 0) return torch::relu(y + x);
     const torch::Tensor fewer = x.slice(2, 0, {}, 2).slice(3, 0, {}, 2);
     return torch::relu(y + torch::constant_pad_nd(fewer, {0, 0, 0, 0, 0, added}));
   }
 
-  nn::Conv2d conv1;
-  nn::BatchNorm2d bn1;
-  nn::Conv2d conv2;
-  nn::BatchNorm2d bn2;
+  Layer<nn::Conv2dImpl> conv1;
+  Layer<nn::BatchNorm2dImpl> bn1;
+  Layer<nn::Conv2dImpl> conv2;
+  Layer<nn::BatchNorm2dImpl> bn2;
   std::int64_t added;  // Channels.
 };
 
 // He 2016, section 4.2: 6n + 2 layers.
 nn::Sequential resnet(const ModelSpec& spec) {
-  nn::Sequential model({{"conv1", conv3x3(spec.input[0], 16, 1)}, {"bn1", nn::BatchNorm2d(16)}});
+  nn::Sequential model({{"conv1", conv3x3(spec.input[0], 16, 1)}, {"bn1", batch_norm(16)}});
   model->push_back("relu1", relu());
   std::int64_t channels = 16;
   for (std::int64_t b = 0; b < 3 * spec.blocks; ++b) {
@@ -136,7 +146,7 @@ nn::Sequential resnet(const ModelSpec& spec) {
     model->push_back(fmt::format("block{}", b + 1), ResidualBlock(before, channels));
   }
   model->push_back("pool", nn::Functional([](const torch::Tensor& x) { return x.mean({2, 3}); }));
-  model->push_back("fc", nn::Linear(channels, spec.outputs));
+  model->push_back("fc", linear(channels, spec.outputs));
   return model;
 }
 
@@ -152,49 +162,49 @@ struct Positions : nn::Module {
 struct TransformerBlock : nn::Module {
   TransformerBlock(std::int64_t width, std::int64_t heads)
       : norm1(register_module("norm1", layer_norm(width))),
-        attention(register_module("attention", nn::Linear(width, 3 * width))),
-        projection(register_module("projection", nn::Linear(width, width))),
+        attention(register_module("attention", linear(width, 3 * width))),
+        projection(register_module("projection", linear(width, width))),
         norm2(register_module("norm2", layer_norm(width))),
-        fc1(register_module("fc1", nn::Linear(width, 4 * width))),
-        fc2(register_module("fc2", nn::Linear(4 * width, width))),
+        fc1(register_module("fc1", linear(width, 4 * width))),
+        fc2(register_module("fc2", linear(4 * width, width))),
         heads_(heads) {}
 
-  static nn::LayerNorm layer_norm(std::int64_t width) {
-    return nn::LayerNorm(nn::LayerNormOptions({width}));
+  static Layer<nn::LayerNormImpl> layer_norm(std::int64_t width) {
+    return make_layer<nn::LayerNormImpl>(nn::LayerNormOptions({width}));
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor y = x + projection(attend(norm1(x)));
-    return y + fc2(torch::gelu(fc1(norm2(y))));
+    const torch::Tensor y = x + (*projection)(attend((*norm1)(x)));
+    return y + (*fc2)(torch::gelu((*fc1)((*norm2)(y))));
   }
 
   /// Causal self-attention; Vaswani 2017, section 3.2. x: [n, length, width].
   torch::Tensor attend(const torch::Tensor& x) {
     const std::int64_t length = x.size(1);
     const auto split =
-        attention(x).view({x.size(0), length, 3, heads_, -1}).permute({2, 0, 3, 1, 4});
+        (*attention)(x).view({x.size(0), length, 3, heads_, -1}).permute({2, 0, 3, 1, 4});
     const torch::Tensor mixed =
         at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
     return mixed.transpose(1, 2).reshape(x.sizes());
   }
 
-  nn::LayerNorm norm1;
-  nn::Linear attention;  // Makes queries, keys and values.
-  nn::Linear projection;
-  nn::LayerNorm norm2;
-  nn::Linear fc1;
-  nn::Linear fc2;
+  Layer<nn::LayerNormImpl> norm1;
+  Layer<nn::LinearImpl> attention;  // Makes queries, keys and values.
+  Layer<nn::LinearImpl> projection;
+  Layer<nn::LayerNormImpl> norm2;
+  Layer<nn::LinearImpl> fc1;
+  Layer<nn::LinearImpl> fc2;
   std::int64_t heads_;
 };
 
 nn::Sequential transformer(const ModelSpec& spec) {
-  const nn::Embedding tokens(spec.outputs, spec.width);
+  const auto tokens = make_layer<nn::EmbeddingImpl>(spec.outputs, spec.width);
   nn::Sequential model({{"tokens", tokens}});
-  model->push_back("positions", Positions(spec.input[0], spec.width));
+  model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width));
   for (std::int64_t b = 0; b < spec.layers; ++b)
     model->push_back(fmt::format("block{}", b + 1), TransformerBlock(spec.width, spec.heads));
   model->push_back("norm", TransformerBlock::layer_norm(spec.width));
-  model->push_back("logits", nn::Functional([tokens](const torch::Tensor& x) {
+  model->push_back("logits", make_layer<nn::FunctionalImpl>([tokens](const torch::Tensor& x) {
                      return torch::linear(x, tokens->weight);
                    }));
   return model;

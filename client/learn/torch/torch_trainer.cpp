@@ -3,6 +3,7 @@
 
 #include "client/learn/data/fit.hpp"
 #include "client/learn/data/random.hpp"
+#include "client/learn/precision.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
@@ -67,14 +68,6 @@ Result<torch::Device> find_device(const std::string& name) {
   return Error(Errc::invalid_input,
                "device \"cuda\": libtorch finds no CUDA device (no GPU, no driver, or a libtorch "
                "without CUDA); use cpu");
-}
-
-Result<torch::ScalarType> find_precision(const std::string& name) {
-  if (name == "fp32") return torch::kFloat32;
-  if (name == "bf16") return torch::kBFloat16;
-  if (name == "fp16") return torch::kFloat16;
-  return Error(Errc::invalid_input,
-               fmt::format("unknown precision \"{}\"; use one of: fp32, bf16, fp16", name));
 }
 
 // Checks the settings, because they come from the server.
@@ -302,11 +295,13 @@ class TorchTrainer final : public Trainer {
       all.steps += share->steps;
       all.examples += share->examples;
       all.loss_sum += share->loss_sum;
+      all.fall_backs += share->fall_backs;
     }
     return TrainReport{.examples = train_examples(),
                        .steps = all.steps,
                        .loss = all.loss_sum / static_cast<double>(all.examples),
-                       .seconds = 0};
+                       .seconds = 0,
+                       .fall_backs = all.fall_backs};
   }
 
   [[nodiscard]] std::int64_t ranks() const { return together_ == nullptr ? 1 : together_->size(); }
@@ -397,7 +392,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
   }
   return guarded([&]() -> Result<std::unique_ptr<Trainer>> {
     FL_TRY(const torch::Device device, find_device(options.device));
-    FL_TRY(const torch::ScalarType precision, find_precision(options.precision));
+    FL_TRY(const PrecisionPlan precision, parse_precision(options.precision));
     FL_TRY(Layout layout, builtin_layout(options.model));
     if (options.keep_moments && options.hogwild > 1) {
       return Error(Errc::invalid_input,

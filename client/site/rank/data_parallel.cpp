@@ -16,7 +16,7 @@ constexpr std::size_t first_bucket_bytes = 1 << 20;  // Small, so that it is rea
 }  // namespace
 
 void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
-                         std::size_t bucket_bytes) {
+                         std::size_t bucket_bytes, bool is_local) {
   leave();
   ranks_ = std::move(ranks);
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
@@ -26,6 +26,7 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   hook_ = std::move(hook);
   conductor_.emplace(*wire_);
   bucket_bytes_ = bucket_bytes;
+  is_local_ = is_local;
 }
 
 void DataParallel::leave() {

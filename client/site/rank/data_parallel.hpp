@@ -24,9 +24,9 @@ class DataParallel final : public StepSync {
   DataParallel() = default;
 
   /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
-  /// so many bytes. Throws RankFailure.
+  /// so many bytes. is_local: HookRow::is_local of the hook. Throws RankFailure.
   void enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
-             std::size_t bucket_bytes);
+             std::size_t bucket_bytes, bool is_local = false);
   /// Ends the group; the calls of StepSync need another one first.
   void leave();
   [[nodiscard]] bool has_group() const { return ranks_ != nullptr; }
@@ -48,6 +48,7 @@ class DataParallel final : public StepSync {
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
   void sum(torch::Tensor& values) override { ranks_->sum(values); }
+  bool on_any(bool here) override { return is_local_ ? ranks_->sum(std::int64_t{here}) > 0 : here; }
 
  private:
   void make_reducer(const std::vector<torch::Tensor>& parameters);
@@ -61,6 +62,7 @@ class DataParallel final : public StepSync {
   std::optional<Conductor> conductor_;
   std::unique_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
   std::size_t bucket_bytes_ = 0;
+  bool is_local_ = false;
 };
 
 }  // namespace fl

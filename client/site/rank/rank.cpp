@@ -3,6 +3,7 @@
 
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
+#include "client/site/rank/bucket_size.hpp"
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/links.hpp"
@@ -28,7 +29,7 @@ using nlohmann::json;
 namespace {
 
 /// It hid most of the communication where it was measured.
-constexpr double bucket_mb_otherwise = 4;
+constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
@@ -69,7 +70,7 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
   FL_TRY(ParsedHook parsed, parse_hook(hook));
   if (topology == auto_topology || topology == to_string(Topology::backend)) return parsed;
   FL_TRY(const Topology way, parse_topology(topology));
-  const bool is_plain = parsed.row != nullptr && parsed.row->name == "allreduce";
+  const bool is_plain = hook == "allreduce";
   if (!is_plain && way != Topology::hierarchical) {
     return Error(Errc::invalid_input,
                  fmt::format("--topology {} goes with --hook allreduce only; with {} use "
@@ -83,23 +84,51 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
   return parsed;
 }
 
-/// The group's hook, which sums by that topology.
-Result<std::unique_ptr<GradientHook>> make_reduction(ParsedHook parsed, const GroupOptions& group,
-                                                     std::size_t bucket_bytes, Ranks& ranks) {
+/// The group's hook, and the topology by which it sums.
+struct Reduction {
+  std::unique_ptr<GradientHook> hook;
+  Topology topology = Topology::backend;
+  Nodes nodes = {};
+};
+
+Result<Reduction> make_reduction(ParsedHook parsed, const GroupOptions& group, Ranks& ranks) {
   if (group.topology == to_string(Topology::backend) || ranks.size() == 1)
-    return std::move(parsed.hook);
+    return Reduction{.hook = std::move(parsed.hook)};
   Nodes nodes = find_nodes(host_name(), ranks);
-  const bool is_plain = parsed.row != nullptr && parsed.row->name == "allreduce";
-  if (!is_plain) return make_between_nodes(std::move(parsed.hook), std::move(nodes));
+  const bool is_plain = group.hook == "allreduce";
+  if (!is_plain) {
+    return Reduction{.hook = make_between_nodes(std::move(parsed.hook), nodes),
+                     .topology = Topology::hierarchical,
+                     .nodes = nodes};
+  }
   Topology topology = Topology::backend;
   if (group.topology == auto_topology) {
-    topology =
-        choose_topology(static_cast<std::int64_t>(bucket_bytes), nodes, measure_links(ranks));
+    topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
     log_info("gradients are summed by the topology {}", to_string(topology));
   } else {
     FL_TRY(topology, parse_topology(group.topology));
   }
-  return make_topology_mean(topology, std::move(nodes));
+  return Reduction{
+      .hook = make_topology_mean(topology, nodes), .topology = topology, .nodes = nodes};
+}
+
+/// The size of the pieces: as --bucket-mb says, or by a measurement where it asks for one, or where
+/// it says nothing and the size changes no bit.
+Result<std::size_t> choose_bucket_bytes(const GroupOptions& group, const Reduction& reduction,
+                                        std::size_t model_bytes, Ranks& ranks) {
+  FL_TRY(const BucketChoice choice, parse_bucket_mb(group.bucket_mb));
+  if (choice.mb > 0) return static_cast<std::size_t>(choice.mb * (1 << 20));
+  const bool is_by_element = group.hook == "allreduce" || group.hook == "bf16";
+  const bool is_free = is_by_element && group.topology != auto_topology &&
+                       is_free_of_bucket_size(reduction.topology, ranks.size());
+  // The first piece is of 1 MiB.
+  if (ranks.size() == 1 || model_bytes <= 1 << 20 || (!choice.is_measured && !is_free))
+    return bucket_bytes_otherwise;
+  const SumCost cost = measure_sum(reduction.topology, reduction.nodes, ranks);
+  const std::size_t bytes = best_bucket_bytes(model_bytes, cost);
+  log_info("gradients go in pieces of {:.3g} MiB: a sum takes {:.2g} ms, and {:.3g} ms for each MB",
+           static_cast<double>(bytes) / (1 << 20), cost.latency_s * 1e3, cost.s_per_byte * 1e9);
+  return bytes;
 }
 
 }  // namespace
@@ -189,11 +218,13 @@ Result<json> Rank::enter(const GroupOptions& group) {
                        (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
-  const double bucket_mb = group.bucket_mb > 0 ? group.bucket_mb : bucket_mb_otherwise;
-  const auto bucket_bytes = static_cast<std::size_t>(bucket_mb * (1 << 20));
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
-  FL_TRY(auto hook, make_reduction(std::move(parsed), group, bucket_bytes, *ranks));
-  together_.enter(std::move(ranks), std::move(hook), bucket_bytes);
+  const bool is_local = parsed.row != nullptr && parsed.row->is_local;
+  FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, *ranks));
+  const std::size_t model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0;
+  FL_TRY(const std::size_t bucket_bytes,
+         choose_bucket_bytes(group, reduction, model_bytes, *ranks));
+  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local);
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
   return json::object();
 }

@@ -11,6 +11,30 @@ std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_vie
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
+// A greedy match: if the rest does not fit, the last `*` takes one character more. Trying an
+// earlier `*` again could not help.
+bool fits_pattern(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t after_star = std::string_view::npos;
+  std::size_t star_end = 0;  // Where the characters end that the last `*` stands for.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p;
+      star_end = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star;
+      n = ++star_end;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
 std::optional<SpecFault> split_settings(std::string_view text, std::vector<SpecSetting>& settings) {
   for (std::optional<std::string_view> rest = text; rest;) {
     const auto [setting, next] = cut(*rest, ',');

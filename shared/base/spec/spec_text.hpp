@@ -26,6 +26,10 @@ template <class Number>
   return number;
 }
 
+/// Whether the whole name is as the pattern says: "*" stands for any characters, also none, "?" for
+/// one, and every other character for itself.
+[[nodiscard]] bool fits_pattern(std::string_view pattern, std::string_view name);
+
 /// A key and its value, both views into the text that was split.
 using SpecSetting = std::pair<std::string_view, std::string_view>;
 

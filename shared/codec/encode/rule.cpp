@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/encode/rule.hpp"
 
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 #include "shared/codec/device/device_levels.hpp"
 
@@ -10,29 +11,8 @@
 
 namespace fl {
 
-// A greedy match: if the rest does not fit, the last `*` takes one character more. Trying an
-// earlier `*` again could not help.
 bool Rule::fits(std::string_view name) const {
-  if (pattern.empty()) return true;
-  std::size_t p = 0;
-  std::size_t n = 0;
-  std::size_t after_star = std::string_view::npos;
-  std::size_t star_end = 0;  // Where the characters end that the last `*` stands for.
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      after_star = ++p;
-      star_end = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (after_star != std::string_view::npos) {
-      p = after_star;
-      n = ++star_end;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+  return pattern.empty() || fits_pattern(pattern, name);
 }
 
 bool Rule::sends_dense(const Layout::Tensor& tensor) const {

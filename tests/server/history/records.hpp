@@ -64,6 +64,7 @@ inline TaskRecord accepted(TaskRecord task) {
   task.ranks = 4;
   task.compute_seconds = 2.5;
   task.exposed_seconds = 0.75;
+  task.fp32_steps = 6;
   task.hidden_seconds = 2.25;
   task.coding_seconds = 0.5;
   task.spool_file = "t" + std::to_string(number_of(task.id));

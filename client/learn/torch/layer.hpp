@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that run in a number format of their own. C++ modules of libtorch have no hooks around
+// forward(), so a layer is a class around libtorch's. Only the files of fl_learn_torch and its
+// tests include this header, because it brings libtorch's headers.
+#pragma once
+
+#include "client/learn/precision.hpp"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <utility>
+
+namespace fl {
+
+[[nodiscard]] torch::ScalarType scalar_type_of(NumberFormat format);
+
+/// While an object exists, this thread's operations use `format` where that pays, like
+/// torch.autocast in Python, and layers theirs.
+class MixedPass {
+ public:
+  MixedPass(torch::Device device, NumberFormat format);
+  ~MixedPass();
+  MixedPass(const MixedPass&) = delete;
+  MixedPass& operator=(const MixedPass&) = delete;
+
+ private:
+  at::DeviceType device_;
+};
+
+class LayerFormat {
+ public:
+  void set_format(NumberFormat format) { format_ = format; }
+
+ protected:
+  LayerFormat() = default;
+  LayerFormat(const LayerFormat&) = default;
+  LayerFormat& operator=(const LayerFormat&) = default;
+  virtual ~LayerFormat() = default;
+
+  /// While an object exists within a MixedPass, operations use the layer's format.
+  class Scope {
+   public:
+    Scope(const LayerFormat& layer, const torch::Tensor& input);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    /// The input as the layer is to see it: in fp32, if that is the layer's format.
+    [[nodiscard]] torch::Tensor input(const torch::Tensor& given) const;
+
+   private:
+    bool is_active_;
+    at::DeviceType device_;
+    bool was_enabled_ = false;
+    torch::ScalarType type_before_{};
+    bool is_full_ = false;
+  };
+
+ private:
+  NumberFormat format_ = NumberFormat::fp32;
+};
+
+/// A module of libtorch with one input, as a layer.
+template <class Module>
+struct LayerImpl : Module, LayerFormat {
+  using Module::Module;
+  torch::Tensor forward(const torch::Tensor& x) {
+    const Scope scope(*this, x);
+    return Module::forward(scope.input(x));
+  }
+  torch::Tensor operator()(const torch::Tensor& x) { return forward(x); }
+};
+template <class Module>
+using Layer = std::shared_ptr<LayerImpl<Module>>;
+
+template <class Module, class... Options>
+[[nodiscard]] Layer<Module> make_layer(Options&&... options) {
+  return std::make_shared<LayerImpl<Module>>(std::forward<Options>(options)...);
+}
+
+/// The names of a module's layers, in its order.
+[[nodiscard]] std::vector<std::string> layers_of(const torch::nn::Module& module);
+/// Gives each layer its format. Errors: those of PrecisionPlan::check_layers().
+[[nodiscard]] Result<void> set_formats(torch::nn::Module& module, const PrecisionPlan& plan);
+
+}  // namespace fl

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/bucket_size.hpp"
+
+#include "shared/base/spec/spec_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+namespace fl {
+
+namespace {
+
+constexpr double mb_min = 0.01;
+constexpr double mb_max = 4096;
+
+constexpr std::int64_t small_bytes = 64 << 10;
+constexpr std::int64_t medium_bytes = 1 << 20;
+constexpr std::int64_t large_bytes = 8 << 20;
+constexpr double medium_s_max = 0.05;  // Where it takes longer, a large sum would take too long.
+constexpr int repeats = 3;
+
+constexpr std::size_t bucket_bytes_min = 512 << 10;
+constexpr std::size_t bucket_bytes_max = 32 << 20;
+
+/// The least time of some sums, as rank 0 measures it.
+double sum_s(std::int64_t bytes, Topology topology, const Nodes& nodes, Ranks& ranks) {
+  const auto options = torch::TensorOptions(ranks.device());
+  torch::Tensor values = torch::zeros({bytes / 4}, options.dtype(torch::kFloat32));
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= repeats; ++i) {  // The first one is not counted: it connects, or wakes up.
+    ranks.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    sum_by(topology, values, nodes, ranks);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    if (i > 0) least = std::min(least, passed.count());
+  }
+  torch::Tensor told = torch::full({1}, least, options.dtype(torch::kFloat64));
+  ranks.broadcast(told, 0);
+  return told.item<double>();
+}
+
+}  // namespace
+
+Result<BucketChoice> parse_bucket_mb(std::string_view text) {
+  if (text.empty()) return BucketChoice{};
+  if (text == "auto") return BucketChoice{.mb = 0, .is_measured = true};
+  const auto mb = number_in<double>(text);
+  if (mb && *mb >= mb_min && *mb <= mb_max) return BucketChoice{.mb = *mb};
+  return Error(Errc::invalid_input, fmt::format("'{}' is neither auto nor a number of MiB from {} "
+                                                "to {}",
+                                                text, mb_min, mb_max));
+}
+
+bool is_free_of_bucket_size(Topology topology, int ranks) {
+  return topology == Topology::alltoall || (topology == Topology::backend && ranks <= 2);
+}
+
+SumCost measure_sum(Topology topology, const Nodes& nodes, Ranks& ranks) {
+  const double small_s = sum_s(small_bytes, topology, nodes, ranks);
+  double long_s = sum_s(medium_bytes, topology, nodes, ranks);
+  std::int64_t bytes = medium_bytes;
+  if (long_s < medium_s_max) {
+    bytes = large_bytes;
+    long_s = sum_s(large_bytes, topology, nodes, ranks);
+  }
+  // A long sum may by chance take no longer than a small one.
+  const double s_per_byte =
+      std::max(long_s - small_s, 0.05 * long_s) / static_cast<double>(bytes - small_bytes);
+  return {.latency_s = std::max(small_s - s_per_byte * small_bytes, 0.05 * small_s),
+          .s_per_byte = s_per_byte};
+}
+
+std::size_t best_bucket_bytes(std::size_t model_bytes, const SumCost& cost) {
+  const double best =
+      std::sqrt(static_cast<double>(model_bytes) * cost.latency_s / cost.s_per_byte);
+  std::size_t bytes = bucket_bytes_min;
+  while (bytes < bucket_bytes_max && static_cast<double>(bytes) * std::sqrt(2.0) < best) bytes *= 2;
+  return bytes;
+}
+
+}  // namespace fl

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The size of the pieces in which gradients are reduced (--bucket-mb). Small pieces begin early and
+// leave little to wait for at the end; each costs a latency.
+#pragma once
+
+#include "client/site/rank/topology.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace fl {
+
+/// What --bucket-mb says.
+struct BucketChoice {
+  double mb = 0;             // 0: not said.
+  bool is_measured = false;  // "auto".
+};
+/// "", "auto" or a number of MiB. Errors: invalid_input.
+[[nodiscard]] Result<BucketChoice> parse_bucket_mb(std::string_view text);
+
+/// Whether the size of the pieces changes no bit of a sum over `ranks`: each value is the sum of
+/// two numbers, whose order does not matter, or is added up in the order of the ranks. A ring
+/// begins with another rank at each place of a piece.
+[[nodiscard]] bool is_free_of_bucket_size(Topology topology, int ranks);
+
+/// What a sum takes, in seconds.
+struct SumCost {
+  double latency_s = 0;
+  double s_per_byte = 0;
+};
+/// Measures sums of at most 8 MiB. A collective; all ranks get the numbers of rank 0.
+[[nodiscard]] SumCost measure_sum(Topology topology, const Nodes& nodes, Ranks& ranks);
+
+/// The size with which all sums and the wait for the last one take the least time: of a model of M
+/// bytes in pieces of s bytes that is M / s * latency + s * s_per_byte at the least, beside what
+/// does not depend on s, so s = sqrt(M latency / s_per_byte). To a power of two, from 512 KiB to
+/// 32 MiB.
+[[nodiscard]] std::size_t best_bucket_bytes(std::size_t model_bytes, const SumCost& cost);
+
+}  // namespace fl
