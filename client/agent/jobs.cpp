@@ -44,6 +44,13 @@ std::vector<float> joined(const RunLayout& layout, std::span<const float> part) 
   return whole;
 }
 
+void log_fall_backs(std::uint32_t round, const TrainReport& report) {
+  const FallBacks& steps = report.fall_backs;
+  if (steps.fp32_steps == 0) return;
+  log_info("round {}: {} of {} steps in fp32: {} overflows, {} unusual lengths of the gradient",
+           round, steps.fp32_steps, report.steps, steps.overflows, steps.odd_norms);
+}
+
 }  // namespace
 
 /// What travels with the model begins with zeros.
@@ -232,11 +239,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
-  if (report.fall_backs.fp32_steps > 0) {
-    log_info("round {}: {} of {} steps in fp32: {} overflows, {} unusual lengths of the gradient",
-             settings->round, report.fall_backs.fp32_steps, report.steps,
-             report.fall_backs.overflows, report.fall_backs.odd_norms);
-  }
+  log_fall_backs(settings->round, report);
   if (report.sync.ranks > 0) {
     wire::SyncTimes& sync = *begin.mutable_sync();
     sync.set_ranks(report.sync.ranks);

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import tempfile
 import unittest
@@ -56,11 +57,13 @@ def changed_environment(variables):
 class Site(FederationTest):
     names = ("site",)
 
-    def run_of(self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=()):
+    def run_of(
+        self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
+    ):
         """The values of the last version of a run with one client, the site, and the client."""
         federation = self.federation = self.make(name)
         data = write_images(federation.folder / "data", EXAMPLES)
-        run = ("--model", MODEL, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
+        run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
         coordinator = federation.server(
             "--new-run", "--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server
         )
@@ -135,6 +138,67 @@ class Site(FederationTest):
             # After an overflow fp16 leaves a batch out.
             self.assertAlmostEqual(loss / full, 1, delta=0.4)
             self.assertEqual(train(f"{precision}-again", "--precision", precision)[0], digests)
+
+    def test_adaptive_ranks_fall_back_together_and_repeat_their_bits(self):
+        """The log and the history say how many steps were taken in fp32; no step is left out."""
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                site = ("--ranks", ranks, "--precision", "adaptive:fp16,fc2=fp32")
+                server = ("--local-steps", 12)
+                name = f"adaptive-{ranks}"
+                _, digests, client = self.run_of(*site, batch=4, name=name, server=server)
+                rows = self.federation.query(
+                    "SELECT s.ranks, s.fp32_steps, t.steps FROM site_summary AS s"
+                    " JOIN task AS t USING (run_id, round) ORDER BY round"
+                )
+                said = re.findall(r"round \d+: (\d+) of 12 steps in fp32", client.stderr())
+                self.assertEqual([row[0] for row in rows], [ranks, ranks])
+                self.assertEqual([row[2] for row in rows], [12, 12])
+                self.assertEqual([row[1] for row in rows if row[1] > 0], [int(n) for n in said])
+                if ranks == 1:  # Of several, the mean gradient fits into fp16.
+                    self.assertTrue(any(0 < row[1] < 12 for row in rows), rows)
+                _, again, _ = self.run_of(*site, batch=4, name=f"{name}-again", server=server)
+                self.assertEqual(again, digests)
+
+    def test_passes_and_gradients_in_bf16_with_top_k_send_few_bytes(self):
+        """The bytes that a rank says it has sent are those of theory: 2 for a value and 4 for its
+        place, of a hundredth of the parameters."""
+        flags = ("--ranks", 2, "--precision", "bf16", "--hook", "bf16+topk:0.01")
+        _, _, client = self.run_of(*flags, batch=8)
+        elements = 784 * 16 + 16 + 16 * 10 + 10
+        steps = EXAMPLES // 16
+        told = re.findall(r"each sent ([\d.e-]+) MB of gradients", client.stderr())
+        self.assertEqual(len(told), 2)
+        for megabytes in told:
+            expected = steps * (6 * round(0.01 * elements) + 8)
+            self.assertAlmostEqual(float(megabytes) * 1e6 / expected, 1, delta=0.01)
+
+    def test_a_pattern_of_layers_that_fits_none_is_said_at_the_start(self):
+        federation = self.make()
+        federation.server("--new-run", "--min-clients", 1, "--model", MODEL)
+        data = write_images(federation.folder / "data", EXAMPLES)
+        flags = ("--ranks", 2, "--data", f"idx:{data}", "--precision", "bf16,*norm*=fp32")
+        client = federation.client("site", *flags)
+        self.expect_exit(client, 1)
+        self.assertIn("no layer of this model fits the pattern", client.stderr())
+        self.assertIn("its layers are fc1, fc2", client.stderr())
+
+    def test_the_size_of_buckets_is_measured_and_changes_no_bit(self):
+        """With two ranks without being asked; with three only on --bucket-mb auto."""
+        model = "mlp:784-400-10"  # 1.3 MB: more than the first bucket.
+        _, fixed, client = self.run_of(
+            "--ranks", 2, "--bucket-mb", 0.1, batch=8, name="fixed", model=model
+        )
+        self.assertNotIn("gradients go in pieces", client.stderr())
+        _, measured, client = self.run_of("--ranks", 2, batch=8, name="measured", model=model)
+        self.assertRegex(client.stderr(), r"gradients go in pieces of [\d.]+ MiB: a sum takes")
+        self.assertEqual(measured, fixed)
+        _, _, client = self.run_of("--ranks", 3, batch=8, name="three", model=model)
+        self.assertNotIn("gradients go in pieces", client.stderr())
+        _, _, client = self.run_of(
+            "--ranks", 3, "--bucket-mb", "auto", batch=8, name="auto", model=model
+        )
+        self.assertIn("gradients go in pieces", client.stderr())
 
     def test_whichever_rank_is_lost_the_model_is_the_same(self):
         """One rank is killed and one is stopped in the middle of a run. The hook's error feedback
