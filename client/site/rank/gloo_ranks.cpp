@@ -39,11 +39,13 @@ std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
                       c10::intrusive_ptr<c10d::Backend>(backend));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-    return std::make_unique<Ranks>(
+    auto ranks = std::make_unique<Ranks>(
         std::move(group), torch::Device(torch::kCPU), std::move(store), options.timeout,
         [options](Ranks::Store other, int other_rank, int other_size) {
           return make_gloo_ranks(std::move(other), other_rank, other_size, options);
         });
+    if (options.shares_memory) ranks->share_memory();
+    return ranks;
   } catch (const std::exception& error) {
     throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, error.what());
   }

@@ -87,10 +87,14 @@ void Ranks::sum(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous());
   if (size_ == 1 || values.numel() == 0) return;
   const Turn turn(*this, "sum");
-  run("sum", [&] {
-    std::vector<at::Tensor> tensors = {values};
-    return backend_->allreduce(tensors, {.timeout = timeout_});
-  });
+  if (near_ && near_->takes(values)) {
+    guarded("sum", -1, [&] { near_->sum(values, timeout_); });
+  } else {
+    run("sum", [&] {
+      std::vector<at::Tensor> tensors = {values};
+      return backend_->allreduce(tensors, {.timeout = timeout_});
+    });
+  }
   bytes_sent_ += 2 * bytes_of(values) * (size_ - 1) / size_;
 }
 
@@ -217,6 +221,10 @@ void Ranks::mean_in_rank_order(torch::Tensor& values) {
   sums.div_(size_);
   all_gather(all, mean);
   values.copy_(all.flatten().narrow(0, 0, length));
+}
+
+void Ranks::share_memory() {
+  near_ = NearSums::make(*store_, rank_, size_, [this](std::int64_t value) { return sum(value); });
 }
 
 std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const std::string& name) {

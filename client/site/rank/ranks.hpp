@@ -10,6 +10,7 @@
 #pragma once
 
 #include "client/learn/torch/step_sync.hpp"
+#include "client/site/rank/near_sums.hpp"
 
 #include <torch/types.h>
 #include <atomic>
@@ -103,8 +104,8 @@ class Ranks {
   void mean_in_rank_order(torch::Tensor& values);
 
   /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
-  /// those that Gloo's algorithms send, and for NCCL those of a ring. Neither headers nor the calls
-  /// that others make on group() are in it.
+  /// those that Gloo's algorithms send, also where they went through memory, and for NCCL those of
+  /// a ring. Neither headers nor the calls that others make on group() are in it.
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   /// One call: its name, when it was under way, and the bytes that this rank has sent in it. On a
@@ -124,6 +125,10 @@ class Ranks {
   /// the members call this, with the same list and a name that this group has not used before.
   [[nodiscard]] std::unique_ptr<Ranks> subgroup(const std::vector<int>& members,
                                                 const std::string& name);
+
+  /// From now on sums of few values go through memory that the ranks share, if all are on one
+  /// machine (near_sums.hpp). Their bits are the same. A collective.
+  void share_memory();
 
   /// For c10d's Reducer and other users of c10d. Whoever starts collectives on it keeps to the same
   /// rule: one thread at a time.
@@ -149,6 +154,7 @@ class Ranks {
   std::atomic<bool> is_busy_ = false;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   Observer observer_;
+  std::unique_ptr<NearSums> near_;  // Null: all sums go through the backend.
 };
 
 struct RankOptions {
@@ -157,6 +163,8 @@ struct RankOptions {
   /// Gloo's network interface, such as "eth0". Empty: the one that this host's name stands for, or
   /// loopback if it stands for none.
   std::string interface = {};
+  /// Ranks::share_memory(), for the group and its subgroups. Of Gloo's groups.
+  bool shares_memory = false;
 };
 
 /// A group of `size` ranks that meet at `store`, over Gloo, for tensors on the CPU. Throws

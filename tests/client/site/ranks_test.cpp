@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <atomic>
+#include <string>
 
 namespace fl::test {
 namespace {
@@ -199,6 +200,24 @@ TEST_CASE("a build without NCCL says so") {
   if (has_nccl()) return;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   CHECK_THROWS_AS((void)make_nccl_ranks(store, 0, 1, 0), RankFailure);
+}
+
+TEST_CASE("threads and groups of groups share memory too, and each has its own") {
+  RankOptions options = loopback();
+  options.shares_memory = true;
+  std::atomic<int> right = 0;
+  on_ranks(
+      4,
+      [&](Ranks& ranks) {
+        const int half = ranks.rank() / 2;
+        const auto pair = ranks.subgroup({2 * half, 2 * half + 1}, std::to_string(half));
+        for (int i = 0; i < 50; ++i) {
+          right += ranks.sum(ranks.rank()) == 6;
+          right += pair->sum(ranks.rank()) == 4 * half + 1;
+        }
+      },
+      options);
+  CHECK(right == 400);
 }
 
 }  // namespace fl::test
