@@ -51,6 +51,15 @@ void log_fall_backs(std::uint32_t round, const TrainReport& report) {
            round, steps.fp32_steps, report.steps, steps.overflows, steps.odd_norms);
 }
 
+void fill(wire::SyncTimes& sync, const TrainReport& report) {
+  sync.set_ranks(report.sync.ranks);
+  sync.set_compute_seconds(report.sync.compute);
+  sync.set_exposed_seconds(report.sync.exposed);
+  sync.set_hidden_seconds(report.sync.hidden);
+  sync.set_coding_seconds(report.sync.coding);
+  sync.set_fp32_steps(report.fall_backs.fp32_steps);
+}
+
 }  // namespace
 
 /// What travels with the model begins with zeros.
@@ -240,15 +249,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_loss(report.loss);
   begin.set_train_seconds(report.seconds);
   log_fall_backs(settings->round, report);
-  if (report.sync.ranks > 0) {
-    wire::SyncTimes& sync = *begin.mutable_sync();
-    sync.set_ranks(report.sync.ranks);
-    sync.set_compute_seconds(report.sync.compute);
-    sync.set_exposed_seconds(report.sync.exposed);
-    sync.set_hidden_seconds(report.sync.hidden);
-    sync.set_coding_seconds(report.sync.coding);
-    sync.set_fp32_steps(report.fall_backs.fp32_steps);
-  }
+  if (report.sync.ranks > 0) fill(*begin.mutable_sync(), report);
   for (const std::string& note : report.notes) {
     if (begin.notes_size() < limits::upload_notes_max)
       begin.add_notes(printable(note, limits::reason_bytes_max));
