@@ -19,12 +19,8 @@ struct SiteOptions {
   std::string backend = "auto";      // "gloo", "nccl", "auto".
   std::string hook = "allreduce";    // How gradients are reduced.
   std::string topology = "backend";  // The way of sums (client/site/rank/topology.hpp), or "auto".
-  double bucket_mb = 0;              // Gradients are reduced in pieces of this size; 0: a default.
-  std::string interface;             // By which this machine's ranks talk; "": the host's own.
-  std::string address;               // HOST:PORT where the agent listens; "": by the launcher.
-
   std::string bucket_mb;  // Gradients are reduced in pieces of this size, or "auto"; "": a default.
-  std::string interface;  // The network interface of the ranks; "": the host's own.
+  std::string interface;  // By which this machine's ranks talk; "": the host's own.
   std::string address;    // HOST:PORT where the agent listens; "": by the launcher.
   std::string secret_file;
   double timeout_s =

@@ -212,8 +212,6 @@ Result<json> Rank::enter(const GroupOptions& group) {
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = place_.interface;
-
-  options.interface = group.interface;
   options.shares_memory = true;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));
