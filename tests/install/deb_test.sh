@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs build/deb/*.deb in fresh root file systems: programs, manual, completions, users and units
-# are there, two clients train a round, an upgrade keeps the state, remove keeps it, purge does not.
+# are there, two clients train a round, as does a program built with libfl-client-dev; an upgrade keeps
+# the state, remove keeps it, purge does not.
 #
 #   tests/install/deb_test.sh [RELEASE…]   releases of Debian that mmdebstrap can fetch: bookworm
 #
@@ -107,7 +108,7 @@ make_root() {
 # The packages outside that ours depend on, joined by commas.
 depends() {
   for package in "$packages"/*.deb; do
-    case $package in *libfl-codec-dev*) continue ;; esac
+    case $package in *libfl-*-dev*) continue ;; esac
     dpkg-deb --field "$package" Depends | tr ',' '\n'
   done | sed 's/^ *//; s/ .*//; s/:any//' | grep -v -e '^tributary' -e '^libfl-' | sort -u | paste -sd,
 }
@@ -126,6 +127,17 @@ later_revision() {
   rm -rf "$work/unpacked"
 }
 
+# build_trainer: examples/custom-trainer with the headers and the library of the packages.
+build_trainer() {
+  rm -rf "$work/dev" "$work/trainer"
+  for package in "$packages"/libfl-*.deb; do dpkg-deb --extract "$package" "$work/dev"; done
+  cmake -G Ninja -S examples/custom-trainer -B "$work/trainer" "-DTributary_DIR=$work/dev/usr/lib/cmake/Tributary" \
+    > "$work/trainer.log" 2>&1 && ninja -C "$work/trainer" >> "$work/trainer.log" 2>&1 || {
+    tail -n 30 "$work/trainer.log" >&2
+    die "examples/custom-trainer does not build with libfl-client-dev, see above and $work/trainer.log"
+  }
+}
+
 expect() {
   local what=$1
   shift
@@ -142,7 +154,7 @@ try_release() {
   release=$1 root=$work/$1
   make_root "$release"
   cp "$packages"/*.deb "$root/packages/"
-  rm -f "$root"/packages/*libfl-codec-dev*
+  rm -f "$root"/packages/libfl-*-dev_*
   expect "the packages install" in_root sh -c 'dpkg --install /packages/*.deb'
   expect "the programs start" in_root sh -ec 'for p in server client sim; do fl-$p --version; done'
   expect "the users are there" in_root sh -ec '
@@ -172,10 +184,13 @@ assert (codec.decode(codec.encode("lossless", vector), 100) == vector).all()'
   mkdir -p "$root/packages/source/docs" "$root/packages/source/tests"
   cp -r docs/guide "$root/packages/source/docs/"
   cp -r tests/process "$root/packages/source/tests/"
+
+  cp tests/install/{two_clients,own_trainer,services}.sh "$work/trainer/linear-client" "$root/packages/"
   try_services
   expect "two clients train" in_root bash /packages/two_clients.sh
+  expect "a trainer in C++ trains with libfl-client" in_root bash /packages/own_trainer.sh
   cp "$work"/later/*.deb "$root/packages/"
-  rm -f "$root"/packages/*libfl-codec-dev*
+  rm -f "$root"/packages/libfl-*-dev_*
   echo '# of the administrator' >> "$root/etc/tributary/server.toml"
   expect "an upgrade keeps the state and the configuration" in_root sh -ec '
     dpkg --install /packages/*.deb
@@ -197,5 +212,6 @@ assert (codec.decode(codec.encode("lossless", vector), 100) == vector).all()'
 }
 
 later_revision
+build_trainer
 for release in "${@:-bookworm}"; do try_release "$release"; done
 say "all is well"

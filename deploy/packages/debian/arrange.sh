@@ -12,7 +12,9 @@ mkdir -p "$tmp/lib/tributary" "$tmp/lib/$multiarch"
 mv "$tmp/bin/fl-client" "$tmp/bin/fl-sim" "$tmp/lib/tributary/"
 ln -s ../lib/tributary/fl-client "$tmp/bin/fl-client"
 ln -s ../lib/tributary/fl-sim "$tmp/bin/fl-sim"
-mv "$tmp"/lib/libfl-codec.so* "$tmp/lib/$multiarch/"
+mv "$tmp"/lib/libfl-codec.so* "$tmp"/lib/libfl-client.so* "$tmp/lib/$multiarch/"
+sed -i "s|/lib/libfl-client|/lib/$multiarch/libfl-client|" \
+  "$tmp"/lib/cmake/Tributary/TributaryClientTargets-*.cmake
 
 # Two libraries whose names change with each release of Debian go with the programs, so that packages
 # of Debian 12 install on Debian 13 too. The programs find them by their run path.
@@ -28,7 +30,7 @@ done | while read -r name path; do
   cp "/usr/share/doc/$package/copyright" "debian/$name.copyright"
 done
 for file in "$tmp/bin/fl-server" "$tmp/lib/tributary/fl-client" "$tmp/lib/tributary/fl-sim" \
-  "$tmp/lib/$multiarch"/libfl-codec.so.*.*; do
+  "$tmp/lib/$multiarch"/libfl-codec.so.*.* "$tmp/lib/$multiarch"/libfl-client.so.*.*.*; do
   patchelf --set-rpath /usr/lib/tributary "$file"
 done
 
