@@ -6,6 +6,7 @@
 #   deploy/install-deps.sh                   what is needed to build, to test and to run the demo
 #   deploy/install-deps.sh --also PACKAGE…   the same and these packages
 #   deploy/install-deps.sh PACKAGE…          these packages only, for a tool that one command needs
+#   deploy/install-deps.sh --libraries       prints the packages of the libraries that programs link
 #
 # PACKAGE? is a package that may be missing: it is installed where apt offers it.
 set -eu
@@ -14,15 +15,18 @@ set -eu
 
 boost_min=108100 # BOOST_VERSION of 1.81, the first with the parts of Asio that we use.
 
+# Boost is chosen below.
+libraries=(
+  libssl-dev libsqlite3-dev libprotobuf-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev
+  libcli11-dev libxxhash-dev zlib1g-dev libcsv-dev libminizip-dev libturbojpeg0-dev libpng-dev
+)
 packages=(
   # The toolchain, and what fetches libtorch.
   g++ cmake ninja-build ccache git ca-certificates python3 python3-venv unzip
-  # Libraries. Boost is chosen below.
-  libssl-dev libsqlite3-dev protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev
-  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libxxhash-dev zlib1g-dev
-  libcsv-dev libminizip-dev libturbojpeg0-dev libpng-dev
+  protobuf-compiler
   # Tests, benchmarks and the demo's data.
   doctest-dev sqlite3 dataset-fashion-mnist
+  "${libraries[@]}"
 )
 
 # offered PACKAGE: whether apt has it in its lists.
@@ -53,6 +57,11 @@ boost_package() {
   apt-cache --names-only search '^libboost1\.[0-9]+-dev$' | awk '{ print $1 }' | sort -V |
     awk -F '[.-]' '$2 >= 81 { print; exit }'
 }
+
+if [ "${1:-}" = --libraries ]; then
+  printf '%s\n' "${libraries[@]}" "$(boost_package)"
+  exit 0
+fi
 
 # apt ARGUMENT…: runs apt-get and prints its output only if it fails.
 apt() {

@@ -33,7 +33,11 @@ target_compile_definitions(fl_asio PUBLIC
   BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 
 add_library(fl_xxhash INTERFACE)
-target_include_directories(fl_xxhash SYSTEM INTERFACE ${FL_XXHASH_INCLUDE})
+if(CMAKE_SYSROOT)  # Where it is installed, there is no such folder.
+  target_include_directories(fl_xxhash SYSTEM INTERFACE $<BUILD_INTERFACE:${FL_XXHASH_INCLUDE}>)
+else()
+  target_include_directories(fl_xxhash SYSTEM INTERFACE ${FL_XXHASH_INCLUDE})
+endif()
 target_link_libraries(fl_xxhash INTERFACE ${FL_XXHASH_LIBRARY})
 # Where the library has them: functions that use the machine's widest registers, three times as fast.
 include(CheckLibraryExists)

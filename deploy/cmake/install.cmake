@@ -54,7 +54,7 @@ install(FILES ${CMAKE_BINARY_DIR}/TributaryConfig.cmake
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Man pages and completions, from what the programs say with --help.
-if(NOT FL_SANITIZE)
+if(NOT FL_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   find_program(FL_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
   set(reference ${CMAKE_BINARY_DIR}/reference)
   set(reference_script ${CMAKE_SOURCE_DIR}/deploy/packages/reference.py)

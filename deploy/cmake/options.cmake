@@ -26,6 +26,10 @@ target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
   # The same bits on every machine: no fused multiply-add behind our back.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # A char has a sign on x86, and none on ARM64.
+  target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsigned-char>)
+endif()
 # Hardened against what a peer's bytes could do in a bug of ours: canaries on the stack, programs at
 # random addresses, tables of functions that are read-only once it runs. tests/process/hardened_test.py
 # looks for it in the programs.
@@ -126,6 +130,9 @@ function(fl_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(CMAKE_CROSSCOMPILING)  # An emulator takes ten times as long, or more.
+    math(EXPR arg_TIMEOUT "10 * ${arg_TIMEOUT}")
+  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS fast)
   endif()
@@ -149,7 +156,7 @@ function(fl_test name)
     add_dependencies(release_tests ${name})
   endif()
   set(arguments)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+  if(CMAKE_CROSSCOMPILING OR NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     set(arguments --test-suite-exclude=statistics)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arguments})

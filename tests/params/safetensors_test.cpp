@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <chrono>
+#include <ctime>
 
 using namespace fl;
 using namespace fl::testing;
@@ -72,12 +72,12 @@ TEST_CASE("the most tensors that a model may have are written and read in linear
   for (std::size_t i = 0; i < limits::tensors_max; ++i)
     specs.push_back({fmt::format("layer.{}.w", i), {1}});
   const Layout layout = Layout::make(specs).value();
-  const auto began = std::chrono::steady_clock::now();
+  const std::clock_t began = std::clock();  // The processor's time, as the machine may be busy.
   MemoryFile file(written(layout, std::vector<float>(layout.elements()), {{"run", "a"}}));
   const auto info = read_safetensors_header(file).value();
   CHECK(info.layout.digest() == layout.digest());
   // In quadratic time it takes a minute or more; now less than a second, without sanitizers.
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  CHECK(std::clock() - began < 30 * CLOCKS_PER_SEC);
 }
 
 TEST_CASE("a file of PyTorch, or another known format, is named") {
