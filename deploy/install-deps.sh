@@ -25,7 +25,7 @@ packages=(
   g++ cmake ninja-build ccache git ca-certificates python3 python3-venv unzip
   protobuf-compiler
   # Tests, benchmarks and the demo's data.
-  doctest-dev sqlite3 dataset-fashion-mnist
+  doctest-dev sqlite3 curl dataset-fashion-mnist
   "${libraries[@]}"
 )
 

@@ -180,12 +180,10 @@ assert (codec.decode(codec.encode("lossless", vector), 100) == vector).all()'
       fl-sim --state /tmp/sim/state --model linear:2-1 --data csv:/packages/table.csv,target=y \
         --clients 2 --rounds 2 --local-steps 5'
   fi
-  cp tests/install/{two_clients,services,tutorials}.sh "$root/packages/"
+  cp tests/install/{two_clients,own_trainer,services,tutorials}.sh "$work/trainer/linear-client" "$root/packages/"
   mkdir -p "$root/packages/source/docs" "$root/packages/source/tests"
   cp -r docs/guide "$root/packages/source/docs/"
   cp -r tests/process "$root/packages/source/tests/"
-
-  cp tests/install/{two_clients,own_trainer,services}.sh "$work/trainer/linear-client" "$root/packages/"
   try_services
   expect "two clients train" in_root bash /packages/two_clients.sh
   expect "a trainer in C++ trains with libfl-client" in_root bash /packages/own_trainer.sh
