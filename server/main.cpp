@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // fl-server. app/serve.cpp puts its parts together. How one update travels through them:
 //
-//   Listener::serve             net/listener.cpp             TLS: whose certificate is it
-//   WsLink::read_all            shared/wire/ws_link.cpp      bytes become messages (message.cpp)
-//   Session::handle             net/session.cpp              what each message asks for
-//   RoundEngine::begin_upload   round/engine_calls.cpp       onto the engine's strand
-//   Uploads::begin              round/uploads.cpp            may it come; where it goes on
-//   Session::take_chunk         net/session.cpp              each chunk into its file (spool.cpp)
-//   Uploads::finish             round/uploads.cpp            the whole end of an upload:
-//     Spool::finish             round/spool.cpp                its digest; now it is durable
-//     RoundSums::add            round/round_sums.cpp           decoded, block by block, and added
-//     up
-//                                                              (payload/reader.cpp,
-//                                                              accumulator.cpp)
-//     Uploads::await_judgement  round/uploads.cpp              is its norm too large
-//     Store::decide_tasks       history/store_rounds.cpp       the verdict: a row of table task
-//   Session::finish_upload      net/session.cpp              only now the client is told
-//   RoundEngine::apply          round/engine.cpp             the round has its updates
-//     make_next_version         versions/make_version.cpp      the new model, a file
+//   Listener::serve             net/listener.cpp         TLS: whose certificate is it
+//   WsLink::read_all            shared/wire/ws_link.cpp  bytes become messages (message.cpp)
+//   Session::handle             net/session.cpp          what each message asks for
+//   RoundEngine::begin_upload   round/engine_calls.cpp   onto the engine's strand
+//   Uploads::begin              round/uploads.cpp        may it come; where it goes on
+//   Session::take_chunk         net/session.cpp          each chunk into its file (spool.cpp)
+//   Uploads::finish             round/uploads.cpp        the whole end of an upload:
+//     Spool::finish             round/spool.cpp            its digest; now it is durable
+//     RoundSums::add            round/round_sums.cpp       decoded block by block (PayloadReader),
+//                                                          and added up (Accumulator)
+//     Uploads::await_judgement  round/uploads.cpp          is its norm too large
+//     Store::decide_tasks       history/store_rounds.cpp   the verdict: a row of table task
+//   Session::finish_upload      net/session.cpp          only now the client is told
+//   RoundEngine::apply          round/engine.cpp         the round has its updates
+//     NextVersion::make         round/next_version.cpp     the sums become final
+//     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp
-//     Store::commit_round       history/store_rounds.cpp       rows of tables round and checkpoint
+//     Store::commit_round       history/store_rounds.cpp   rows of tables round and checkpoint
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"
