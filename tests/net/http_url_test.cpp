@@ -52,12 +52,12 @@ TEST_CASE("a wrong URL is refused without repeating a password in it") {
 TEST_CASE("a header can't forge another one, or what the request is") {
   CHECK(check_http_header("Authorization", "Bearer abc=="));
   CHECK(check_http_header("x-honeycomb-team", "caf\xc3\xa9\tx"));
-  for (const auto& [name, value] :
+  for (const auto& header :
        {std::pair("", "x"), std::pair("a b", "x"), std::pair("a:", "x"), std::pair("a\r\nb", "x"),
         std::pair("a", "x\r\nb: y"), std::pair("a", "x\ny"), std::pair("Content-Length", "0"),
         std::pair("host", "x"), std::pair("Transfer-Encoding", "chunked")}) {
-    CAPTURE(name);
-    CHECK(!check_http_header(name, value));
+    CAPTURE(header.first);
+    CHECK(!check_http_header(header.first, header.second));
   }
 }
 

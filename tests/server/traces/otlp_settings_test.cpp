@@ -107,7 +107,9 @@ TEST_CASE("an error names the flag or the variable, and never what may be a secr
       {"OTEL_EXPORTER_OTLP_TIMEOUT", "60001"},
       {"OTEL_RESOURCE_ATTRIBUTES", "secret"},
   };
-  for (const auto& [name, value] : rows) {
+  for (const auto& row : rows) {
+    const char* const name = row.first;
+    const char* const value = row.second;
     CAPTURE(name);
     CAPTURE(value);
     Variables variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"}};
