@@ -2,19 +2,23 @@
 // fl-server. app/serve.cpp puts its parts together. How one update travels through them:
 //
 //   Listener::serve             net/listener.cpp         TLS: whose certificate is it
+//   Admission::admit            net/admission.cpp        is that certificate still let in
 //   WsLink::read_all            shared/wire/ws_link.cpp  bytes become messages (message.cpp)
 //   Session::handle             net/session.cpp          what each message asks for
 //   RoundEngine::begin_upload   round/engine_calls.cpp   onto the engine's strand
 //   Uploads::begin              round/uploads.cpp        may it come; where it goes on
 //   Session::take_chunk         net/session.cpp          each chunk into its file (spool.cpp)
 //   Uploads::finish             round/uploads.cpp        the whole end of an upload:
-//     Spool::finish             round/spool.cpp            its digest; now it is durable
+//     Spool::finish             round/spool.cpp            its digest; its bytes are synced
 //     RoundSums::add            round/round_sums.cpp       decoded block by block (PayloadReader),
 //                                                          and added up (Accumulator)
 //     Uploads::await_judgement  round/uploads.cpp          is its norm too large
-//     Store::decide_tasks       history/store_rounds.cpp   the verdict: a row of table task
+//     Uploads::settle           round/uploads.cpp          ends the task, and waits for:
+//   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
+//     Store::decide_tasks       history/store_rounds.cpp   then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told
-//   RoundEngine::apply          round/engine.cpp         the round has its updates
+//   RoundEngine::collect        round/engine.cpp         when has the round enough
+//   RoundEngine::apply          round/engine.cpp         makes the next version:
 //     NextVersion::make         round/next_version.cpp     the sums become final
 //     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp

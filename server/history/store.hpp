@@ -35,7 +35,8 @@ namespace fl {
 
 class Database;
 
-/// Whether it makes sense to try again after this error of a Store.
+/// Whether to wait and do the same again after this error: the disk is full, or something is taken
+/// or out of reach for now.
 [[nodiscard]] inline bool will_pass(const Error& error) {
   return error.code() == Errc::no_space || error.code() == Errc::unavailable;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session on the server: the handshake, then one coroutine that answers what the
 // client says, and one that sends what the engine posts. It carries messages, and the engine
-// decides: it runs on its link's strand, and goes to the engine's strand for every decision.
+// decides: it runs on its link's strand, and goes to the engine's strand for every decision but
+// one: when the disk is full, it puts an upload off at once.
 #pragma once
 
 #include "server/net/member_quota.hpp"
@@ -64,7 +65,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool is_over_ = false;    // The peer was told Bye FINISHED; its own Bye is awaited.
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
-  UploadGrant upload_;  // With an upload while one is under way.
+  /// With an upload while one is under way. One that was put off has only its verdict.
+  UploadGrant upload_;
   /// Payload bytes that may still arrive of an upload that got its verdict before its end.
   std::uint64_t tail_bytes_ = 0;
   std::shared_ptr<Event> upload_done_;  // Ends the watch over the upload under way.

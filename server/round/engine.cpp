@@ -189,7 +189,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   round.record = open->round;
   round.opened_at = Clock::now();
   round.seconds_before = std::max(0.0, Clock::unix_seconds() - round.record.started_at);
-  round.is_recorded = true;
+  round.is_durable = true;
   for (auto& record : open->tasks) {
     if (record.state == TaskState::accepted) spooled.insert(record.id);
     Task task;
@@ -279,10 +279,13 @@ Awaitable<Result<void>> RoundEngine::collect() {
       round.is_closing = true;
     }
     if (round.is_closing && !round.is_verifying()) {
+      // It had enough when it began to close. If updates were judged too large since, it may lack
+      // some, and others are asked. If not, it closes: a buffer that has nobody left to wait for
+      // with fewer than its target.
       const bool is_full = round.count(TaskState::accepted) >= round.record.target;
       const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
       if (is_enough || !round.has_refused_updates) co_return success();
-      round.reopen();  // Others are asked.
+      round.reopen();
       continue;
     }
     co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, missing > 0));

@@ -2,8 +2,10 @@
 // The round engine: gather, offer, collect, apply, record, round after round. In an asynchronous
 // run (round_mode.hpp) a round is a buffer of updates, and tasks go on from one round to the next.
 // The engine decides; sessions carry. It and its parts run on one strand (executor()). They reach
-// the disk through Files and StoreThread, on worker threads, time through Clock, and clients
-// through Peer: so the simulated federations of the tests run this same code.
+// the disk through Files and StoreThread, time through Clock, and clients through Peer: so the
+// simulated federations of the tests run this same code. Long work (syncs of data, decoding,
+// models, SQLite) runs on workers; short calls of Files (open, rename, remove) run on the strand,
+// and so does the tidying up after a round.
 //
 // The parts know nothing of the engine; it knows them all. A part's header says what it owns.
 //
@@ -40,7 +42,7 @@ class RoundEngine {
     std::filesystem::path kept_updates;
   };
   struct Workers {
-    Offload* store;    // One thread: the only one that calls Store.
+    Offload* store;    // One thread: the only one that calls this Store.
     Offload* compute;  // Decoding, adding up, writing models.
     /// Shared with the server's own StoreThread, where there is one.
     std::shared_ptr<StoreThread::Pause> pause = std::make_shared<StoreThread::Pause>();
@@ -56,9 +58,11 @@ class RoundEngine {
               Files& files, Store& store, Workers workers, Paths paths,
               WeightsFromSeed make_weights = builtin_initial_weights);
 
-  /// Runs from where the store says the run is to its end, or to stop(). An error is fatal: the
-  /// store or the disk failed in a way that must not be retried. A restart goes on from the last
-  /// good state. Spawn it once, on executor(); the engine must live until it has returned.
+  /// Runs from where the store says the run is to its end, or to stop(). An error is fatal.
+  /// Either the store or the disk failed in a way that must not be retried; a restart goes on from
+  /// the last good state. Or the round can't be closed (its version would not be finite, or an
+  /// accepted update's file is gone); then the message says what to do, as a restart alone does not
+  /// help. Spawn it once, on executor(); the engine must live until it has returned.
   Awaitable<Result<Outcome>> run();
   /// Before run(): no round begins until so many sessions are here, evaluators included.
   void wait_for_sessions(std::size_t sessions) { expected_sessions_ = sessions; }
@@ -82,11 +86,13 @@ class RoundEngine {
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept;
   /// unavailable while the run ends or too many files are open. Any other one has stopped the run.
   Awaitable<Result<Download>> download(std::shared_ptr<Peer> peer, wire::Fetch fetch);
-  /// A client announces an update. Waits while a round is being recorded. The grant has the file
+  /// A client announces an update. Waits while a round is closing. The grant has the file
   /// that takes its bytes, and from which one on; or a verdict at once. The session asks for one
-  /// upload at a time, and gives the grant back to finish_upload(), or ends it with end_transfer().
+  /// upload at a time. Each grant with an upload ends with one end_transfer(): after
+  /// finish_upload() has returned, or without it when the upload breaks off.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
-  /// After the last byte: checks, makes durable, adds up, decides.
+  /// After the last byte: checks, makes durable, adds up, decides. May take until the round closes
+  /// (Uploads::await_judgement).
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// What a session was granted, to send or to receive, has ended.
   void end_transfer(const Peer& peer, Transfers::Way way, std::size_t chunk_bytes_max) {

@@ -49,7 +49,7 @@ Awaitable<Result<void>> Offers::open_round() {
   };
   FL_CO_TRY(auto opened, co_await parts_.store.with_store(std::move(open)));
   failpoint("round.opened");
-  round.is_recorded = true;
+  round.is_durable = true;
   for (auto& record : opened) {
     Task task;
     task.record = std::move(record);

@@ -246,7 +246,7 @@ Result<void> Workbench::take_versions() {
 void Workbench::open_round() {
   OpenRound round;
   round.record = all_.stored.round;
-  round.is_recorded = true;
+  round.is_durable = true;
   for (const TaskRecord& record : all_.stored.tasks) {
     Task task;
     task.record = record;

@@ -44,7 +44,8 @@ class Upload {
 
   /// Appends; the caller has checked the chunk's offset and size (check_chunk).
   [[nodiscard]] Result<void> append(Bytes bytes);
-  /// Makes a complete upload durable. `corrupt`: its bytes are not those that were announced.
+  /// Syncs the bytes of a complete upload; its name is durable after Spool::sync_names().
+  /// `corrupt`: its bytes are not those that were announced.
   [[nodiscard]] Result<void> finish();
   /// After finish(): the bytes were not those announced.
   [[nodiscard]] bool differs() const { return differs_; }
@@ -73,8 +74,9 @@ class Spool {
 
   /// Makes the folder.
   [[nodiscard]] Result<void> prepare();
-  /// Begins the task's upload of the bytes with this digest, or goes on with it. Removes what is
-  /// there of other bytes for this task; `unavailable` while those are being written, or whole.
+  /// Begins the task's upload of the bytes with this digest, or goes on with it. Removes what
+  /// came of other bytes for this task since the start; `unavailable` while those are being
+  /// written, or whole.
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
   /// Calls Upload::finish(). A whole upload stays until remove() or keep_only() removes it.

@@ -143,7 +143,7 @@ std::vector<Task*> Tasks::overdue(TimePoint now) {
 }
 
 bool Tasks::takes_updates() const {
-  if (!round_ || !round_->is_recorded || round_->is_closing) return false;
+  if (!round_ || !round_->is_durable || round_->is_closing) return false;
   if (!plan_.mode.is_async) return true;
   const auto taken = std::ranges::count_if(round_->tasks, [](const auto& entry) {
     return entry.second.is_verifying || entry.second.record.state == TaskState::accepted;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tasks of the open round, and those that outlive theirs: what each client was asked, and what
-// has become of it. On the engine's strand.
+// has become of it. On the engine's strand. RoundSums reads it on workers too: the open round's
+// record while an update is checked, and the accepted tasks while the round closes. Neither changes
+// then.
 #pragma once
 
 #include "server/history/store.hpp"
@@ -22,7 +24,8 @@ struct Task {
   TaskRecord record;
   bool has_norm = false;          // Verifying: its update is in the sums, and OpenRound::norms.
   bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
-  bool is_verifying = false;      // Its update is checked, or its verdict is being made durable.
+  bool is_verifying = false;      // It is being decided: its update is checked, or its final state
+                                  // is being made durable.
   bool has_arrived = false;       // All of its update is here and waits for a round that takes it.
   bool has_missed = false;        // Open at a deadline of its round, which waits for another one.
   TimePoint offered_at{};
@@ -61,10 +64,10 @@ struct OpenRound {
   TimePoint opened_at{};              // In this process; it may have been open in ones before.
   double seconds_before = 0;          // How long.
   TimePoint deadline = never;
-  Traffic before;            // All traffic when it opened.
-  bool is_recorded = false;  // Its row is durable, and that carried tasks belong to it.
-  bool is_closing =
-      false;  // It takes no further update. Those that wait for their norm are judged.
+  Traffic before;           // All traffic when it opened.
+  bool is_durable = false;  // The history has its row, and that carried tasks are in it.
+  /// It takes no further update. Those that wait for their norm are judged.
+  bool is_closing = false;
   /// The norms that its updates are compared with. None before the first is judged.
   std::optional<RoundNorms> norms;
   bool has_refused_updates = false;  // While it was closing, updates were judged too large.

@@ -76,7 +76,7 @@ double Uploads::least_pace(std::uint64_t bytes) const {
 }
 
 /// The task of an upload, or null. It waits
-/// - while the round is being recorded, so what is answered then is durable,
+/// - while the round is closing, so what is answered then is durable,
 /// - where tasks outlive their round: for a round that takes the update in, if there will be one.
 Awaitable<Task*> Uploads::await_open_task(const std::string& client, TaskId id) {
   const auto must_wait = [this] {
@@ -113,8 +113,8 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
   co_return grant;
 }
 
-/// The answer to an upload whose task is not open: its verdict, if the client has not heard it, or
-/// that it is too late.
+/// The answer to an upload whose task is not open, or whose server goes down: its verdict, if the
+/// client has not heard it, or that it is too late, or that it is to be announced again.
 Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
                                                      const wire::UploadBegin& begin) {
   auto read = [run = parts_.plan.run.id, id = TaskId{begin.task()}](Store& store) {
@@ -308,9 +308,9 @@ wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& gran
   return wire::Verdict::REFUSED;
 }
 
-/// Makes the upload durable, adds it to the sums, and waits until its norm is judged. Then it
-/// counts, or it is taken back. Errors: Spool::finish, RoundSums::add; invalid_input for an update
-/// that is too large; cancelled when the server goes down.
+/// Checks the upload's digest, syncs its bytes, adds it to the sums, and waits until its norm is
+/// judged. Then it counts, or it is taken back. Errors: Spool::finish, RoundSums::add;
+/// invalid_input for an update that is too large; cancelled when the server goes down.
 Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const UploadGrant& grant) {
   auto work = [this, upload = grant.upload, &record]() -> Result<Accumulator::Added> {
     FL_CHECK(parts_.spool.finish(*upload));

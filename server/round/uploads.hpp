@@ -39,7 +39,8 @@ class Uploads {
 
   /// A client announces an update.
   Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
-  /// All of its bytes have come: checks, makes durable, adds up, decides.
+  /// All of its bytes have come: checks, makes durable, adds up, decides. May take until the round
+  /// closes, as an update may have to wait for its judgement; its session reads nothing else then.
   Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// Opens the spool's file for an announced update; the caller has checked `begin`. When the file
   /// can't be opened the grant's verdict says LATER.
@@ -50,7 +51,7 @@ class Uploads {
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
   static constexpr TaskId any_task = TaskId::none;  // Ids are above it.
   /// Ends a client's open task without an update: the task with this id, or with any_task whatever
-  /// task it has. While a round is being recorded its tasks stay as they are, so this waits.
+  /// task it has. While a round is closing its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
   /// A client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.

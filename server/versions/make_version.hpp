@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the next version of the model from a round's mean update, block by block: the whole model
-// is never in memory. The strategy (shared/algorithm/strategy.hpp) gets the weighted mean of the
-// updates, sum(n_k s_k d_k) / sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp),
-// or what a robust rule puts in its place (shared/aggregate/rule.hpp).
-// It turns the mean into the step that is added to the model's parameters. The model's statistics
-// (layout.hpp) move by the mean itself. The strategy's state lies beside the checkpoints, in one
-// file for each version: vector after vector, each with one value for each parameter.
+// is never in memory, and the step only with a lossy downlink codec. The strategy
+// (shared/algorithm/strategy.hpp) gets the weighted mean of the updates, sum(n_k s_k d_k) /
+// sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp), or what a robust rule puts in
+// its place (shared/aggregate/rule.hpp). It turns the mean into the step that is added to the
+// model's parameters. The model's statistics (layout.hpp) move by the mean itself. The strategy's
+// state lies beside the checkpoints, in one file for each version: vector after vector, each with
+// one value for each parameter.
 //
 // With a lossy downlink codec the step itself is coded, and the new version is defined by what
 // decodes: w' = w + decode(encode(step + carry)). So every client that adds the coded steps has w'

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model's versions that the server keeps: which there are, what a client downloads of them, and
-// which files go. The values stay in the files (checkpoints.hpp). On the engine's strand.
+// which files go. The values stay in the files (checkpoints.hpp). On the engine's strand; RoundSums
+// calls at() on workers too, while nothing changes.
 #pragma once
 
 #include "server/versions/checkpoints.hpp"

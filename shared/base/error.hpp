@@ -25,7 +25,7 @@ enum class Errc {
   corrupt,          // Bytes on disk or on the wire don't match their digest or format.
   io,               // The operating system reported a permanent error.
   no_space,         // The disk is full; retry later.
-  unavailable,      // The peer is gone or can't be reached; retry later.
+  unavailable,      // Taken or out of reach for now (peer, database, open files); retry later.
   cancelled,        // The program was asked to stop.
   deadline,         // The operation took longer than its named limit.
   internal,         // A library failed, or another error that has no code of its own.

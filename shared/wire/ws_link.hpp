@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// WsLink: the Link over a TLS 1.3 WebSocket. A reader coroutine always has a read pending, because
-// Beast's idle timer runs only then. While messages wait, a writer coroutine sends them,
-// control messages before bulk data. Both run on the stream's strand. With limits (Governors) bulk
-// messages wait for their turn, and control messages pass them meanwhile. What we receive is
-// limited by the peer, which sends as much as it has credit for (wire::Credit): an end that reads
-// slowly would delay the peer's control messages, and answers to pings.
+// WsLink: the Link over a TLS 1.3 WebSocket. A reader coroutine has a read pending, because Beast's
+// idle timer runs only then; but not while its user has yet to take one message and another waits.
+// While messages wait, a writer coroutine sends them, control messages before bulk data. Both run
+// on the stream's strand. With limits (Governors) bulk messages wait for their turn, and control
+// messages pass them meanwhile. What we receive is limited by the peer, which sends as much as it
+// has credit for (wire::Credit): an end that reads slowly would delay the peer's control messages,
+// and answers to pings.
 #pragma once
 
 #include "shared/net/governor.hpp"

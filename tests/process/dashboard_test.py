@@ -341,7 +341,7 @@ class Dashboard(FederationTest):
         browser.wait_for("the form", "document.querySelector('#token') !== null")
         self.check_page(browser, "login")
         browser.run(fill.format("wrong horse battery"))
-        browser.wait_for("the refusal", f"{TEXT.format('[role=alert]')}.includes('not the token')")
+        browser.wait_for("the refusal", f"{TEXT.format('[role=alert]')}.includes('neither the token')")
         browser.run(fill.format("correct horse battery"))
         self.await_live(browser)
         self.assertEqual(browser.run("document.cookie"), "")  # Scripts don't see it.

@@ -76,7 +76,7 @@ class Accumulator {
   [[nodiscard]] Result<void> take_back(PayloadReader& update, std::uint64_t weight,
                                        const AdjustUpdate& adjust = nullptr);
 
-  /// Adds one update; the argument of settle().
+  /// Does something with one update; the argument of what settle() calls.
   using AddUpdate = std::function<Result<void>(PayloadReader& update, std::uint64_t weight,
                                                const AdjustUpdate& adjust)>;
   /// Gives all sums their final units, after the last count(). If something was summed in another

@@ -35,7 +35,7 @@ struct RoundWorld {
     round.record.target = target;
     round.opened_at = Clock::now();
     if (!plan.mode.is_async) round.deadline = plan.deadline_after(Clock::now());
-    round.is_recorded = true;
+    round.is_durable = true;
     tasks.open(std::move(round));
   }
 
