@@ -73,7 +73,7 @@ class AdaptivePrecision {
   static constexpr double odd_factor = 8;
   static constexpr double newest_weight = 0.1;
 
-  double mean_ = 0;  // Of the norms; newer ones count more.
+  double mean_ = 0;  // The mean of the norms so far; newer ones count more.
   std::uint32_t counted_ = 0;
   std::uint32_t overflows_ = 0;  // In a row.
   std::uint32_t full_left_ = 0;  // Steps in fp32 that are still to be taken.

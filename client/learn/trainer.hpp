@@ -42,7 +42,7 @@ struct SyncTimes {
 /// Steps of a training with an adaptive precision (client/learn/precision.hpp).
 struct FallBacks {
   std::uint64_t fp32_steps = 0;  // Taken in fp32.
-  std::uint64_t overflows = 0;   // Of these, taken again after an overflow.
+  std::uint64_t overflows = 0;   // Those among them that were taken again after an overflow.
   std::uint64_t odd_norms = 0;   // Not in fp32, but the reason that the next ones are.
 
   FallBacks& operator+=(const FallBacks& more) {

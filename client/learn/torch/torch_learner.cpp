@@ -171,7 +171,7 @@ Result<Learner> Learner::make(std::string_view model, torch::Device device,
   return Learner(std::move(spec), std::move(module), std::move(parameters), precision);
 }
 
-/// What decides about the number formats of a training's steps.
+/// The choices about the number formats of a training's steps.
 struct Learner::Formats {
   LossScale scale;
   AdaptivePrecision adaptive;

@@ -11,7 +11,7 @@
 
 namespace fl {
 
-/// What --bucket-mb says.
+/// The parsed value of --bucket-mb.
 struct BucketChoice {
   double mb = 0;             // 0: not said.
   bool is_measured = false;  // "auto".
@@ -24,7 +24,7 @@ struct BucketChoice {
 /// begins with another rank at each place of a piece.
 [[nodiscard]] bool is_free_of_bucket_size(Topology topology, int ranks);
 
-/// What a sum takes, in seconds.
+/// The seconds that a sum takes.
 struct SumCost {
   double latency_s = 0;
   double s_per_byte = 0;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;  // Ranks do not write into each other's lines.
 constexpr std::size_t token_bytes = 32;
-// Of two ranks, whose floats are summed here too, and of more.
+// For two ranks, whose floats are summed here too, and for more.
 constexpr std::size_t slot_bytes_of_two = 256 << 10;
 constexpr std::size_t slot_bytes_otherwise = 4 << 10;
 constexpr int spins = 400;  // Some 20 us: more would take the core from the rank's other threads.
@@ -43,8 +43,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-/// What the others see of a rank. A rank writes into one of its two slots while others may still
-/// read the other one: when all have published a turn, all have read the turn before.
+/// The memory of a rank that the others read. A rank writes into one of its two slots while others
+/// may still read the other one: when all have published a turn, all have read the turn before.
 struct NearSums::Place {
   alignas(line_bytes) std::atomic<std::uint32_t> published;  // Its newest turn.
   std::atomic<std::uint32_t> waiting;                        // Ranks that sleep for it.

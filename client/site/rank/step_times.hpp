@@ -56,7 +56,7 @@ class StepTimes {
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
   double compute_ = 0;
   double exposed_ = 0;
-  double reducing_ = 0;  // What the conductor took for all buckets.
+  double reducing_ = 0;  // Seconds of the conductor for all buckets.
   double calling_ = 0;   // The part of that in collectives.
 };
 

@@ -11,7 +11,7 @@ struct SignCode {
   torch::Tensor bits;   // ceil(n / 8) bytes; the last byte's spare bits are 0.
   torch::Tensor scale;  // One float [1], added up in double on a CPU, so the same on every machine.
 };
-/// Of flat floats, all of which are finite.
+/// Takes flat floats; all of them must be finite.
 [[nodiscard]] SignCode sign_code_of(const torch::Tensor& values);
 
 /// Codes of the same values by several ranks: `bits` and `scales` have a row for each, `bits` of
