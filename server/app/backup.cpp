@@ -4,6 +4,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/round/kept_round.hpp"
 #include "server/versions/checkpoints.hpp"
+#include "server/versions/make_version.hpp"
 #include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +17,15 @@ namespace fl {
 namespace {
 
 constexpr std::size_t piece_bytes = 1 << 20;
+/// A server whose rounds take milliseconds may be faster than a copy.
+constexpr int tries_max = 5;
+
+Error overtaken(const RunRecord& run, Version version) {
+  return {Errc::unavailable,
+          fmt::format("the server has dropped what run {} needs after round {}: it was faster than "
+                      "the copy; try again",
+                      run.id, version)};
+}
 
 /// One backup under way, into a folder that gets its name when it is complete.
 class Backup {
@@ -35,8 +45,9 @@ class Backup {
   Result<void> copy(const std::filesystem::path& name, const std::optional<Recorded>& recorded);
   Result<void> copy_all_of(const std::filesystem::path& folder);
   Result<void> copy_run(Store& copied, const RunRecord& run);
-  Result<void> copy_version(const RunRecord& run, const CheckpointRecord& version,
-                            const std::vector<std::string>& names);
+  Result<void> copy_newest_state(const std::filesystem::path& folder, Version newest);
+  Result<void> copy_older_state(const std::filesystem::path& folder, Version newest);
+  Result<void> copy_version(const std::filesystem::path& folder, const CheckpointRecord& version);
   Result<void> copy_open_round(Store& copied, RunId run);
   Result<void> copy_kept(Store& copied, const RunRecord& run);
   Result<void> copy_kept_round(const std::filesystem::path& folder, const KeptRound& round);
@@ -95,55 +106,77 @@ Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
   return files_.sync_folder(folder_ / folder);
 }
 
-/// The version's model and what lies beside it: the coded step to it, the method's state.
-Result<void> Backup::copy_version(const RunRecord& run, const CheckpointRecord& version,
-                                  const std::vector<std::string>& names) {
-  const auto folder = checkpoints_of("", run);
+/// What the next round of the run needs beside the newest version. `not_found`: the server has
+/// removed some of it, as it does once it has made two more versions.
+Result<void> Backup::copy_newest_state(const std::filesystem::path& folder, Version newest) {
+  FL_TRY(const auto names, files_.list(state_ / folder));
+  // What was removed before this first list was removed for a version that stands in the second.
+  FL_TRY(const auto names_now, files_.list(state_ / folder));
+  for (const std::string& name : names_now) {
+    const auto version = version_of_checkpoint(name);
+    if (version && *version > newest + 1) return Error(Errc::not_found, "the next round's state");
+  }
+  for (const std::string& name : names) {
+    if (version_of_state(name) == newest) FL_CHECK(copy(folder / name, std::nullopt));
+  }
+  return {};
+}
+
+/// What only a replay needs. A file that vanishes meanwhile is left out, silently.
+Result<void> Backup::copy_older_state(const std::filesystem::path& folder, Version newest) {
+  FL_TRY(const auto names, files_.list(state_ / folder));
+  for (const std::string& name : names) {
+    const auto version = version_of_state(name);
+    if (!version || *version >= newest) continue;
+    const auto copied = copy(folder / name, std::nullopt);
+    if (!copied && copied.error().code() != Errc::not_found) return copied;
+  }
+  return {};
+}
+
+/// The version's model, and the coded step to it.
+Result<void> Backup::copy_version(const std::filesystem::path& folder,
+                                  const CheckpointRecord& version) {
   FL_TRY(const auto model, files_.open(state_ / folder / version.file, OpenMode::read));
   const auto info = read_safetensors_header(*model);
   if (!info) return info.error().at((state_ / folder / version.file).string());
   const std::uint64_t begin = info->begin.front();
+  if (!version.delta_file.empty()) FL_CHECK(copy(folder / version.delta_file, std::nullopt));
   FL_CHECK(
       copy(folder / version.file, Recorded{begin, begin + info->layout.bytes(), version.digest}));
-  const std::string stem = version.file.substr(0, version.file.find('.') + 1);
-  for (const auto& name : names) {
-    const bool is_beside =
-        name.starts_with(stem) && name != version.file && !name.ends_with(".tmp");
-    if (!is_beside) continue;
-    auto copied = copy(folder / name, std::nullopt);
-    if (copied || copied.error().code() != Errc::not_found) FL_CHECK(copied);
-  }
   ++report_.models;
   return {};
 }
 
-/// From the newest version to the oldest, as the server removes the oldest ones first.
+/// The newest version's state goes first, which the server removes first. Then the versions, from
+/// the newest to the oldest, as the server removes the oldest ones first.
 Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
   FL_TRY(auto versions, copied.checkpoints(run.id));
   if (versions.empty()) return {};
+  std::ranges::reverse(versions);
+  const Version newest = versions.front().version;
+  const bool is_over = run.state == RunState::finished || run.state == RunState::stopped;
   const auto folder = checkpoints_of("", run);
   FL_CHECK(files_.make_folder(folder_ / folder));
-  const auto listed = files_.list(state_ / folder);
-  const std::vector<std::string> names = listed ? *listed : std::vector<std::string>();
-  std::ranges::reverse(versions);
-  const bool is_over = run.state == RunState::finished || run.state == RunState::stopped;
+  const auto is_gone = [](const Result<void>& copy) {
+    return !copy && copy.error().code() == Errc::not_found;
+  };
+  const auto state = copy_newest_state(folder, newest);
+  if (is_gone(state) && !is_over) return overtaken(run, newest);
+  if (!is_gone(state)) FL_CHECK(state);
   for (const CheckpointRecord& version : versions) {
-    const auto done = copy_version(run, version, names);
+    const auto done = copy_version(folder, version);
     if (done) continue;
     const Error& why = done.error();
-    const bool is_gone = why.code() == Errc::not_found;
-    if (!is_gone && why.code() != Errc::corrupt) return why;
-    if (&version == &versions.front() && !is_over) {
-      if (!is_gone) return why;
-      return Error(
-          Errc::unavailable,
-          fmt::format("{}; the server was faster than the copy: try again", why.message()));
-    }
+    if (!is_gone(done) && why.code() != Errc::corrupt) return why;
+    if (version.version == newest && !is_over) return is_gone(done) ? overtaken(run, newest) : why;
     report_.left_out.push_back(
         fmt::format("the model of run {} after round {}: {}", run.id, version.version,
-                    is_gone ? "the server has dropped it meanwhile" : why.message()));
+                    is_gone(done) ? "the server has dropped it meanwhile" : why.message()));
     FL_CHECK(copied.forget_checkpoint(run.id, version.version));
   }
+  const auto older = copy_older_state(folder, newest);
+  if (!is_gone(older)) FL_CHECK(older);
   return files_.sync_folder(folder_ / folder);
 }
 
@@ -246,9 +279,10 @@ Result<BackupReport> back_up(Files& files, Store& store, const std::filesystem::
         fmt::format("{} is there already: name another folder, or remove it", path.string()));
   }
   auto made = Backup(files, state, folder).make(store);
-  if (!made) {
+  for (int tries = 1; !made; ++tries) {
     std::filesystem::remove_all(folder, failed);
-    return made;
+    if (made.error().code() != Errc::unavailable || tries == tries_max) return made;
+    made = Backup(files, state, folder).make(store);
   }
   FL_CHECK(files.rename(folder, to));
   FL_CHECK(files.sync_folder(std::filesystem::absolute(to).parent_path()));

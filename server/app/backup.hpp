@@ -23,9 +23,9 @@ struct BackupReport {
 };
 
 /// Writes `to`, which must not exist. `store` is the history of `state`. If a run that is not over
-/// would have no newest model in the backup, that is an error (`unavailable`: the server was
-/// faster; try again), as are a full disk and the like. Then the unfinished copy, TO.tmp, is
-/// removed.
+/// could not go on from the backup, as its newest model or what its next round needs is gone, the
+/// copy is made again, a few times; then it is an error (`unavailable`: the server was faster), as
+/// are a full disk and the like. Then the unfinished copy, TO.tmp, is removed.
 [[nodiscard]] Result<BackupReport> back_up(Files& files, Store& store,
                                            const std::filesystem::path& state,
                                            const std::filesystem::path& to);

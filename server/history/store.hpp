@@ -45,7 +45,7 @@ class Store {
  public:
   struct Options {
     std::filesystem::path path;  // The database file.
-    std::string vfs;             // "" for SQLite's own; a test's VFS otherwise.
+    std::string vfs = "";        // "" for SQLite's own; a test's VFS otherwise.
     bool exclusive = false;      // One process, no shared memory (needed by a VFS without it).
     bool read_only = false;      // For history and clients, beside a running server.
     bool durable = true;         // False: a crash of the system may lose the last writes (fl-sim).

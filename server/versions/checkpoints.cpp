@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <set>
 
@@ -17,6 +18,20 @@ std::string checkpoint_name(Version version) {
   return fmt::format("round-{:06}.safetensors", version);
 }
 std::string delta_name(Version version) { return fmt::format("round-{:06}.delta", version); }
+
+Version version_in_name(std::string_view name) {
+  constexpr std::string_view begin = "round-";
+  Version version = 0;
+  if (!name.starts_with(begin)) return version;
+  const std::string_view digits = name.substr(begin.size());
+  std::from_chars(digits.data(), digits.data() + digits.size(), version);
+  return version;
+}
+
+std::optional<Version> version_of_checkpoint(std::string_view name) {
+  const Version version = version_in_name(name);
+  return name == checkpoint_name(version) ? std::optional(version) : std::nullopt;
+}
 
 Result<CheckpointWriter> CheckpointWriter::create(
     Files& files, const std::filesystem::path& folder, Version version, const Layout& layout,

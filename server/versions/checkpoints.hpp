@@ -91,5 +91,10 @@ struct InitialWeights {
 /// "round-000012.safetensors", "round-000012.delta".
 [[nodiscard]] std::string checkpoint_name(Version version);
 [[nodiscard]] std::string delta_name(Version version);
+/// The version in a checkpoint's name; none for any other name.
+[[nodiscard]] std::optional<Version> version_of_checkpoint(std::string_view name);
+/// The number in a name that begins with "round-": that of all files beside a checkpoint. 0 if
+/// there is none, so make the name anew and compare.
+[[nodiscard]] Version version_in_name(std::string_view name);
 
 }  // namespace fl

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 namespace fl {
@@ -213,11 +212,7 @@ std::array<std::string, 3> state_names(Version version) {
 }
 
 std::optional<Version> version_of_state(std::string_view name) {
-  constexpr std::string_view begin = "round-";
-  if (!name.starts_with(begin)) return std::nullopt;
-  Version version = 0;
-  const std::string_view digits = name.substr(begin.size());
-  std::from_chars(digits.data(), digits.data() + digits.size(), version);
+  const Version version = version_in_name(name);
   const auto names = state_names(version);
   return std::ranges::find(names, name) != names.end() ? std::optional(version) : std::nullopt;
 }

@@ -4,6 +4,7 @@
 #include "server/round/kept_updates.hpp"
 
 #include "server/versions/make_version.hpp"
+#include "tests/support/forwarding_files.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -24,30 +25,13 @@ const std::filesystem::path kept_folder = "/kept";
 const std::filesystem::path checkpoints = "/checkpoints";
 
 /// A disk between whose folders nothing can be renamed.
-class Divided final : public Files {
+class Divided final : public ForwardingFiles {
  public:
-  explicit Divided(Files& disk) : disk_(disk) {}
-  Result<std::unique_ptr<File>> open(const std::filesystem::path& path, OpenMode mode) override {
-    return disk_.open(path, mode);
-  }
-  Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+  using ForwardingFiles::ForwardingFiles;
+  Result<void> rename(const Path& from, const Path& to) override {
     if (from.parent_path() != to.parent_path()) return Error(Errc::io, "another file system");
-    return disk_.rename(from, to);
+    return ForwardingFiles::rename(from, to);
   }
-  Result<void> remove(const std::filesystem::path& path) override { return disk_.remove(path); }
-  bool exists(const std::filesystem::path& path) override { return disk_.exists(path); }
-  Result<std::vector<std::string>> list(const std::filesystem::path& folder) override {
-    return disk_.list(folder);
-  }
-  Result<void> make_folder(const std::filesystem::path& folder) override {
-    return disk_.make_folder(folder);
-  }
-  Result<void> sync_folder(const std::filesystem::path& folder) override {
-    return disk_.sync_folder(folder);
-  }
-
- private:
-  Files& disk_;
 };
 
 RunPlan plan_of(const std::string& rounds) {
