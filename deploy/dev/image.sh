@@ -2,18 +2,42 @@
 # Sourced by ./dev: the server's container image, and what Kubernetes takes.
 # shellcheck shell=bash
 
-# image: makes the root file system of deploy/containers/server.Containerfile in build/images/server,
-# without a registry, and runs a federation with it. Where buildah is there, and works, it also writes
-# build/images/server.tar, which `podman load` takes. FL_BIN: take the programs there.
+# image [client]: makes the root file system of deploy/containers/server.Containerfile in
+# build/images/server, without a registry, and runs a federation with it. Where buildah is there, and
+# works, it also writes build/images/server.tar, which `podman load` takes. `client` makes that of
+# client.Containerfile from the packages of build/deb, in build/images/client, and runs federations there.
+# FL_BIN: take the programs there.
 image() {
-  local programs=${FL_BIN:-build/bin}
+  local programs=${FL_BIN:-build/bin} of=${1:-server}
+  case $of in server | client) ;; *) die "./dev image makes the server's or the client's, not that of '$of'" ;; esac
   [ -n "${FL_BIN:-}" ] || build
-  deploy/install-deps.sh binutils iproute2 'buildah?'
-  rm -rf build/images
   mkdir -p build/images
+  rm -rf "build/images/$of"
+  "${of}_image"
+}
+
+server_image() {
+  deploy/install-deps.sh binutils iproute2 'buildah?'
   deploy/containers/server-root.sh "$programs/fl-server" build/images/server
   FL_BIN=$programs tests/install/image_test.sh build/images/server
   if command -v buildah > /dev/null; then write_image; fi
+}
+
+# The image's base, debian:12-slim, is what mmdebstrap makes as minbase.
+client_image() {
+  local release log=build/images/client.log
+  release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  compgen -G 'build/deb/tributary-client_*.deb' > /dev/null || die "there are no packages in build/deb: run ./dev deb"
+  deploy/install-deps.sh mmdebstrap iproute2
+  # shellcheck disable=SC2016
+  mmdebstrap --variant=minbase --customize-hook='mkdir "$1/packages"' \
+    --customize-hook='cp build/deb/*.deb deploy/containers/client-setup.sh "$1/packages"' \
+    --customize-hook='chroot "$1" /packages/client-setup.sh' \
+    "$release" build/images/client http://deb.debian.org/debian > "$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    die "the root file system could not be made, see above and $log"
+  }
+  FL_BIN=$programs tests/install/client_image_test.sh build/images/client
 }
 
 # write_image: the root file system as an image in an archive.
