@@ -172,13 +172,13 @@ struct RoundCommit {
   double train_loss = 0;       // Mean over the accepted updates, weighted by examples.
   std::uint64_t bytes_up = 0;  // Of the whole round: all clients, with control messages.
   std::uint64_t bytes_down = 0;
-  std::vector<TaskTraffic> traffic;  // As for Store::add_traffic, but in this transaction.
-  CheckpointRecord checkpoint;       // Version `round`.
+  /// Bytes are added to those that are there; `seconds` replaces a smaller figure.
+  std::vector<TaskTraffic> traffic;
+  CheckpointRecord checkpoint;  // Version `round`.
   /// Tasks that are still `offered` and train from an older version than this become `late`; by
   /// default all.
   Version oldest_base = std::numeric_limits<Version>::max();
-  std::vector<Version> dropped_versions;   // Checkpoints that retention removes after this commit.
-  RunState run_state = RunState::running;  // Of the run after this round.
+  std::vector<Version> dropped_versions;  // Checkpoints that retention removes after this commit.
 };
 
 /// One client's evaluation of one version.

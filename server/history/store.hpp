@@ -157,9 +157,6 @@ class Store {
   [[nodiscard]] Result<std::vector<DeclaredMetric>> declared_metrics(RunId run);
   /// The name of the run's main metric. Errors: not_found.
   [[nodiscard]] Result<std::string> main_metric(RunId run);
-  using TaskTraffic = fl::TaskTraffic;
-  /// Adds the bytes to those that are there. `seconds` replaces a smaller figure.
-  [[nodiscard]] Result<void> add_traffic(const std::vector<TaskTraffic>& traffic);
   /// `run` 0: an event outside of any run. The newest `events_max` are kept.
   [[nodiscard]] Result<void> add_event(RunId run, EventLevel level, std::string_view text);
   static constexpr std::int64_t events_max = 100'000;

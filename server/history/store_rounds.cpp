@@ -192,14 +192,10 @@ Result<void> Store::commit_round(const RoundCommit& commit) {
                    " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
                    commit.run, version, commit.ended_at));
     }
-    FL_CHECK(
-        db_->run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run, to_text(commit.run_state)));
+    FL_CHECK(db_->run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run,
+                      to_text(RunState::running)));
     return {};
   });
-}
-
-Result<void> Store::add_traffic(const std::vector<TaskTraffic>& traffic) {
-  return db_->write([&] { return add_to_traffic(*db_, traffic); });
 }
 
 Result<std::map<std::string, ClientHistory>> Store::client_histories(RunId run) {

@@ -63,9 +63,9 @@ const std::vector<Call> life{
     [](Store& s) {
       RoundCommit commit = some_commit(1, 2);
       commit.dropped_versions = {0};
-      commit.run_state = RunState::finished;
       return s.commit_round(commit);
     },
+    [](Store& s) { return s.set_run_state(1, RunState::finished); },
     [](Store& s) { return s.revoke("a"); },
 };
 

@@ -262,15 +262,17 @@ TEST_CASE(
   CHECK(world.store->codecs_asked(world.run + 1).value().empty());
 }
 
-TEST_CASE("traffic is added up, by itself or with the commit") {
+TEST_CASE("the traffic of a task is added up over the rounds in which it was under way") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});
-  REQUIRE(world.store->add_traffic({{tasks[0].id, 10, 20, 1.5}, {tasks[1].id, 1, 2, 3}}));
-  REQUIRE(world.store->add_traffic({{tasks[0].id, 5, 6, 1.0}}));
-  CHECK(code_of(world.store->add_traffic({{tasks[1].id, 7, 7, 7}, {TaskId{999}, 1, 1, 1}})) ==
-        Errc::not_found);
   RoundCommit commit = some_commit(world.run, 1);
-  commit.traffic = {{tasks[0].id, 100, 100, 9}};
+  commit.traffic = {{tasks[1].id, 7, 7, 7}, {TaskId{999}, 1, 1, 1}};
+  CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);
+  commit.traffic = {{tasks[0].id, 15, 26, 1.5}, {tasks[1].id, 1, 2, 3}};
+  REQUIRE(world.store->commit_round(commit));
+  world.open(2, {});
+  commit = some_commit(world.run, 2);
+  commit.traffic = {{tasks[0].id, 100, 100, 9}, {tasks[1].id, 0, 0, 1}};
   REQUIRE(world.store->commit_round(commit));
   CHECK(world.text("SELECT group_concat(bytes_up || ' ' || bytes_down || ' ' || seconds, ', ')"
                    " FROM task") == "115 126 9.0, 1 2 3.0");
