@@ -5,7 +5,7 @@ given rate: one model in step across the links, or a federation that meets once 
 has trained alone before; all begin with its model. Prints, for each way of training, what it costs
 to come to the same loss.
 
-    ./dev bench cross-datacenter            a short form, eight minutes on two cores
+    ./dev bench cross-datacenter            a short form, nine minutes on two cores
     python3 examples/cross-datacenter/compare.py --rounds 50 --rates 100mbit,10mbit,1mbit
 
 Losses and bytes do not depend on the rate of a link. So each way trains once over links that are not
@@ -58,6 +58,7 @@ WAYS = (
     in_step("in step, powersgd:4", "--hook", "powersgd:4,start=8", "--topology", "hierarchical"),
     federated("diloco, fp32", "none", "none", "--strategy", "diloco"),
     federated("diloco, ecuq:2+ef, 4", "ecuq:2+ef", "ecuq:4", "--strategy", "diloco"),
+    federated("diloco, ecuq:2+ef, 2", "ecuq:2+ef", "ecuq:2", "--strategy", "diloco"),
     federated("diloco, ecuq:1+ef, 2", "ecuq:1+ef", "ecuq:2", "--strategy", "diloco"),
     federated("diloco, topk 1/64", SPARSE, "ecuq:4", "--strategy", "diloco"),
 )
@@ -239,9 +240,13 @@ def bits(loss):
 
 
 def first_at(rounds, loss):
-    """The number of the first round whose loss is that low, or within half a percent; None if none
-    is."""
-    return next((i for i, each in enumerate(rounds, 1) if each.loss <= loss * 1.005), None)
+    """The number of the first round whose loss is that low, or within half a percent."""
+    return next(i for i, each in enumerate(rounds, 1) if each.loss <= loss * 1.005)
+
+
+def sent(done):
+    """The bytes over one site's link until the end of a round, in both directions."""
+    return done.up + done.down
 
 
 def train_alone(options, books, folder):
@@ -286,31 +291,31 @@ def train_all(options, books, folder):
 
 
 def report(found, options):
-    """For each way: what its training costs, and by how much fewer bytes it has come there than the
-    first way, which is in step, took to come to the same loss, or within half a percent of it."""
+    """For each way: what its training costs until its loss is one that the first way, which is in
+    step, reaches too, and what the first way costs until then."""
     reference = next(iter(found.values()))[0]
     rates = list(next(iter(found.values()))[2])
     times = "".join(f"{f's at {rate}' if rate else 's':>14}" for rate in rates)
     print(
         f"\n{'way':26}{'bits/byte':>10}{'MB up':>9}{'MB down':>9}{'bits':>8}"
-        f"{'in step':>9}{'bytes':>8}{times}"
+        f"{'to':>8}{'steps':>7}{'in step':>9}{'bytes':>8}{times}"
     )
     for name, (rounds, use, pace) in found.items():
         last = rounds[-1]
+        goal = max(last.loss, reference[-1].loss)
+        own, first = first_at(rounds, goal), first_at(reference, goal)
         up, down = last.up / 1e6, last.down / 1e6
-        spent = "".join(
-            f"{f'{len(rounds) * pace[rate]:.0f} ({100 * use[rate]:.0f} %)':>14}" for rate in rates
-        )
+        spent = "".join(f"{f'{own * pace[rate]:.0f} ({100 * use[rate]:.0f} %)':>14}" for rate in rates)
         # Ranks in step are one client, whose update crosses no link.
         bits_up = "-" if name.startswith("in step") else f"{last.bits:.3f}"
-        same = first_at(reference, last.loss)
-        part = (reference[same - 1].up + reference[same - 1].down) / (last.up + last.down) if same else 0
+        part = sent(reference[first - 1]) / sent(rounds[own - 1])
         print(
-            f"{name:26}{bits(last.loss):10.4f}{up:9.2f}{down:9.2f}{bits_up:>8}"
-            f"{same * options.steps if same else '-':>9}{f'1/{part:.0f}' if same else '-':>8}{spent}"
+            f"{name:26}{bits(last.loss):10.4f}{up:9.2f}{down:9.2f}{bits_up:>8}{bits(goal):8.4f}"
+            f"{own * options.steps:>7}{first * options.steps:>9}{f'1/{part:.0f}':>8}{spent}"
         )
     print("MB: over one site's link, with all headers. bits: of an update for each parameter.")
-    print("in step: the steps that the first way took to this loss, and the part of its bytes.")
+    print("to: the higher of the last losses of this way and of the first one. steps, in step: after")
+    print("how many this way and the first one are there, within 0.5 %. bytes, s: until then.")
     print("(%): of the time, in which ranks computed")
 
 
