@@ -37,8 +37,11 @@ PARAMETERS = 124_672
 TRAINING = ("--optimizer", "adamw", "--lr", 0.003, "--batch-size", BATCH)
 PROGRAM_WAIT_MAX_S = 3600
 
-Way = collections.namedtuple("Way", "name server client sites is_one_site", defaults=(SITES, False))
-"""`is_one_site`: all ranks of all sites are one client, and reduce gradients in every step."""
+Way = collections.namedtuple(
+    "Way", "name server client sites is_one_site ranks model", defaults=(SITES, False, RANKS, MODEL)
+)
+"""`is_one_site`: all ranks of all sites are one client, and reduce gradients in every step. `ranks`:
+of each site."""
 
 ALONE = Way("alone", ("--codec", "none"), ("--keep-moments",), SITES[:1])
 
@@ -82,8 +85,8 @@ class Training:
         """Returns its rounds, and the part of the time in which a rank computed."""
         self.folder.mkdir()
         # In step, the coordinator stands beside the first rank. Otherwise it stands elsewhere.
-        self.home = SITES[0] if self.way.is_one_site else None
-        with WideArea(SITES, self.rate) as self.area:
+        self.home = self.way.sites[0] if self.way.is_one_site else None
+        with WideArea(self.way.sites, self.rate) as self.area:
             try:
                 server = self.start_server()
                 if self.way.is_one_site:
@@ -114,7 +117,7 @@ class Training:
         server = self.start(
             *(self.home, "server", BIN / "fl-server", "--state", self.folder / "server"),
             *("--listen", "0.0.0.0:8443", "--advertise", f"{address}:8443", "--admin", "off"),
-            *("--ready-file", ready, "--model", MODEL, *TRAINING, "--rounds", self.rounds),
+            *("--ready-file", ready, "--model", self.way.model, *TRAINING, "--rounds", self.rounds),
             *("--local-steps", self.steps, "--deadline", 0),
             *("--min-clients", 1 if self.way.is_one_site else len(self.way.sites)),
             *(("--initial-weights", self.start_weights) if self.start_weights else ()),
@@ -137,7 +140,7 @@ class Training:
     def start_sites(self):
         for name in self.way.sites:
             client = self.join(name)
-            data = ("--data", f"text:{self.books / name}", "--ranks", RANKS, "--threads", RANKS)
+            data = ("--data", f"text:{self.books / name}", "--ranks", self.way.ranks, "--threads", self.way.ranks)
             self.start(name, name, *client, *data, *self.way.client)
 
     def start_one_site(self):
@@ -146,21 +149,22 @@ class Training:
         secret.write_bytes(os.urandom(32).hex().encode())
         secret.chmod(0o600)
         client = self.join("all-sites")
-        count = len(SITES) * RANKS
+        sites, ranks = self.way.sites, self.way.ranks
+        count = len(sites) * ranks
         for rank in range(count):
-            place = SITES[rank // RANKS]
+            place = sites[rank // ranks]
             variables = {
                 "RANK": rank,
                 "WORLD_SIZE": count,
-                "LOCAL_RANK": rank % RANKS,
-                "LOCAL_WORLD_SIZE": RANKS,
-                "MASTER_ADDR": self.area.addresses[SITES[0]],
+                "LOCAL_RANK": rank % ranks,
+                "LOCAL_WORLD_SIZE": ranks,
+                "MASTER_ADDR": self.area.addresses[sites[0]],
                 "MASTER_PORT": 29400,
             }
             self.start(
                 *(place, f"rank-{rank}", *client, "--data", f"text:{self.books / 'all'}"),
                 *("--site", "--site-secret-file", secret, "--site-interface", "eth0"),
-                *("--threads", RANKS, *self.way.client),
+                *("--threads", ranks, *self.way.client),
                 variables={key: str(value) for key, value in variables.items()},
             )
 
@@ -195,7 +199,7 @@ class Training:
 
     def bytes(self):
         """Up and down over one site's link, in the mean."""
-        links = [self.area.bytes(name) for name in SITES]
+        links = [self.area.bytes(name) for name in self.way.sites]
         return tuple(statistics.mean(counts) for counts in zip(*links, strict=True))
 
     def utilisation(self):

@@ -9,7 +9,8 @@
     ./dev mutate --list          says what there is, and runs nothing
 
 A copy of the tree in build-mutate/ gets the faults; the tree itself is never changed. Each fault costs
-the build of a few files. The check preset builds them: each file by itself, without optimization.
+the build of a few files. The check preset builds them: each file by itself, without optimization. The
+tests that need libtorch have the lint preset, and the libtorch of the tree.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from faults import LIST, read_faults
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build-mutate"
 BUILD = COPY / "build-check"
+TORCH_BUILD = COPY / "build-torch"
+TORCH_PROGRAMS = {"site_hooks_test", "site_processes_test", "site_ranks_test"}
 TEST_SECONDS_MAX = 300
 CAUGHT_PERCENT_MIN = 95
 
@@ -67,15 +70,25 @@ def run(command, seconds=None, env=None):
     return done.returncode, done.stdout
 
 
+def folder_of(program):
+    return TORCH_BUILD if program in TORCH_PROGRAMS else BUILD
+
+
 def build(targets):
     """Returns the compiler's output if it failed, else None."""
-    if not (BUILD / "build.ninja").exists():
-        status, output = run(["cmake", "--preset", "check"])
+    for folder in sorted({folder_of(target) for target in targets}):
+        if not (folder / "build.ninja").exists():
+            preset = "lint" if folder == TORCH_BUILD else "check"
+            libtorch = f"-DFL_LIBTORCH={ROOT / 'build/libtorch'}"
+            status, output = run(["cmake", "--preset", preset, "-B", str(folder), libtorch])
+            if status != 0:
+                sys.exit(output)
+        jobs = os.environ.get("FL_MUTATE_JOBS", str(os.cpu_count() or 1))
+        wanted = [target for target in targets if folder_of(target) == folder]
+        status, output = run(["ninja", "-C", str(folder), "-j", jobs, *wanted])
         if status != 0:
-            sys.exit(output)
-    jobs = os.environ.get("FL_MUTATE_JOBS", str(os.cpu_count() or 1))
-    status, output = run(["ninja", "-C", str(BUILD), "-j", jobs, *targets])
-    return None if status == 0 else output
+            return output
+    return None
 
 
 def first_failure(output):
@@ -89,7 +102,7 @@ def first_failure(output):
 def test(fault):
     """Runs the fault's tests. Returns None if all pass, else (the first that does not, its output)."""
     for target, cases in fault.tests:
-        command = [str(BUILD / "bin" / target)] + ([f"-tc={cases}"] if cases else [])
+        command = [str(folder_of(target) / "bin" / target)] + ([f"-tc={cases}"] if cases else [])
         status, output = run(command, TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
         if status != 0:
             return f"{target}{' -tc=' + cases if cases else ''}", output
