@@ -14,8 +14,11 @@ Error wrong(std::string_view whole, std::string_view part, std::string_view what
   std::ranges::replace_if(
       shown, [](char c) { return c != ' ' && !is_printable(c); }, '?');
   const auto column = static_cast<std::size_t>(part.data() - whole.data());
-  return {Errc::invalid_input,
-          fmt::format("codec: {}\n  {}\n  {}^", what, shown, std::string(column, ' '))};
+  const std::string rest = shown.substr(std::min(column, shown.size()));
+  const std::string place = rest.empty()    ? ", at its end"
+                            : rest != shown ? fmt::format(", at \"{}\"", rest)
+                                            : "";
+  return {Errc::invalid_input, fmt::format("codec \"{}\"{}: {}", shown, place, what)};
 }
 
 Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,

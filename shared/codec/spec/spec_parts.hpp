@@ -47,7 +47,8 @@ inline constexpr std::int32_t rounds_max = 1'000'000;
 
 /// Whether c is printable ASCII and not a space.
 [[nodiscard]] bool is_printable(char c);
-/// The error for `part`, which must be a view into `whole`. `what` says what is wrong.
+/// The error for `part`, which must be a view into `whole`. `what` says what is wrong. One line, as
+/// it goes into logs: codec "qsgd:4,bucket=0", at "0": the bucket must be …
 [[nodiscard]] Error wrong(std::string_view whole, std::string_view part, std::string_view what);
 
 /// The whole number `text`, from `least` to `most`. An error calls it `what`.

@@ -232,6 +232,7 @@ TEST_CASE("the error for a wrong setting names its flag") {
     CAPTURE(checked.error().message());
     CHECK(checked.error().code() == Errc::invalid_input);
     CHECK(checked.error().message().starts_with(one.message));
+    CHECK(checked.error().message().find('\n') == std::string::npos);  // It goes into logs.
   }
 }
 
