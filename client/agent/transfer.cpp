@@ -199,6 +199,7 @@ Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
     download_ = std::move(download);
   }
   download_->model = model;
+  link_->expect_bulk(model.bytes() - model.offset());
   if (model.offset() > 0)
     log_info("resuming the download at byte {} of {}", model.offset(), model.bytes());
   co_return success();

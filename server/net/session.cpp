@@ -297,6 +297,7 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
       link_->executor(),
       watch_pace(shared_from_this(), upload_done_, upload_.upload->task(), upload_.bytes_per_s_min),
       left_to_the_session);
+  link_->expect_bulk(upload_.upload->bytes() - upload_.upload->next_offset());
   FL_CO_CHECK(co_await send(std::move(header)));
   if (upload_.upload->is_complete()) co_return co_await finish_upload();
   co_return success();

@@ -74,10 +74,12 @@ inline constexpr double traffic_bits_per_s_max = 1e12;
 inline constexpr std::size_t quiet_windows_max = 16;  // Windows of time with limits of their own.
 inline constexpr std::size_t traffic_quantum = 16 << 10;  // Bytes that a connection takes in turn.
 inline constexpr auto traffic_burst = 100ms;  // So much of an unused rate may be made up for.
-/// Bytes that a receiver with a limit lets its peer send ahead: what comes in traffic_ahead.
-inline constexpr auto traffic_ahead = 250ms;
-inline constexpr std::uint64_t traffic_ahead_bytes_min = 128 << 10;
-inline constexpr std::uint64_t traffic_ahead_bytes_max = 4 << 20;
+/// A receiver with a limit lets its peer send so much ahead as came from it in traffic_ahead, at
+/// the pace of the last traffic_measured. A way there and back that takes longer than
+/// traffic_ahead costs speed.
+inline constexpr auto traffic_ahead = 1s;
+inline constexpr auto traffic_measured = 250ms;
+inline constexpr std::uint64_t traffic_ahead_bytes_min = 2 * chunk_bytes_min;
 
 // Sessions.
 inline constexpr auto handshake_max = 15s;  // TCP, TLS, HTTP upgrade and Hello, from the accept.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Governor: keeps all bulk traffic of a program, in one direction, within a RateSchedule. It is a
-// token bucket that connections share. Each reserves its bytes in quanta of
-// limits::traffic_quantum and waits for one before it reserves the next, so that they take turns
-// and get equal shares. Any thread.
+// token bucket that connections share. Each reserves its bytes in pieces of one size (Turns for
+// what we send, PeerCredit for what we receive) and waits for one before it reserves the next, so
+// that they take turns and get equal shares. Any thread.
 #pragma once
 
 #include "shared/base/async/clock.hpp"

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shared/base/async/asio.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/wire/message.hpp"
 
 #include <cstddef>
@@ -34,6 +35,15 @@ class Link {
   /// From now on the peer may send messages of up to so many bytes; a larger one ends the link.
   /// (Links within a program need no limit.)
   virtual void expect_messages_of([[maybe_unused]] std::size_t bytes_max) {}
+
+  /// From now on the peer may send so many bytes of payload, in place of what was expected before.
+  /// A link that limits what it receives lets the peer send no more than that.
+  virtual void expect_bulk([[maybe_unused]] std::uint64_t payload_bytes) {}
+
+  /// The payload of the next message that the peer has room for now, at least
+  /// limits::chunk_bytes_min. A larger one may be sent: then the peer gets more than it has agreed
+  /// to.
+  [[nodiscard]] virtual std::size_t payload_room() const { return limits::chunk_bytes_max; }
 
   /// Ends the link: tells the peer, within limits::close_max, then ends pending calls with an
   /// error. Returns immediately. Later calls do nothing.

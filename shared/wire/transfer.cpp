@@ -41,7 +41,7 @@ void ChunkSize::sent(std::size_t bytes, Duration took) {
 
 Awaitable<Result<std::size_t>> send_chunk(Link& link, std::uint64_t id, const SegmentSource& source,
                                           std::uint64_t offset, ChunkSize& size) {
-  FL_CO_TRY(Payload block, source.read(offset, size.bytes()));
+  FL_CO_TRY(Payload block, source.read(offset, std::min(size.bytes(), link.payload_room())));
   const std::size_t bytes = block.bytes().size();
   wire::Header header;
   header.mutable_chunk()->set_transfer(id);

@@ -56,7 +56,7 @@ class ChunkSize {
 Awaitable<Result<void>> send_chunks(Link& link, std::uint64_t id, const SegmentSource& source,
                                     std::uint64_t offset, std::size_t chunk_bytes_max);
 
-/// Sends one chunk, of at most size.bytes(), and returns its size.
+/// Sends one chunk, of at most size.bytes() and link.payload_room(), and returns its size.
 Awaitable<Result<std::size_t>> send_chunk(Link& link, std::uint64_t id, const SegmentSource& source,
                                           std::uint64_t offset, ChunkSize& size);
 

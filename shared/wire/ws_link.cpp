@@ -5,6 +5,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/dial.hpp"
+#include "shared/net/peer_credit.hpp"
 #include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_stream.hpp"
@@ -32,8 +33,6 @@ constexpr int unsent_bytes_max = 256 << 10;
 /// A received message up to this size is copied out of the receive buffer. A larger message takes
 /// the buffer, and the link allocates a new one.
 constexpr std::size_t copied_bytes_max = 16 << 10;
-/// A peer gets credit in steps of this size, or what is left.
-constexpr std::uint64_t credit_step = 64 << 10;
 
 std::string endpoint_text(const net::ip::tcp::socket& socket) {
   beast::error_code ec;
@@ -80,7 +79,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   void start() {
     net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
-    if (governors_.down) send_credit(credit_ahead());
+    if (governors_.down) send_credit(0);  // From now on the peer needs credit.
   }
 
   Awaitable<Result<Message>> receive() override {
@@ -103,6 +102,16 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   }
 
   void expect_messages_of(std::size_t bytes_max) override { ws_.read_message_max(bytes_max); }
+  void expect_bulk(std::uint64_t payload_bytes) override {
+    if (!governors_.down) return;
+    peer_credit_.expect(payload_bytes);
+    grant();
+  }
+  std::size_t payload_room() const override {
+    constexpr auto most = static_cast<std::int64_t>(limits::chunk_bytes_max);
+    constexpr auto least = static_cast<std::int64_t>(limits::chunk_bytes_min);
+    return static_cast<std::size_t>(std::clamp(credit_.value_or(most), least, most));
+  }
 
   void close() override {
     if (closing_) return;
@@ -156,36 +165,30 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   // ---- the limit for what we receive: the peer sends as much as it has credit for
 
-  [[nodiscard]] std::uint64_t credit_ahead() const {
-    const double ahead = governors_.down->rate() * seconds(limits::traffic_ahead);
-    return static_cast<std::uint64_t>(
-        std::clamp(ahead, static_cast<double>(limits::traffic_ahead_bytes_min),
-                   static_cast<double>(limits::traffic_ahead_bytes_max)));
-  }
   void send_credit(std::uint64_t bytes) {
     wire::Header header;
     header.mutable_credit()->set_bytes(bytes);
     if (!down_) enqueue(std::make_shared<Entry>(frame_header(header), Payload()));
   }
-  /// A message has come. The peer gets credit for it again when its turn at the rate has come.
+  /// A message has come.
   void account(const Message& message, std::uint64_t bytes) {
     if (message.payload.empty()) return governors_.down->charge(bytes);
-    owed_.add(bytes);
+    peer_credit_.receive(bytes, message.payload.bytes().size());
+    grant();
+  }
+  /// The peer gets more credit, if it should, as its turns at the rate come.
+  void grant() {
     if (!std::exchange(is_granting_, true))
       net::co_spawn(ws_.get_executor(), grant_all(shared_from_this()), Report{});
   }
   Awaitable<void> grant_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
-    std::uint64_t granted = 0;
     while (!down_) {
-      const TimePoint turn = owed_.advance(*governors_.down);
-      granted += owed_.take();
-      const bool is_last = turn == never;
-      if (granted >= credit_step || (is_last && granted > 0))
-        send_credit(std::exchange(granted, 0));
-      if (is_last) break;
+      const TimePoint turn = peer_credit_.advance(*governors_.down);
+      if (const std::uint64_t bytes = peer_credit_.take(); bytes > 0) send_credit(bytes);
+      if (turn == never) break;
       co_await changed_.wait(turn);
     }
-    if (down_) governors_.down->charge(owed_.left());
+    if (down_) governors_.down->charge(peer_credit_.unpaid());
     is_granting_ = false;
   }
 
@@ -335,7 +338,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   Signal changed_;  // The link is down, or the writer may have something to write.
   Governors governors_;
   Turns turns_;                         // Of the messages with payload that we send.
-  Turns owed_;                          // What the peer gets credit for.
+  PeerCredit peer_credit_;              // If governors_.down is there.
   std::optional<std::int64_t> credit_;  // What the peer lets us send; nothing: all.
   std::optional<Error> refused_;
   std::optional<Error> down_;

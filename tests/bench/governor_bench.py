@@ -4,7 +4,9 @@
 with some clients at once, each over transfers of 10, 30 and 60 seconds. Measured outside of the programs,
 by a relay that logs each piece. Prints the rate that was asked for and the rate that was measured.
 
-    ./dev bench governor [--rate 20mbit] [--seconds 10 30 60] [--clients 3]
+    ./dev bench governor [--rate 20mbit] [--seconds 10 30 60] [--clients 3] [--rtt MS]
+
+--rtt: the way there and back takes so many milliseconds, as between two countries.
 """
 
 import argparse
@@ -41,7 +43,7 @@ def transfer(pieces, control):
     return last[1] - first[1], last[0] - first[0]
 
 
-def run(template, folder, names, rounds, parameters, server_flags, client_flags):
+def run(template, folder, names, rounds, parameters, server_flags, client_flags, rtt_s):
     """A run of these clients with their relays, which are returned."""
     federation = template.copy(folder)
     server = federation.server(
@@ -50,7 +52,7 @@ def run(template, folder, names, rounds, parameters, server_flags, client_flags)
     )
     meters = []
     for name in names:
-        meters.append(Meter(federation.port))
+        meters.append(Meter(federation.port, rtt_s / 2))
         readdress(federation, name, meters[-1].place)
         federation.client(name, *client_flags)
     code = server.wait(600)
@@ -62,15 +64,15 @@ def run(template, folder, names, rounds, parameters, server_flags, client_flags)
     return meters
 
 
-def measure(template, folder, what, names, flag, rate, seconds):
+def measure(template, folder, what, names, flag, rate, seconds, rtt_s):
     """One line: what passed of a transfer that should take `seconds`."""
-    of_server = len(names) > 1
+    of_server = what.startswith("a server's")
     parameters = int(bytes_per_s(rate) * seconds / len(names) / 4)
     # A server's upload is its clients' download. The first model is made from the seed, so something
     # comes down in the second round only.
     is_down = (flag == "--max-upload") == of_server
     limits = ((flag, rate), ()) if of_server else ((), (flag, rate))
-    meters = run(template, folder, names, 2 if is_down else 1, parameters, *limits)
+    meters = run(template, folder, names, 2 if is_down else 1, parameters, *limits, rtt_s)
     logs = [meter.down if is_down else meter.up for meter in meters]
     count, took = transfer(sorted(sum(logs, [])), CONTROL * len(names))
     got = count / took
@@ -92,6 +94,7 @@ def main():
     parser.add_argument("--rate", default="20mbit")
     parser.add_argument("--seconds", type=int, nargs="+", default=[10, 30, 60])
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--rtt", type=float, default=0)
     options = parser.parse_args()
     os.umask(0o077)  # Clients refuse state folders that others may use.
     sharing = [f"client-{number}" for number in range(options.clients)]
@@ -112,7 +115,7 @@ def main():
                 ("a server's --max-download", sharing, "--max-download"),
             ):
                 number += 1
-                measure(template, folder / str(number), what, names, flag, options.rate, seconds)
+                measure(template, folder / str(number), what, names, flag, options.rate, seconds, options.rtt / 1e3)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ demand, and a middlebox that opens TLS connections with an authority of its own.
 
 import base64
 import contextlib
+import queue
 import select
 import socket
 import ssl
@@ -149,11 +150,36 @@ class Middlebox(Door):
             tls.recv(1)
 
 
-class Meter(Door):
-    """Carries connections to a port of this machine, and knows when which bytes passed."""
+class Distant:
+    """A socket to which everything takes so many seconds."""
 
-    def __init__(self, port):
-        self.to = port
+    def __init__(self, sink, trip_s):
+        self.sink, self.trip_s = sink, trip_s
+        self.travelling = queue.SimpleQueue()
+        threading.Thread(target=self.deliver, daemon=True).start()
+
+    def sendall(self, data):
+        self.travelling.put((time.monotonic() + self.trip_s, data))
+
+    def shutdown(self, how):
+        self.sendall(b"")  # That was all.
+
+    def deliver(self):
+        with contextlib.suppress(OSError):
+            while True:
+                at, data = self.travelling.get()
+                time.sleep(max(0, at - time.monotonic()))
+                if not data:
+                    return self.sink.shutdown(socket.SHUT_WR)
+                self.sink.sendall(data)
+
+
+class Meter(Door):
+    """Carries connections to a port of this machine, and knows when which bytes passed. Each way takes
+    `trip_s` seconds."""
+
+    def __init__(self, port, trip_s=0):
+        self.to, self.trip_s = port, trip_s
         self.up, self.down = [], []  # (time, bytes) of each piece, to the port and from it.
         super().__init__()
 
@@ -166,8 +192,9 @@ class Meter(Door):
         back.join()
         server.close()
 
-    @staticmethod
-    def carry(source, sink, log):
+    def carry(self, source, sink, log):
+        if self.trip_s:
+            sink = Distant(sink, self.trip_s)
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 log.append((time.monotonic(), len(data)))

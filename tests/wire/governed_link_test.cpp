@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -36,6 +37,10 @@ struct LinkPair {
     net::co_spawn(far_strand, accept(of_server), rethrow);
     net::co_spawn(near_strand, connect(of_client), rethrow);
     while (!near || !far) REQUIRE(io.run_one() == 1);
+    // Between the programs there is a handshake by messages first.
+    const bool is_limited = of_server.down != nullptr;
+    while (is_limited && near->payload_room() == limits::chunk_bytes_max)
+      REQUIRE(io.run_one() == 1);
     near->expect_messages_of(limits::message_bytes_max);
     far->expect_messages_of(limits::message_bytes_max);
   }
@@ -122,6 +127,7 @@ Awaitable<void> receive(std::shared_ptr<Link> link, Received& received) {
 /// Sends bulk and control messages to the server for a time. Returns what it received.
 Received run(LinkPair& pair, std::chrono::milliseconds time) {
   Received received;
+  pair.far->expect_bulk(1 << 30);
   const TimePoint until = Clock::now() + time;
   net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
   net::co_spawn(pair.near_strand, send_bulk(pair.near, until), rethrow);
@@ -146,16 +152,55 @@ void check_limited(Received received, double bytes_per_s, double time_s, double 
 TEST_CASE("what an end sends keeps to its rate, and control messages do not wait") {
   LinkPair pair(limited(1e6, 0), limited(0, 0));
   check_limited(run(pair, 2s), 1e6, 2, chunk_bytes);
+  CHECK(pair.near->payload_room() == limits::chunk_bytes_max);  // The peer has no limit.
 }
 
 TEST_CASE("what an end receives keeps to its rate, and control messages do not wait") {
   LinkPair pair(limited(0, 0), limited(0, 1e6));
-  check_limited(run(pair, 2s), 1e6, 2, 250e3 + 2 * chunk_bytes);
+  check_limited(run(pair, 2s), 1e6, 2, chunk_bytes);
+  CHECK(pair.near->payload_room() < 3 * limits::chunk_bytes_min);
+}
+
+TEST_CASE("what an end receives from many keeps to one rate") {
+  const Governors limit = limited(0, 1e6);
+  std::vector<std::unique_ptr<LinkPair>> pairs;
+  for (int i = 0; i < 5; ++i) pairs.push_back(std::make_unique<LinkPair>(limited(0, 0), limit));
+  std::vector<Received> received(pairs.size());
+  const TimePoint begin = Clock::now();
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i]->far->expect_bulk(1 << 30);
+    net::co_spawn(pairs[i]->far_strand, receive(pairs[i]->far, received[i]), rethrow);
+    net::co_spawn(pairs[i]->near_strand, send_bulk(pairs[i]->near, begin + 2s), rethrow);
+  }
+  while (Clock::now() < begin + 2s)
+    for (const auto& pair : pairs) pair->io.run_for(1ms);
+  const double took_s = seconds(Clock::now() - begin);
+  std::uint64_t bytes = 0;
+  for (const Received& one : received) {
+    CHECK(one.bulk_bytes > 0);
+    bytes += one.bulk_bytes;
+  }
+  CHECK(static_cast<double>(bytes) < 1e6 * (took_s * 1.05 + seconds(limits::traffic_burst)));
+  CHECK(static_cast<double>(bytes) > 1e6 * took_s * 0.3);
+}
+
+TEST_CASE("an end with a limit receives no bulk that it does not expect") {
+  LinkPair pair(limited(0, 0), limited(0, 1e6));
+  Received received;
+  net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
+  net::co_spawn(pair.near_strand, send_bulk(pair.near, Clock::now() + 10s), rethrow);
+  pair.io.run_for(300ms);
+  CHECK(received.bulk_bytes == 0);
+  pair.far->expect_bulk(2 * chunk_bytes);
+  const TimePoint latest = Clock::now() + 10s;
+  while (received.bulk_bytes < 2 * chunk_bytes && Clock::now() < latest) pair.io.run_for(10ms);
+  pair.io.run_for(300ms);
+  CHECK(received.bulk_bytes == 2 * chunk_bytes);
 }
 
 TEST_CASE("with limits at both ends the lower one holds") {
   LinkPair pair(limited(4e6, 4e6), limited(4e6, 1e6));
-  check_limited(run(pair, 2s), 1e6, 2, 250e3 + 2 * chunk_bytes);
+  check_limited(run(pair, 2s), 1e6, 2, chunk_bytes);
 }
 
 TEST_CASE("without limits nothing is slowed down") {

@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 namespace fl::test {
 namespace {
 
@@ -116,6 +118,47 @@ TEST_CASE("a transfer arrives whole over a slow line, from the start or from the
           static_cast<double>(content.size() - offset) / 500e3);
     CHECK(from->bytes_sent() == to->bytes_received());
   }
+}
+
+/// Its peer has room for so many bytes at a time. It keeps what is sent.
+class NarrowLink final : public Link {
+ public:
+  NarrowLink(net::any_io_executor executor, std::size_t room)
+      : executor_(std::move(executor)), room_(room) {}
+  Awaitable<Result<Message>> receive() override { co_return Error(Errc::unavailable, "narrow"); }
+  Awaitable<Result<void>> send(Message message) override {
+    chunks.push_back(message.payload.bytes().size());
+    co_return success();
+  }
+  std::size_t payload_room() const override { return room_; }
+  void close() override {}
+  net::any_io_executor executor() const override { return executor_; }
+  std::uint64_t bytes_received() const override { return 0; }
+  std::uint64_t bytes_sent() const override { return 0; }
+  const std::string& remote() const override { return remote_; }
+
+  std::vector<std::size_t> chunks;
+
+ private:
+  net::any_io_executor executor_;
+  std::size_t room_;
+  std::string remote_;
+};
+
+Awaitable<void> give_all(NarrowLink& link, const SegmentSource& source) {
+  CHECK(co_await send_chunks(link, 5, source, 0, limits::chunk_bytes_max));
+}
+
+TEST_CASE("chunks do not exceed what the peer has room for") {
+  Simulation simulation;
+  MemFiles files;
+  const std::string content(500'000, 'x');
+  const SegmentSource source({Segment{file_with(files, "a", content), 0, content.size()}});
+  NarrowLink link(simulation.io.get_executor(), 100'000);
+  simulation.spawn(give_all(link, source));
+  simulation.run();
+  CHECK(link.chunks ==
+        std::vector<std::size_t>{65'536, 100'000, 100'000, 100'000, 100'000, 34'464});
 }
 
 Awaitable<void> read_until_the_end(std::shared_ptr<MemoryLink> link) {
