@@ -183,7 +183,7 @@ class Workbench {
     FL_TRY(const CheckpointRecord made, make());
     ReplayedRound replayed;
     replayed.round = all_.kept.round;
-    replayed.updates = all_.stored.tasks.size();
+    FL_TRY(replayed.updates, directions(made.version));
     replayed.recorded = all_.recorded;
     replayed.made = made.digest;
     replayed.closed_by = all_.kept.software;
@@ -197,6 +197,7 @@ class Workbench {
   void open_round();
   Result<CheckpointRecord> make();
   Awaitable<Result<CheckpointRecord>> close_round();
+  Result<std::vector<UpdateDirection>> directions(Version made);
   Result<std::string> difference_of(const CheckpointRecord& made);
   Result<std::string> first_value(const CheckpointRecord& made);
   Result<std::string> state_difference();
@@ -272,6 +273,24 @@ Result<CheckpointRecord> Workbench::make() {
   if (thrown) std::rethrow_exception(thrown);
   FL_ASSERT(made.has_value());
   return std::move(*made);
+}
+
+Result<std::vector<UpdateDirection>> Workbench::directions(Version made) {
+  FL_TRY(const auto mean, open_kept_mean(from_.files, from_.scratch, made));
+  FL_ASSERT(mean != nullptr);
+  UpdateDirections directions;
+  const std::uint64_t parameters = plan_.run_layout.parameter_elements;
+  for (const auto& named : tasks_.round().tasks) {
+    const TaskRecord& task = named.second.record;
+    const auto add = [&](PayloadReader& update, std::uint64_t,
+                         const AdjustUpdate& adjust) -> Result<void> {
+      FL_TRY(const auto sums, direction_sums(update, adjust, *mean, parameters));
+      directions.add(task, sums);
+      return {};
+    };
+    FL_CHECK(sums_.read_accepted(task, add));
+  }
+  return directions.finish();
 }
 
 Result<std::string> Workbench::difference_of(const CheckpointRecord& made) {
