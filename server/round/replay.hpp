@@ -48,8 +48,8 @@ struct ReplayedRound {
 };
 
 /// Errors: not_found for a round that there is not, whose updates were not kept, or of which
-/// something is missing; conflict, if it is open, or of a kind that can't be replayed; corrupt, if
-/// something of it was changed, which the error names; and those of writing into `scratch`.
+/// something is missing; conflict, if it is open; corrupt, if something of it was changed, which
+/// the error names; and those of writing into `scratch`.
 [[nodiscard]] Result<ReplayedRound> replay_round(const ReplaySource& from, Round round);
 
 }  // namespace fl
