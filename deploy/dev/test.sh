@@ -146,7 +146,7 @@ sim() {
 bench() {
   build
   case ${1:-} in
-    books | demo | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    books | dashboard | demo | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
     cross-datacenter) exec python3 examples/cross-datacenter/compare.py "${@:2}" ;;
     soak)
       tests/process/make-venv.sh build/venv

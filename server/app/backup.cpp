@@ -210,6 +210,11 @@ Result<void> Backup::copy_kept_round(const std::filesystem::path& folder, const 
       return Error(Errc::corrupt, fmt::format("its description names {}", update.file));
     FL_CHECK(copy(folder / update.file, Recorded{0, update.bytes, update.digest}));
   }
+  for (const KeptState& each : round.references) {
+    if (round_of_kept(each.file) != round.round)
+      return Error(Errc::corrupt, fmt::format("its description names {}", each.file));
+    FL_CHECK(copy(folder / each.file, Recorded{0, each.bytes, each.digest}));
+  }
   return copy(folder / description_name(round.round), std::nullopt);
 }
 
@@ -238,6 +243,10 @@ Result<void> Backup::copy_kept(Store& copied, const RunRecord& run) {
     for (const KeptUpdate& update : described->updates) {
       if (round_of_kept(update.file) != round) continue;
       FL_CHECK(files_.remove(folder_ / folder / update.file));
+    }
+    for (const KeptState& each : described->references) {
+      if (round_of_kept(each.file) != round) continue;
+      FL_CHECK(files_.remove(folder_ / folder / each.file));
     }
   }
   return files_.sync_folder(folder_ / folder);

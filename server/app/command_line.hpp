@@ -72,7 +72,7 @@ struct ServerOptions {
   std::optional<std::uint64_t> keep_runs;
   std::optional<double> older_than_days;
   bool dry_run = false;
-  // doctor
+  // replay, doctor
   bool as_json = false;
   // queue
   std::int64_t drop = 0;  // Takes this run out of the queue; 0: adds one.

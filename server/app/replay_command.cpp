@@ -7,13 +7,16 @@
 #include "server/round/kept_round.hpp"
 #include "server/round/replay.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/json.hpp"
 #include "shared/base/version.hpp"
 
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -67,10 +70,46 @@ Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& optio
       fmt::format("no updates of run {} are kept: a run with --keep-updates keeps them", run.id));
 }
 
+/// A number that may be missing.
+std::string shown(const std::optional<double>& number, int decimals) {
+  return number ? fmt::format("{:.{}f}", *number, decimals) : "-";
+}
+
+void print_updates(const std::vector<UpdateDirection>& updates) {
+  std::size_t width = 6;
+  for (const UpdateDirection& update : updates) width = std::max(width, update.client.size());
+  fmt::print("  {:<{}}   cosine with the mean   norm / median\n", "client", width);
+  for (const UpdateDirection& update : updates) {
+    fmt::print("  {:<{}}   {:>20}   {:>13}\n", update.client, width, shown(update.cosine, 4),
+               shown(update.relative_norm, 3));
+  }
+}
+
+nlohmann::json json_of(const std::optional<double>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json();
+}
+
+nlohmann::json json_of(const ReplayedRound& replayed) {
+  nlohmann::json updates = nlohmann::json::array();
+  for (const UpdateDirection& update : replayed.updates) {
+    updates.push_back({{"client", update.client},
+                       {"task", number_of(update.task)},
+                       {"norm", update.norm},
+                       {"relative_norm", json_of(update.relative_norm)},
+                       {"cosine", json_of(update.cosine)}});
+  }
+  return {{"round", replayed.round},           {"recorded", replayed.recorded.hex()},
+          {"made_again", replayed.made.hex()}, {"is_same", replayed.is_same()},
+          {"difference", replayed.difference}, {"closed_by", replayed.closed_by},
+          {"updates", std::move(updates)}};
+}
+
 void print(const ReplayedRound& replayed) {
   fmt::print("round {}: {} update{}, recorded {}, made again {}: {}\n", replayed.round,
-             replayed.updates, replayed.updates == 1 ? "" : "s", replayed.recorded.hex(),
-             replayed.made.hex(), replayed.is_same() ? "the same" : "NOT THE SAME");
+             replayed.updates.size(), replayed.updates.size() == 1 ? "" : "s",
+             replayed.recorded.hex(), replayed.made.hex(),
+             replayed.is_same() ? "the same" : "NOT THE SAME");
+  print_updates(replayed.updates);
   if (replayed.is_same()) return;
   fmt::print("  {}\n", replayed.difference);
   if (replayed.closed_by != software_version_and_commit)
@@ -91,9 +130,10 @@ void declare_replay(CLI::App& command, ServerOptions& options) {
       ->check(whole_number(1, std::numeric_limits<Round>::max()));
   command
       .add_option("--scratch", options.scratch,
-                  "A folder with room for a model and the method's state, for a moment. By default "
-                  "the system's for temporary files")
+                  "A folder with room for two models and the method's state, for a moment. By "
+                  "default the system's for temporary files")
       ->check(CLI::ExistingDirectory);
+  command.add_flag("--json", options.as_json, "Print JSON");
 }
 
 Result<int> replay_rounds(const ServerOptions& options) {
@@ -102,6 +142,7 @@ Result<int> replay_rounds(const ServerOptions& options) {
   FL_TRY(const auto rounds, asked_rounds(*store, options, run));
   FL_TRY(const auto parent, scratch_parent(options));
   int code = 0;
+  nlohmann::json all = nlohmann::json::array();
   for (const Round round : rounds) {
     FL_TRY(const ScratchFolder scratch, ScratchFolder::make(parent));
     const ReplaySource from{posix_files(),
@@ -112,9 +153,14 @@ Result<int> replay_rounds(const ServerOptions& options) {
                             scratch.path()};
     const auto replayed = replay_round(from, round);
     if (!replayed) return replayed.error().at(fmt::format("round {} of run {}", round, run.id));
-    print(*replayed);
+    if (options.as_json) {
+      all.push_back(json_of(*replayed));
+    } else {
+      print(*replayed);
+    }
     if (!replayed->is_same()) code = replay_differs;
   }
+  if (options.as_json) fmt::print("{}\n", json_text(all, 2));
   return code;
 }
 

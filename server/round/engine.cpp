@@ -28,7 +28,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
              std::move(workers.pause)),
       control_(strand_, store_),
       spool_(files, paths.spool),
-      kept_(plan_, files, spool_, {paths.kept_updates, paths.checkpoints}),
+      kept_(plan_, files, spool_, {paths.kept_updates, paths.checkpoints, paths.references}),
       references_(files, paths.references, plan_.layout.bytes()),
       versions_(files, paths.checkpoints, plan_.layout),
       roster_(plan_.mode.ahead),
@@ -105,8 +105,8 @@ Awaitable<Result<void>> RoundEngine::restore() {
   control_.phase = Phase::restoring;
   FL_CO_CHECK(spool_.prepare());
   FL_CO_CHECK(co_await restore_versions());
-  FL_CO_CHECK(co_await restore_clients());
   FL_CO_CHECK(co_await restore_kept());
+  FL_CO_CHECK(co_await restore_clients());
   FL_CO_CHECK(co_await restore_round());
   if (versions_.empty() && !plan_.settings.initial_weights.empty())
     FL_CO_CHECK(co_await initial_.make());
@@ -164,7 +164,8 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   co_return references_.prepare(std::move(newest));
 }
 
-/// The updates of the last recorded round that a crash has left in the spool.
+/// The updates of the last recorded round that a crash has left in the spool, and what they refer
+/// to.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
   const Round last = versions_.empty() ? 0 : versions_.newest_number();
   auto list = [run = plan_.run.id, last](Store& store) { return store.tasks(run, last); };

@@ -16,6 +16,13 @@ namespace {
 constexpr std::string_view begin_of_name = "round-";
 constexpr std::size_t piece_bytes = 1 << 20;
 
+nlohmann::json json_of(const std::vector<KeptState>& files) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const KeptState& each : files)
+    all.push_back({{"file", each.file}, {"bytes", each.bytes}, {"digest", each.digest.hex()}});
+  return all;
+}
+
 nlohmann::json json_of(const KeptRound& round) {
   nlohmann::json updates = nlohmann::json::array();
   for (const KeptUpdate& update : round.updates) {
@@ -26,15 +33,17 @@ nlohmann::json json_of(const KeptRound& round) {
                        {"base_version", update.base_version},
                        {"examples", update.examples},
                        {"steps", update.steps},
+                       {"reference", number_of(update.reference)},
                        {"bytes", update.bytes},
                        {"digest", update.digest.hex()}});
   }
-  nlohmann::json state = nlohmann::json::array();
-  for (const KeptState& each : round.state)
-    state.push_back({{"file", each.file}, {"bytes", each.bytes}, {"digest", each.digest.hex()}});
-  return {{"run", round.run_key},          {"round", round.round},
-          {"software", round.software},    {"settings", parse_json(round.settings)},
-          {"updates", std::move(updates)}, {"state", std::move(state)}};
+  return {{"run", round.run_key},
+          {"round", round.round},
+          {"software", round.software},
+          {"settings", parse_json(round.settings)},
+          {"updates", std::move(updates)},
+          {"state", json_of(round.state)},
+          {"references", json_of(round.references)}};
 }
 
 template <class T>
@@ -44,6 +53,17 @@ void read_field(const nlohmann::json& json, const char* key, T& value) {
 
 Result<Digest> digest_in(const nlohmann::json& json) {
   return Digest::parse_hex(json.at("digest").get<std::string>());
+}
+
+Result<std::vector<KeptState>> files_in(const nlohmann::json& json) {
+  std::vector<KeptState> files;
+  for (const auto& each : json) {
+    KeptState& file = files.emplace_back();
+    read_field(each, "file", file.file);
+    read_field(each, "bytes", file.bytes);
+    FL_TRY(file.digest, digest_in(each));
+  }
+  return files;
 }
 
 /// Throws what nlohmann throws for a value that is missing or of another kind.
@@ -62,14 +82,14 @@ Result<KeptRound> round_in(const nlohmann::json& json) {
     read_field(each, "base_version", update.base_version);
     read_field(each, "examples", update.examples);
     read_field(each, "steps", update.steps);
+    update.reference = TaskId{each.value("reference", std::int64_t{0})};
     read_field(each, "bytes", update.bytes);
     FL_TRY(update.digest, digest_in(each));
   }
-  for (const auto& each : json.at("state")) {
-    KeptState& state = round.state.emplace_back();
-    read_field(each, "file", state.file);
-    read_field(each, "bytes", state.bytes);
-    FL_TRY(state.digest, digest_in(each));
+  FL_TRY(round.state, files_in(json.at("state")));
+  // Descriptions of before deltas were kept have none.
+  if (json.contains("references")) {
+    FL_TRY(round.references, files_in(json.at("references")));
   }
   return round;
 }
@@ -82,6 +102,10 @@ std::string description_name(Round round) {
 
 std::string kept_update_name(Round round, const std::string& spool_file) {
   return fmt::format("{}{:06}-{}", begin_of_name, round, spool_file);
+}
+
+std::string kept_reference_name(Round round, TaskId reference) {
+  return kept_update_name(round, fmt::format("task-{}-reference", reference));
 }
 
 std::optional<Round> round_of_kept(std::string_view name) {
@@ -104,6 +128,7 @@ KeptUpdate kept_update_of(Round round, const TaskRecord& task) {
           task.base_version,
           task.examples,
           task.steps,
+          task.reference,
           task.update_bytes,
           task.update_digest};
 }

@@ -18,7 +18,8 @@
 
 namespace fl {
 
-/// An update, as it came: a payload, with the spool's mark behind it.
+/// An update, as it came: a payload, with the spool's mark behind it. With a codec "delta+…" it is
+/// the difference to the update of `reference`.
 struct KeptUpdate {
   std::string file;  // Beside the description.
   TaskId task = TaskId::none;
@@ -27,12 +28,14 @@ struct KeptUpdate {
   Version base_version = 0;
   std::uint64_t examples = 0;
   std::uint64_t steps = 0;
+  TaskId reference = TaskId::none;
   std::uint64_t bytes = 0;  // Of the payload.
   Digest digest;            // Of the payload.
   bool operator==(const KeptUpdate&) const = default;
 };
 
-/// A file beside the checkpoints: the strategy's state and the like (state_names()).
+/// A file beside the checkpoints: the strategy's state and the like (state_names()). Or a
+/// reference.
 struct KeptState {
   std::string file;
   std::uint64_t bytes = 0;
@@ -47,12 +50,15 @@ struct KeptRound {
   std::string settings;  // As JSON (settings_from_json()).
   std::vector<KeptUpdate> updates;
   std::vector<KeptState> state;
+  /// What deltas refer to (delta_references.hpp), beside the description.
+  std::vector<KeptState> references;
   bool operator==(const KeptRound&) const = default;
 };
 
-/// "round-000012.json", "round-000012-task-57-0123456789abcdef".
+/// "round-000012.json", "round-000012-task-57-0123456789abcdef", "round-000012-task-43-reference".
 [[nodiscard]] std::string description_name(Round round);
 [[nodiscard]] std::string kept_update_name(Round round, const std::string& spool_file);
+[[nodiscard]] std::string kept_reference_name(Round round, TaskId reference);
 /// The round in such a name; none for any other name.
 [[nodiscard]] std::optional<Round> round_of_kept(std::string_view name);
 

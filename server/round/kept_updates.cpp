@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/kept_updates.hpp"
 
+#include "server/versions/delta_references.hpp"
 #include "server/versions/make_version.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
@@ -11,6 +12,18 @@
 #include <utility>
 
 namespace fl {
+
+namespace {
+
+/// What a description says of a file that a replay needs, by this name.
+Result<KeptState> kept_file(Files& files, const std::filesystem::path& path, std::string name) {
+  FL_TRY(const auto file, files.open(path, OpenMode::read));
+  FL_TRY(const std::uint64_t bytes, file->size());
+  FL_TRY(const Digest digest, digest_of_file(files, path, bytes));
+  return KeptState{std::move(name), bytes, digest};
+}
+
+}  // namespace
 
 KeptRound KeptUpdates::description_of(const OpenRound& round) const {
   KeptRound kept;
@@ -32,10 +45,13 @@ Result<void> KeptUpdates::describe(KeptRound round) const {
   for (const std::string& name : state_names(round.round - 1)) {
     const auto path = folders_.checkpoints / name;
     if (!files_.exists(path)) continue;
-    FL_TRY(const auto file, files_.open(path, OpenMode::read));
-    FL_TRY(const std::uint64_t bytes, file->size());
-    FL_TRY(const Digest digest, digest_of_file(files_, path, bytes));
-    round.state.push_back({name, bytes, digest});
+    FL_TRY(round.state.emplace_back(), kept_file(files_, path, name));
+  }
+  for (const KeptUpdate& update : round.updates) {
+    if (update.reference == TaskId::none) continue;
+    FL_TRY(round.references.emplace_back(),
+           kept_file(files_, reference_of(update),
+                     kept_reference_name(round.round, update.reference)));
   }
   FL_CHECK(write_description(files_, folders_.kept, round));
   failpoint("kept.described");
@@ -50,10 +66,18 @@ Result<void> KeptUpdates::take(const KeptRound& round) {
 
 Result<void> KeptUpdates::move(Round round, const std::vector<KeptUpdate>& updates) {
   const std::size_t spool_name = kept_update_name(round, "").size();
-  for (const KeptUpdate& update : updates)
+  for (const KeptUpdate& update : updates) {
     FL_CHECK(spool_.move_out(update.file.substr(spool_name), folders_.kept / update.file));
+    if (update.reference == TaskId::none || !files_.exists(reference_of(update))) continue;
+    FL_CHECK(move_file(files_, reference_of(update),
+                       folders_.kept / kept_reference_name(round, update.reference)));
+  }
   failpoint("kept.moved");
   return files_.sync_folder(folders_.kept);
+}
+
+std::filesystem::path KeptUpdates::reference_of(const KeptUpdate& update) const {
+  return DeltaReferences::path_of(folders_.references, update.reference);
 }
 
 /// The updates' names stand in the description. Without one, the next start finds them.
@@ -64,6 +88,8 @@ Result<void> KeptUpdates::drop(Round round) {
     for (const KeptUpdate& update : described->updates) {
       if (round_of_kept(update.file) != round) continue;
       FL_CHECK(files_.remove(folders_.kept / update.file));
+      if (update.reference == TaskId::none) continue;
+      FL_CHECK(files_.remove(folders_.kept / kept_reference_name(round, update.reference)));
     }
   }
   for (const std::string& name : state_names(round - 1))

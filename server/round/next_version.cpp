@@ -16,8 +16,9 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
   const auto base = versions.at(round.record.base_version);
   const auto downlink =
       parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
+  const bool is_replay = to != versions.folder();
   // What a replay of kept updates needs stays, until they go (kept_updates.hpp).
-  const bool drops_state = plan.kept_rounds == 0 && to == versions.folder();
+  const bool drops_state = plan.kept_rounds == 0 && !is_replay;
   ReadMean mean;
   const StepJob job{versions.files(),
                     versions.folder(),
@@ -25,7 +26,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
                     plan.run_layout,
                     *base,
                     mean,
-                    plan.rule.has_center(),
+                    plan.rule.has_center() || is_replay,
                     *plan.strategy,
                     parts_.tasks.facts(parts_.past),
                     *downlink,

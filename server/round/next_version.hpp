@@ -24,8 +24,10 @@ class NextVersion {
   explicit NextVersion(const Parts& parts) : parts_(parts) {}
 
   /// Gives the open round's sums their final units and writes the version that they make into the
-  /// folder `to`, durably. Only while nobody adds. While the disk is full it waits. Errors: those
-  /// of RoundSums::settle(), RoundSums::mean() and make_next_version().
+  /// folder `to`, durably. In another folder than the versions' (a replay) the mean that it was
+  /// made of lies beside it (open_kept_mean()), and nothing of other versions is removed. Only
+  /// while nobody adds. While the disk is full it waits. Errors: those of RoundSums::settle(),
+  /// RoundSums::mean() and make_next_version().
   Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to);
 
  private:

@@ -70,12 +70,6 @@ Result<std::vector<TaskRecord>> counted_tasks(const Ingredients& of) {
                                "says: one of them was changed",
                                task.client, task.id, description_name(of.kept.round)));
     }
-    if (task.codec.starts_with(delta_prefix)) {
-      return Error(Errc::conflict,
-                   fmt::format("the update of {} has codec {}: it is the difference to the one "
-                               "before, which is not kept, so its round can't be replayed",
-                               task.client, task.codec));
-    }
     counted.push_back(task);
     counted.back().spool_file = update.file;
   }
@@ -103,11 +97,35 @@ Result<void> check_file(Files& files, const std::filesystem::path& path, std::ui
                                           path.string(), found->hex(), digest.hex()));
 }
 
+/// Of each update that is a delta, what it refers to.
+Result<void> check_references(const ReplaySource& from, const KeptRound& kept) {
+  for (const KeptUpdate& update : kept.updates) {
+    if (update.reference == TaskId::none) continue;
+    const std::string name = kept_reference_name(kept.round, update.reference);
+    const auto found = std::ranges::find(kept.references, name, &KeptState::file);
+    if (found == kept.references.end())
+      return Error(Errc::corrupt,
+                   fmt::format("{} does not name {}", description_name(kept.round), name));
+    FL_CHECK(check_file(
+        from.files, from.kept / name, found->bytes, found->digest,
+        fmt::format("what the update of {} (task {}) refers to", update.client, update.task)));
+  }
+  return {};
+}
+
+DeltaReferences::Places reference_places(const ReplaySource& from, const KeptRound& kept) {
+  DeltaReferences::Places places;
+  for (const KeptUpdate& update : kept.updates)
+    places[update.reference] = from.kept / kept_reference_name(kept.round, update.reference);
+  return places;
+}
+
 Result<void> check_files(const ReplaySource& from, const KeptRound& kept) {
   for (const KeptUpdate& update : kept.updates) {
     FL_CHECK(check_file(from.files, from.kept / update.file, update.bytes, update.digest,
                         fmt::format("the update of {} (task {})", update.client, update.task)));
   }
+  FL_CHECK(check_references(from, kept));
   const auto names = state_names(kept.round - 1);
   for (const KeptState& state : kept.state) {
     if (std::ranges::find(names, state.file) == names.end()) {
@@ -166,7 +184,7 @@ class Workbench {
         store_(strand_, from.store, caller_, from.run.id, {[](const Error&) {}}),
         control_(strand_, store_),
         spool_(from.files, from.kept),
-        references_(from.files, from.scratch, plan_.layout.bytes()),
+        references_(from.files, reference_places(from, all_.kept)),
         versions_(from.files, from.checkpoints, plan_.layout),
         roster_(plan_.mode.ahead),
         tasks_(plan_, roster_),
@@ -183,7 +201,7 @@ class Workbench {
     FL_TRY(const CheckpointRecord made, make());
     ReplayedRound replayed;
     replayed.round = all_.kept.round;
-    replayed.updates = all_.stored.tasks.size();
+    FL_TRY(replayed.updates, directions(made.version));
     replayed.recorded = all_.recorded;
     replayed.made = made.digest;
     replayed.closed_by = all_.kept.software;
@@ -197,6 +215,7 @@ class Workbench {
   void open_round();
   Result<CheckpointRecord> make();
   Awaitable<Result<CheckpointRecord>> close_round();
+  Result<std::vector<UpdateDirection>> directions(Version made);
   Result<std::string> difference_of(const CheckpointRecord& made);
   Result<std::string> first_value(const CheckpointRecord& made);
   Result<std::string> state_difference();
@@ -272,6 +291,24 @@ Result<CheckpointRecord> Workbench::make() {
   if (thrown) std::rethrow_exception(thrown);
   FL_ASSERT(made.has_value());
   return std::move(*made);
+}
+
+Result<std::vector<UpdateDirection>> Workbench::directions(Version made) {
+  FL_TRY(const auto mean, open_kept_mean(from_.files, from_.scratch, made));
+  FL_ASSERT(mean != nullptr);
+  UpdateDirections directions;
+  const std::uint64_t parameters = plan_.run_layout.parameter_elements;
+  for (const auto& named : tasks_.round().tasks) {
+    const TaskRecord& task = named.second.record;
+    const auto add = [&](PayloadReader& update, std::uint64_t,
+                         const AdjustUpdate& adjust) -> Result<void> {
+      FL_TRY(const auto sums, direction_sums(update, adjust, *mean, parameters));
+      directions.add(task, sums);
+      return {};
+    };
+    FL_CHECK(sums_.read_accepted(task, add));
+  }
+  return directions.finish();
 }
 
 Result<std::string> Workbench::difference_of(const CheckpointRecord& made) {

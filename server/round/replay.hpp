@@ -6,6 +6,7 @@
 #pragma once
 
 #include "server/history/store.hpp"
+#include "server/round/update_directions.hpp"
 #include "server/run/settings.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -26,14 +28,17 @@ struct ReplaySource {
   RunRecord run;
   std::filesystem::path checkpoints;  // Of the run.
   std::filesystem::path kept;         // The run's kept updates.
-  /// An empty folder for what is made again: a model, and what the method keeps beside it.
+  /// An empty folder for what is made again: a model, the mean that it was made of, and what the
+  /// method keeps beside it.
   std::filesystem::path scratch;
   std::function<Result<Layout>(const RunSettings&)> layout_of = checked_layout;
 };
 
 struct ReplayedRound {
   Round round = 0;
-  std::size_t updates = 0;
+  /// The updates, in the order of their clients' names. The mean is what was made again: with a
+  /// robust rule what that rule has made.
+  std::vector<UpdateDirection> updates;
   Digest recorded;
   Digest made;
   std::string closed_by;  // The software that has closed the round.
@@ -43,8 +48,8 @@ struct ReplayedRound {
 };
 
 /// Errors: not_found for a round that there is not, whose updates were not kept, or of which
-/// something is missing; conflict, if it is open, or of a kind that can't be replayed; corrupt, if
-/// something of it was changed, which the error names; and those of writing into `scratch`.
+/// something is missing; conflict, if it is open; corrupt, if something of it was changed, which
+/// the error names; and those of writing into `scratch`.
 [[nodiscard]] Result<ReplayedRound> replay_round(const ReplaySource& from, Round round);
 
 }  // namespace fl

@@ -83,11 +83,7 @@ Awaitable<Result<void>> RoundSums::settle() {
   if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
-    for (const TaskRecord& task : tasks) {
-      FL_TRY(const auto file, open_accepted(task));
-      auto added = read(*file, task.update_bytes, task, Reading::again, again);
-      if (!added) return in_accepted(task, added.error());
-    }
+    for (const TaskRecord& task : tasks) FL_CHECK(read_accepted(task, again));
     return {};
   };
   auto work = [this, &visit] { return sums_->settle(visit); };
@@ -151,6 +147,14 @@ Result<std::shared_ptr<File>> RoundSums::open_accepted(const TaskRecord& task) c
   auto file = parts_.spool.open_accepted(task.spool_file);
   if (!file) return in_accepted(task, file.error());
   return file;
+}
+
+Result<void> RoundSums::read_accepted(const TaskRecord& task,
+                                      const Accumulator::AddUpdate& use) const {
+  FL_TRY(const auto file, open_accepted(task));
+  auto done = read(*file, task.update_bytes, task, Reading::again, use);
+  if (!done) return in_accepted(task, done.error());
+  return done;
 }
 
 Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {

@@ -58,6 +58,10 @@ class RoundSums {
   /// Takes an update that was added out again, and writes nothing to the disk. On a worker. Errors:
   /// those of opening its files, and then nothing has changed; after others is_broken() is true.
   [[nodiscard]] Result<void> take_back(File& file, std::uint64_t bytes, const TaskRecord& task);
+  /// Gives an accepted update to `use` as it counts, block by block, and changes nothing. On a
+  /// worker. Errors: those of opening its files, and those of `use`; they name the update.
+  [[nodiscard]] Result<void> read_accepted(const TaskRecord& task,
+                                           const Accumulator::AddUpdate& use) const;
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
   /// Frees the memory. Only while no round is open.

@@ -28,8 +28,8 @@ Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
                                          upload.digest().hex(), next_offset)));
 }
 
-Result<void> copy_file(Files& files, const std::filesystem::path& from,
-                       const std::filesystem::path& to) {
+Result<void> copy_and_remove(Files& files, const std::filesystem::path& from,
+                             const std::filesystem::path& to) {
   const std::filesystem::path fresh = to.string() + ".tmp";
   FL_TRY(const auto source, files.open(from, OpenMode::read));
   FL_TRY(const auto copy, files.open(fresh, OpenMode::fresh));
@@ -56,6 +56,13 @@ std::optional<TaskId> task_of(std::string_view name) {
 }
 
 }  // namespace
+
+Result<void> move_file(Files& files, const std::filesystem::path& from,
+                       const std::filesystem::path& to) {
+  auto renamed = files.rename(from, to);
+  if (renamed || renamed.error().code() != Errc::io) return renamed;
+  return copy_and_remove(files, from, to);
+}
 
 Result<void> Upload::append(Bytes bytes) {
   FL_ASSERT(bytes.size() <= bytes_ - next_offset_);
@@ -191,9 +198,7 @@ Result<void> Spool::remove(const std::string& name) {
 Result<void> Spool::move_out(const std::string& name, const std::filesystem::path& to) {
   const std::lock_guard lock(mutex_);
   if (!files_.exists(folder_ / name)) return {};
-  auto moved = files_.rename(folder_ / name, to);
-  if (!moved && moved.error().code() == Errc::io) moved = copy_file(files_, folder_ / name, to);
-  FL_CHECK(moved);
+  FL_CHECK(move_file(files_, folder_ / name, to));
   writers_.erase(name);
   whole_.erase(name);
   return {};

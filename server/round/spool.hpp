@@ -22,6 +22,11 @@
 
 namespace fl {
 
+/// Moves a file to another place. Where that is another file system it is copied. The new name
+/// becomes durable with its folder.
+[[nodiscard]] Result<void> move_file(Files& files, const std::filesystem::path& from,
+                                     const std::filesystem::path& to);
+
 /// One upload under way. The session's strand writes, then the engine's workers finish: one at a
 /// time.
 class Upload {

@@ -126,12 +126,6 @@ Result<void> check_codecs(const RunSettings& s) {
                                         "takes late ones",
                                         s.mode));
     }
-    if (codec->is_delta() && s.keep_updates != "none") {
-      return unfit("keep-updates",
-                   fmt::format("{}: an update of --codec {} is the difference to the one before, "
-                               "which is not kept: use another codec, or --keep-updates none",
-                               s.keep_updates, spec));
-    }
     if (counts_signs && std::ranges::find(names, "ecuq") != names.end()) {
       return unfit("codec",
                    "ecuq gives zeros a random sign, and this strategy counts signs: use "

@@ -47,8 +47,13 @@ struct Keeping {
 
 }  // namespace
 
+std::filesystem::path DeltaReferences::path_of(const std::filesystem::path& folder, TaskId task) {
+  return folder / std::to_string(number_of(task));
+}
+
 std::filesystem::path DeltaReferences::path_of(TaskId task) const {
-  return folder_ / std::to_string(number_of(task));
+  const auto place = places_.find(task);
+  return place != places_.end() ? place->second : path_of(folder_, task);
 }
 
 Result<void> DeltaReferences::prepare(Tasks newest) {
@@ -80,7 +85,7 @@ TaskId DeltaReferences::of(const std::string& client) const {
 }
 
 Result<AdjustUpdate> DeltaReferences::keep(TaskId task, TaskId reference) const {
-  return adjust(task, reference);
+  return adjust(is_replay_ ? TaskId::none : task, reference);
 }
 
 Result<AdjustUpdate> DeltaReferences::apply(TaskId reference) const {
@@ -109,7 +114,7 @@ Result<void> DeltaReferences::refuse(const std::string& client, TaskId task,
 }
 
 Result<void> DeltaReferences::sync(const Tasks& tasks) const {
-  if (tasks.empty()) return {};
+  if (tasks.empty() || is_replay_) return {};
   const auto once = [](const Result<void>& synced) -> Result<void> {
     if (synced) return {};
     return Error(Errc::io, synced.error().message());

@@ -32,6 +32,15 @@ class DeltaReferences {
   /// `bytes` is the size of one file: 4 for each value of an update.
   DeltaReferences(Files& files, std::filesystem::path folder, std::uint64_t bytes)
       : files_(files), folder_(std::move(folder)), bytes_(bytes) {}
+  using Places = std::map<TaskId, std::filesystem::path>;
+  /// For a replay: the references lie at these places, and nothing is written. Only keep(), apply()
+  /// and sync() may be called.
+  DeltaReferences(Files& files, Places places)
+      : files_(files), places_(std::move(places)), is_replay_(true) {}
+
+  /// The file of a task's update.
+  [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& folder,
+                                                     TaskId task);
 
   /// At a start. `newest` has each client's newest task (Store::newest_deltas). Those whose file is
   /// missing or cut off are forgotten, as if there had been none. All other files are removed.
@@ -68,8 +77,10 @@ class DeltaReferences {
 
   Files& files_;
   std::filesystem::path folder_;
-  std::uint64_t bytes_;
+  std::uint64_t bytes_ = 0;
   Tasks newest_;
+  Places places_;
+  bool is_replay_ = false;
 };
 
 }  // namespace fl

@@ -43,7 +43,7 @@ struct StepJob {
   const RunLayout& layout;
   const ModelVersion& base;
   const ReadMean& mean;
-  bool keeps_mean;  // The next version needs it: it is kept beside the checkpoint.
+  bool keeps_mean;  // The next version, or a replay, needs it: it is kept beside the checkpoint.
   const Strategy& strategy;
   RoundFacts round;
   const Codec& downlink;

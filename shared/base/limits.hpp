@@ -65,7 +65,7 @@ inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 inline constexpr std::size_t chunks_of_transfer = 3;
 inline constexpr std::size_t spare_uploads_max = 64;       // Spool files that are kept for reuse.
 inline constexpr std::uint32_t kept_rounds_max = 100'000;  // N of --keep-updates; "all" has none.
-/// Of the description of a kept round: some 300 bytes for each of its updates.
+/// Of the description of a kept round: some 300 bytes for each of its updates, 450 for a delta.
 inline constexpr std::uint64_t kept_description_bytes_max = 64 << 20;
 
 // The governor of traffic (shared/net/governor.hpp).

@@ -5,10 +5,11 @@
 //
 //   fl-bench [--json FILE] [--state DIR] [--repeat N] [CASE …]
 //
-// The cases are 2x1m, 8x10m, 32x1m, 8x50m and start.
+// The cases are 2x1m, 8x10m, 32x1m, 8x50m, start, and keep: what --keep-updates costs a round.
 #include "tests/bench/bare_pair.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sqlite3.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <string_view>
 #include <thread>
 
 extern char** environ;
@@ -71,13 +73,21 @@ class Process {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  /// Returns the exit code and the peak memory in bytes.
-  std::pair<int, std::uint64_t> wait() {
+  struct Ended {
+    int code;
+    std::uint64_t memory;  // Its peak, in bytes.
+    double processor;      // Seconds, of user and system.
+  };
+  Ended wait() {
     int status = 0;
     rusage usage{};
     ::wait4(std::exchange(pid_, -1), &status, 0, &usage);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-            static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
+            static_cast<std::uint64_t>(usage.ru_maxrss) * 1024,
+            seconds(usage.ru_utime) + seconds(usage.ru_stime)};
   }
 
  private:
@@ -118,19 +128,36 @@ struct Measured {
   double pair = 0;
   double payload_overhead = 0;  // Bytes on the socket / payload bytes - 1.
   std::uint64_t memory = 0;
+  double processor = 0;  // The server's seconds for a round, its start and end in them.
 };
 
-Measured run_case(const Case& one, const Programs& programs, const fs::path& state, int rounds) {
+Measured run_case(const Case& one, const Programs& programs, const fs::path& state, int rounds,
+                  const std::vector<std::string>& flags = {}) {
   fs::remove_all(state);
   fs::create_directories(state);
   const std::string server_state = (state / "server").string();
   const std::string log = (state / "log").string();
-  Process server(
-      {programs.server, "--state", server_state, "--listen", "127.0.0.1:0", "--admin", "off",
-       "--ready-file", (state / "ready").string(), "--model",
-       fmt::format("synthetic:{}", one.parameters), "--rounds", std::to_string(rounds),
-       "--min-clients", std::to_string(one.clients), "--keep-checkpoints", "2", "--codec", "none"},
-      log);
+  std::vector<std::string> arguments{programs.server,
+                                     "--state",
+                                     server_state,
+                                     "--listen",
+                                     "127.0.0.1:0",
+                                     "--admin",
+                                     "off",
+                                     "--ready-file",
+                                     (state / "ready").string(),
+                                     "--model",
+                                     fmt::format("synthetic:{}", one.parameters),
+                                     "--rounds",
+                                     std::to_string(rounds),
+                                     "--min-clients",
+                                     std::to_string(one.clients),
+                                     "--keep-checkpoints",
+                                     "2",
+                                     "--codec",
+                                     "none"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  Process server(arguments, log);
   await_file(state / "ready");
   std::vector<Process> clients;
   for (int i = 0; i < one.clients; ++i) {
@@ -142,13 +169,14 @@ Measured run_case(const Case& one, const Programs& programs, const fs::path& sta
                                  token, "--threads", "1"},
         log);
   }
-  const auto [code, memory] = server.wait();
-  if (code != 0)
-    throw std::runtime_error(fmt::format("fl-server ended with {}; see {}", code, log));
+  const Process::Ended ended = server.wait();
+  if (ended.code != 0)
+    throw std::runtime_error(fmt::format("fl-server ended with {}; see {}", ended.code, log));
   for (auto& client : clients) client.wait();
 
   Measured measured;
-  measured.memory = memory;
+  measured.memory = ended.memory;
+  measured.processor = ended.processor / rounds;
   sqlite3* db = nullptr;
   sqlite3_open_v2((fs::path(server_state) / "history.sqlite").c_str(), &db, SQLITE_OPEN_READONLY,
                   nullptr);
@@ -171,6 +199,37 @@ Measured run_case(const Case& one, const Programs& programs, const fs::path& sta
   return measured;
 }
 
+/// Runs with and without --keep-updates in turn. Each is long enough that rounds go again.
+void compare_kept(const Programs& programs, const fs::path& state, int turns, nlohmann::json& out) {
+  constexpr int rounds = 15;
+  for (const std::string_view name : {"2x1m", "8x10m"}) {
+    const Case& one = *std::find_if(cases.begin(), cases.end(),
+                                    [&](const Case& each) { return each.name == name; });
+    std::vector<double> speeds[2], processor[2], ratios;  // Without and with it.
+    for (int turn = 0; turn < turns; ++turn) {
+      for (const bool is_kept : {false, true}) {
+        const std::vector<std::string> flags{"--keep-updates", is_kept ? "3" : "none"};
+        const Measured measured = run_case(one, programs, state, rounds, flags);
+        speeds[is_kept].push_back(1 / measured.round);
+        processor[is_kept].push_back(measured.processor);
+      }
+      ratios.push_back(speeds[1].back() / speeds[0].back());
+    }
+    fmt::print(
+        "keep    {}: {:.2f} rounds/s without --keep-updates, {:.2f} with; ratios {:.2f}; the "
+        "server's processor {:.0f} and {:.0f} ms a round\n",
+        name, median(speeds[0]), median(speeds[1]), fmt::join(ratios, " "),
+        1e3 * median(processor[0]), 1e3 * median(processor[1]));
+    std::fflush(stdout);
+    out.push_back({{"case", fmt::format("keep {}", name)},
+                   {"rounds_per_second_without", speeds[0]},
+                   {"rounds_per_second_with", speeds[1]},
+                   {"processor_seconds_without", processor[0]},
+                   {"processor_seconds_with", processor[1]},
+                   {"ratios", ratios}});
+  }
+}
+
 double start_seconds(const Programs& programs, const fs::path& state) {
   std::vector<double> all;
   for (int i = 0; i < 5; ++i) {
@@ -187,6 +246,33 @@ double start_seconds(const Programs& programs, const fs::path& state) {
   return median(all);
 }
 
+void compare_pair(const Case& one, const Programs& programs, const fs::path& state, int rounds,
+                  nlohmann::json& out) {
+  const auto bytes = one.parameters * 4 * static_cast<std::uint64_t>(one.clients);
+  // Measure the pair before and after, so that a change of the machine's speed shows.
+  const double before = fl::bench::bare_pair_seconds(bytes, bytes);
+  auto measured = run_case(one, programs, state, rounds);
+  const double after = fl::bench::bare_pair_seconds(bytes, bytes);
+  measured.pair = (before + after) / 2;
+  const double goal_mb = one.memory_mb > 0
+                             ? one.memory_mb
+                             : (3.0 * 4 * static_cast<double>(one.parameters) + (128 << 20)) / 1e6;
+  fmt::print("{:<7} {:>9.3f} {:>9.3f} {:>7.2f} {:>6.1f}   {:>9.0f} {:>9.0f}   {:>7.3f}%   {}\n",
+             one.name, measured.round, measured.pair, measured.round / measured.pair, one.goal,
+             static_cast<double>(measured.memory) / 1e6, goal_mb, 100 * measured.payload_overhead,
+             one.others);
+  std::fflush(stdout);
+  out.push_back({{"case", one.name},
+                 {"round_seconds", measured.round},
+                 {"pair_seconds", measured.pair},
+                 {"pair_before", before},
+                 {"pair_after", after},
+                 {"ratio", measured.round / measured.pair},
+                 {"ratio_goal", one.goal},
+                 {"server_bytes", measured.memory},
+                 {"wire_overhead", measured.payload_overhead}});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -198,8 +284,9 @@ int main(int argc, char** argv) {
   app.add_option("--json", json_file, "Also write the figures to this file")->capture_default_str();
   app.add_option("--state", state,
                  "Folder for the servers' and clients' state (its disk affects the result)");
-  app.add_option("--repeat", repeat, "Rounds measured for each case, besides the first one");
-  app.add_option("CASE", wanted, "2x1m 8x10m 32x1m 8x50m start; default: all");
+  app.add_option("--repeat", repeat,
+                 "Rounds measured for each case, besides the first one; of keep: turns");
+  app.add_option("CASE", wanted, "2x1m 8x10m 32x1m 8x50m start keep; default: all but keep");
   CLI11_PARSE(app, argc, argv);
   const fs::path here = fs::canonical("/proc/self/exe").parent_path();
   const Programs programs{(here / "fl-server").string(), (here / "fl-client").string()};
@@ -213,29 +300,7 @@ int main(int argc, char** argv) {
                "others (their own machine's run)");
     for (const auto& one : cases) {
       if (!is_wanted(one.name)) continue;
-      const auto bytes = one.parameters * 4 * static_cast<std::uint64_t>(one.clients);
-      // Measure the pair before and after, so that a change of the machine's speed shows.
-      const double before = fl::bench::bare_pair_seconds(bytes, bytes);
-      auto measured = run_case(one, programs, state, repeat + 1);
-      const double after = fl::bench::bare_pair_seconds(bytes, bytes);
-      measured.pair = (before + after) / 2;
-      const double goal_mb =
-          one.memory_mb > 0 ? one.memory_mb
-                            : (3.0 * 4 * static_cast<double>(one.parameters) + (128 << 20)) / 1e6;
-      fmt::print("{:<7} {:>9.3f} {:>9.3f} {:>7.2f} {:>6.1f}   {:>9.0f} {:>9.0f}   {:>7.3f}%   {}\n",
-                 one.name, measured.round, measured.pair, measured.round / measured.pair, one.goal,
-                 static_cast<double>(measured.memory) / 1e6, goal_mb,
-                 100 * measured.payload_overhead, one.others);
-      std::fflush(stdout);
-      out.push_back({{"case", one.name},
-                     {"round_seconds", measured.round},
-                     {"pair_seconds", measured.pair},
-                     {"pair_before", before},
-                     {"pair_after", after},
-                     {"ratio", measured.round / measured.pair},
-                     {"ratio_goal", one.goal},
-                     {"server_bytes", measured.memory},
-                     {"wire_overhead", measured.payload_overhead}});
+      compare_pair(one, programs, state, repeat + 1, out);
     }
     if (is_wanted("start")) {
       const double start = start_seconds(programs, state);
@@ -243,6 +308,7 @@ int main(int argc, char** argv) {
                  1e3 * start);
       out.push_back({{"case", "start"}, {"seconds", start}, {"goal_seconds", 0.1}});
     }
+    if (!wanted.empty() && is_wanted("keep")) compare_kept(programs, state, repeat, out);
     if (!(std::ofstream(json_file) << out.dump(2) << "\n"))
       fmt::print(stderr, "can't write {}\n", json_file);
   } catch (const std::exception& error) {

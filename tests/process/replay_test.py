@@ -3,18 +3,54 @@
 changed afterwards is named."""
 
 import contextlib
+import json
+import math
 import os
 import re
 import shutil
 import signal
 import sqlite3
 import stat
+import struct
 import unittest
 
-from federation import FederationTest, wait_until
+from federation import SOURCE, FederationTest, wait_until
 
 RUN = ("--model", "synthetic:5000", "--min-clients", 3, "--lr", "0.05", "--seed", 7)
 DIFFERS = 4
+SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
+
+
+def dot(one, other):
+    return math.fsum(a * b for a, b in zip(one, other))
+
+
+def directions(updates, weights):
+    """The cosine with the weighted mean, and the norm by the median, of each update: a plain
+    calculation."""
+    total = sum(weights.values())
+    columns = zip(*(([weights[name] * x for x in updates[name]]) for name in updates))
+    mean = [math.fsum(column) / total for column in columns]
+    norms = {name: math.sqrt(dot(values, values)) for name, values in updates.items()}
+    median = sorted(norms.values())[len(norms) // 2]
+    length = math.sqrt(dot(mean, mean))
+    return {
+        name: (dot(values, mean) / norms[name] / length, norms[name] / median)
+        for name, values in updates.items()
+    }
+
+
+def decoded(payload, elements):
+    """The values of a payload of codec `none`, whose blocks end with their values."""
+    (block_elements,) = struct.unpack_from("<I", payload, 4)
+    blocks = -(-elements // block_elements)
+    sizes = struct.unpack_from(f"<{blocks}I", payload, 16)
+    values, end = [], 16 + 4 * blocks
+    for size in sizes:
+        end += size
+        here = min(block_elements, elements - len(values))
+        values += struct.unpack_from(f"<{here}f", payload, end - 4 * here)
+    return values
 
 
 class Replays(FederationTest):
@@ -56,6 +92,7 @@ class Replays(FederationTest):
                 "--strategy fedadam:lr=0.02 --codec qsgd:8 --downlink-codec qsgd:127",
                 "--strategy scaffold --codec ecuq:4",
                 "--mode async:buffer=3 --strategy fedavgm --codec none",
+                "--codec delta+qsgd:8",
             )
         ):
             with self.subTest(flags):
@@ -168,10 +205,87 @@ class Replays(FederationTest):
         self.assertEqual(federation.rounds_done(), before + 4)
         self.replayed(federation, range(1, before + 5))
 
+    def told(self, federation, *flags, run=2):
+        """What `replay --json` says."""
+        code, out, err = federation.server_command("replay", run, "--json", *flags)
+        self.assertEqual(code, 0, out + err)
+        return json.loads(out)
+
+    def expect_directions(self, told, updates, weights):
+        right = directions(updates, weights)
+        self.assertEqual([each["client"] for each in told["updates"]], sorted(updates))
+        for each in told["updates"]:
+            cosine, ratio = right[each["client"]]
+            # The mean is rounded to fp32.
+            self.assertAlmostEqual(each["cosine"], cosine, delta=1e-6)
+            self.assertAlmostEqual(each["relative_norm"], ratio, delta=1e-9)
+
+    def test_cosines_and_norms_are_those_of_the_updates(self):
+        federation = self.make()
+        elements = 150000  # Three blocks.
+        self.run_to_end(
+            federation, "--new-run", "--model", f"synthetic:{elements}", "--min-clients", 3,
+            "--rounds", 2, "--keep-updates", "all",
+        )
+        folder = federation.state / "kept-updates" / "run-2"
+        told = self.told(federation)
+        self.assertEqual([each["round"] for each in told], [1, 2])
+        for each in told:
+            described = json.loads((folder / f"round-{each['round']:06}.json").read_text())
+            kept = described["described"]["updates"]
+            updates = {
+                update["client"]: decoded(
+                    (folder / update["file"]).read_bytes()[: update["bytes"]], elements
+                )
+                for update in kept
+            }
+            self.assertTrue(each["is_same"])
+            self.expect_directions(
+                each, updates, {update["client"]: update["examples"] for update in kept}
+            )
+        self.assertEqual(self.told(federation), told)
+        self.assertEqual(self.told(federation, "--round", 2), told[1:])
+
+    def test_a_member_that_pulls_the_other_way_has_a_cosine_below_0(self):
+        federation = self.make()
+        updates = {
+            "a": (3, -1, 2, 0.5, 1, 4, -2, 1),
+            "b": (2, -1, 2, 1, 0, 3, -1, 1),
+            "c": (-3, 1, -2, -0.5, -1, -4, 2, -1),  # The other way than a.
+        }
+        weights = dict.fromkeys(updates, 1)
+        initial = federation.folder / "initial.safetensors"
+        program = ("--trainer", f"python3 {SCRIPT}")
+        self.expect_exit(federation.client("maker", *program, "initial-weights", initial))
+        for number, rule in enumerate(("mean", "median")):
+            with self.subTest(rule):
+                server = federation.server(
+                    "--new-run", "--model", "custom:scripted", "--initial-weights", initial,
+                    "--rounds", 1, "--min-clients", 3, "--keep-updates", 1, "--aggregate", rule,
+                )
+                clients = [
+                    federation.client(
+                        name, *program, "--trainer-env", f"ADDS={' '.join(map(str, values))}"
+                    )
+                    for name, values in updates.items()
+                ]
+                for each in [server, *clients]:
+                    self.expect_exit(each)
+                (told,) = self.told(federation, run=number + 2)
+                cosines = [each["cosine"] for each in told["updates"]]
+                self.assertLess(cosines[2], 0)
+                self.assertGreater(min(cosines[:2]), 0)
+                if rule == "mean":
+                    self.expect_directions(told, updates, weights)
+                code, out, _ = federation.server_command("replay", number + 2)
+                self.assertEqual(code, 0)
+                for each in told["updates"]:
+                    row = f"  {each['client']:6}   {each['cosine']:20.4f}   {each['relative_norm']:13.3f}"
+                    self.assertIn(row, out)
+
     def test_what_can_not_be_replayed_is_refused_at_the_start(self):
         federation = self.make()
         for flags, words in (
-            (("--keep-updates", 3, "--codec", "delta+qsgd:8"), "--keep-updates 3: an update of"),
             (("--keep-updates", 0), "--keep-updates: it must be none, all or a number"),
             (("--keep-updates", "some"), "--keep-updates: it must be none, all or a number"),
         ):
@@ -187,10 +301,10 @@ class Replays(FederationTest):
 
     def test_a_backup_has_the_kept_updates_and_prune_removes_them(self):
         federation = self.make()
-        keep = ("--rounds", 3, "--codec", "qsgd:8", "--keep-updates", 2)
+        keep = ("--rounds", 3, "--codec", "delta+qsgd:8", "--keep-updates", 2)
         self.run_to_end(federation, "--new-run", *RUN, "--strategy", "fedadam", *keep)
         kept = self.kept(federation)
-        self.assertEqual(len(kept), 8)
+        self.assertEqual(len(kept), 14)  # Of each round a description, updates, what they refer to.
         backup = federation.folder / "backup"
         code, out, err = federation.server_command("backup", backup)
         self.assertEqual((code, err), (0, ""), out)

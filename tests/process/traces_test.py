@@ -20,6 +20,7 @@ except ImportError:
 RUN = ("--model", "synthetic:1000", "--codec", "qsgd:8", "--min-clients", 2)
 WAITING_MAX = 256  # limits::trace_rounds_max.
 FLUSH_MAX_S = 5  # limits::otlp_flush_max.
+STATUS_ERROR = 2  # Of OTLP's Status.StatusCode.
 PARTS = ["download", "training", "coding", "upload", "waiting"]
 
 
@@ -38,7 +39,7 @@ def seconds(span):
 
 @unittest.skipUnless(otlp, "PyPI's opentelemetry-proto is not installed")
 class Traces(FederationTest):
-    names = ("site-a", "site-b")
+    names = ("site-a", "site-b", "site-c")  # The last one is for tests that start it themselves.
 
     def collector(self, *arguments, **more):
         made = otlp.Collector(*arguments, **more)
@@ -58,7 +59,7 @@ class Traces(FederationTest):
         server = federation.server(
             "--new-run", *RUN, "--rounds", rounds, "--admin", admin, *more, *flags
         )
-        for name in self.names:
+        for name in self.names[:2]:
             federation.client(name, *more)
         return federation, server, f"http://{admin}"
 
@@ -169,6 +170,55 @@ class Traces(FederationTest):
         named = [otlp.values(span.attributes).get("tributary.client") for span in collector.spans()]
         self.assertEqual(sorted(filter(None, named)), ["site-a"] * 5 + ["site-b"] * 5)
 
+    def test_the_task_of_a_client_that_dies_has_failed_and_says_why(self):
+        for mode, outcome, why in (
+            ("sync", "late", "the round closed without it"),
+            ("async:buffer=2", "lost", "no update within 1 s"),
+        ):
+            with self.subTest(mode):
+                collector = self.collector()
+                federation = self.make(outcome)
+                # Rounds of a million values leave the exporter time.
+                server = federation.server(
+                    *("--new-run", *RUN, "--model", "synthetic:1000000", "--rounds", 100000),
+                    *("--mode", mode, "--deadline", 1, "--metrics-by-client"),
+                    *("--otlp-endpoint", collector.url),
+                )
+                for name in self.names[:2]:
+                    federation.client(name)
+                dying = federation.client("site-c", failpoint="update.trained")
+                self.assertEqual(dying.wait(), -signal.SIGKILL)
+
+                def failed():
+                    return [
+                        span
+                        for span in collector.spans()
+                        if otlp.values(span.attributes).get("tributary.client") == "site-c"
+                    ]
+
+                (task,) = wait_until("the trace of its task", failed)
+                self.assertEqual(task.name, "task")
+                self.assertEqual(task.status.code, STATUS_ERROR)
+                self.assertEqual(task.status.message, why)
+                told = otlp.values(task.attributes)
+                self.assertEqual(told["tributary.outcome"], outcome)
+                self.assertNotIn("tributary.update.bytes", told)
+                self.assertGreaterEqual(seconds(task), 0.9)
+                # The round counted without it, and is no failure; nor are the others' tasks.
+                trace = [span for span in collector.spans() if span.trace_id == task.trace_id]
+                (root,) = [span for span in trace if not span.parent_span_id]
+                self.assertEqual(root.span_id, task.parent_span_id)
+                self.assertEqual(root.status.code, 0)
+                self.assertEqual(otlp.values(root.attributes)[f"tributary.{outcome}"], 1)
+                self.assertEqual(otlp.values(root.attributes)["tributary.accepted"], 2)
+                others = [
+                    span.status.code
+                    for span in children(trace, root)
+                    if span.name == "task" and span.span_id != task.span_id
+                ]
+                self.assertEqual(others, [0, 0])
+                server.kill()
+
     # Collectors that misbehave -------------------------------------------------------------------
 
     def test_a_collector_that_never_answers_costs_a_round_nothing(self):
@@ -267,7 +317,7 @@ class Traces(FederationTest):
                 server = federation.server(
                     "--new-run", *RUN, "--rounds", 2, "--otlp-endpoint", collector.url
                 )
-                for name in self.names:
+                for name in self.names[:2]:
                     federation.client(name)
                 self.expect_exit(server)
                 if words is None:

@@ -8,7 +8,7 @@ argument says what it does wrong:
   cancellable | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
 
 Environment: each start adds a line to the file STARTS; a training takes SECONDS; DTYPE, SUPPORTS and
-FROZEN go into hello; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
+FROZEN go into hello; ADDS has the eight numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
 it plays clients: number k of n has 40 + k examples, and each training adds 1 + k and a line to the
 file `trained` in the client's folder; the program itself has CLIENTS examples to measure on."""
 
@@ -85,10 +85,12 @@ def hello(number):
 def trained(request):
     weights = read(request["weights"])
     correction = read(request["correction"]) if "correction" in request else {}
+    adds = [float(word) for word in os.environ.get("ADDS", "1 1 1 1 1 1 1 1").split()]
+    adds = {"w": adds[:6], "b": adds[6:]}
     for name, values in weights.items():
         added = correction.get(name, [0] * len(values))
-        more = 1 + request.get("client", 0)
-        weights[name] = [v + more + a for v, a in zip(values, added)]
+        more = request.get("client", 0)
+        weights[name] = [v + m + more + a for v, m, a in zip(values, adds[name], added)]
     if "client" in request:
         folder = pathlib.Path(request["state"])
         folder.mkdir(parents=True, exist_ok=True)

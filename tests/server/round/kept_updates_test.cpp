@@ -3,6 +3,7 @@
 // change of a description shows.
 #include "server/round/kept_updates.hpp"
 
+#include "server/versions/delta_references.hpp"
 #include "server/versions/make_version.hpp"
 #include "tests/support/forwarding_files.hpp"
 #include "tests/support/mem_files.hpp"
@@ -23,6 +24,7 @@ using Names = std::vector<std::string>;
 const std::filesystem::path spool_folder = "/spool";
 const std::filesystem::path kept_folder = "/kept";
 const std::filesystem::path checkpoints = "/checkpoints";
+const std::filesystem::path references = "/references";
 
 /// A disk between whose folders nothing can be renamed.
 class Divided final : public ForwardingFiles {
@@ -44,28 +46,37 @@ RunPlan plan_of(const std::string& rounds) {
   return RunPlan(settings, run, Layout::make({{"w", {4}}}).value());
 }
 
-/// A server's process: each round has two updates, of a and b, and a state beside its version.
+/// A server's process: each round has two updates, of a and b, and a state beside its version. That
+/// of b is a delta.
 struct Server {
   explicit Server(Files& disk, const std::string& rounds)
       : files(disk), plan(plan_of(rounds)), spool(disk, spool_folder) {
     REQUIRE(spool.prepare());
     REQUIRE(files.make_folder(checkpoints));
+    REQUIRE(files.make_folder(references));
   }
 
   Files& files;
   const RunPlan plan;
   Spool spool;
-  KeptUpdates kept{plan, files, spool, {kept_folder, checkpoints}};
+  KeptUpdates kept{plan, files, spool, {kept_folder, checkpoints, references}};
   OpenRound round;
 
   static std::string bytes_of_update(Round number, const std::string& client) {
     return fmt::format("the update of {} in round {}", client, number);
+  }
+  static TaskId reference_in(Round number) { return TaskId{1000 + std::int64_t{number}}; }
+  static std::string bytes_of_reference(Round number) { return fmt::format("referred {}", number); }
+  Result<void> make_reference(Round number) {
+    const auto path = DeltaReferences::path_of(references, reference_in(number));
+    return files.write_atomically(path, bytes_of(bytes_of_reference(number)));
   }
   /// Two whole updates are in the spool, and a third is coming.
   Result<void> receive(Round number) {
     round = OpenRound();
     round.record.round = number;
     round.record.base_version = number - 1;
+    FL_CHECK(make_reference(number));
     for (const char* const client : {"a", "b", "c"}) {
       TaskRecord task;
       task.id = TaskId{10 * std::int64_t{number} + client[0] - 'a'};
@@ -83,6 +94,7 @@ struct Server {
         task.update_bytes = update.size();
         task.update_digest = Digest::of(view);
         task.spool_file = upload->file_name();
+        if (task.client == "b") task.reference = reference_in(number);
       }
       Task entry;
       entry.record = task;
@@ -126,6 +138,11 @@ Names names_in(Files& files, const std::filesystem::path& folder) {
 bool is_whole(Files& files, Round number) {
   const auto described = read_description(files, kept_folder, number);
   if (!described || described->updates.size() != 2 || described->state.size() != 3) return false;
+  if (described->references.size() != 1) return false;
+  const KeptState& reference = described->references.front();
+  const auto referred = files.read_all(kept_folder / reference.file);
+  if (!referred || *referred != Server::bytes_of_reference(number)) return false;
+  if (reference.digest != Digest::of(bytes_of(std::string_view(*referred)))) return false;
   for (const KeptUpdate& update : described->updates) {
     const std::string bytes = Server::bytes_of_update(number, update.client);
     const auto digest = digest_of_file(files, kept_folder / update.file, update.bytes);
@@ -147,7 +164,8 @@ TEST_CASE("the newest rounds stay whole, and older ones go with the state that t
     server.close(number);
     CHECK(described_rounds(disk, kept_folder).value() ==
           (number == 1 ? std::vector<Round>{1} : std::vector<Round>{number - 1, number}));
-    CHECK(names_in(disk, kept_folder).size() == (number == 1 ? 3u : 6u));
+    CHECK(names_in(disk, kept_folder).size() == (number == 1 ? 4u : 8u));
+    CHECK(names_in(disk, references).empty());
     for (const Round each : described_rounds(disk, kept_folder).value())
       CHECK(is_whole(disk, each));
     CHECK(names_in(disk, spool_folder).size() <= 1);  // A spare, of the upload that was refused.
@@ -163,6 +181,7 @@ TEST_CASE("a description has all that it was given, and any change of it shows")
   const KeptRound read = read_description(disk, kept_folder, 1).value();
   KeptRound wanted = server.kept.description_of(server.round);
   wanted.state = read.state;
+  wanted.references = read.references;
   CHECK(read == wanted);
   CHECK(settings_from_json(read.settings).value().keep_updates == "all");
   REQUIRE(read.state.size() == 3);
@@ -220,8 +239,9 @@ TEST_CASE("a power loss at any change while a round is kept loses nothing of a r
       CHECK(described_rounds(disk, kept_folder).value() == std::vector<Round>{last - 1, last});
       CHECK(is_whole(disk, last - 1));
       CHECK(is_whole(disk, last));
-      CHECK(names_in(disk, kept_folder).size() == 6);
+      CHECK(names_in(disk, kept_folder).size() == 8);
       // The updates of a round that is not recorded are still where a restart looks for them.
+      CHECK(names_in(disk, references).size() == (cut.is_recorded ? 0u : 1u));
       for (const TaskRecord& task : cut.tasks) {
         if (task.state == TaskState::accepted)
           CHECK(disk.exists(spool_folder / task.spool_file) == !cut.is_recorded);
@@ -243,7 +263,7 @@ TEST_CASE("a start with fewer rounds removes what is more, and one with none rem
     Server server(disk, "3");
     REQUIRE(server.kept.restore(5, {}));
     CHECK(described_rounds(disk, kept_folder).value() == std::vector<Round>{3, 4, 5});
-    CHECK(names_in(disk, kept_folder).size() == 9);
+    CHECK(names_in(disk, kept_folder).size() == 12);
     for (const Round each : {3u, 4u, 5u}) CHECK(is_whole(disk, each));
     CHECK(names_in(disk, checkpoints).size() == 12);
   }
@@ -269,8 +289,27 @@ TEST_CASE("where the spool is on another file system updates are copied") {
   for (const Round number : {1u, 2u}) {
     server.close(number);
     CHECK(is_whole(disk, number));
-    CHECK(names_in(disk, kept_folder).size() == 3);
+    CHECK(names_in(disk, kept_folder).size() == 4);
+    CHECK(names_in(disk, references).empty());
   }
+}
+
+TEST_CASE("a description that was written before deltas were kept is read") {
+  MemFiles disk;
+  REQUIRE(disk.make_folder(kept_folder));
+  const std::string described =
+      R"({"round":1,"run":"k","settings":{},"software":"s","state":[],"updates":[{"base_version":0,)"
+      R"("bytes":3,"client":"a","codec":"none","digest":"0123456789abcdef0123456789abcdef",)"
+      R"("examples":7,"file":"round-000001-task-5-0","steps":2,"task":5}]})";
+  const std::string digest = Digest::of(bytes_of(std::string_view(described))).hex();
+  const std::string text = fmt::format(R"({{"described":{},"digest":"{}"}})", described, digest);
+  REQUIRE(disk.write_atomically(kept_folder / description_name(1), bytes_of(text)));
+  const auto read = read_description(disk, kept_folder, 1);
+  REQUIRE(read);
+  CHECK(read->references.empty());
+  REQUIRE(read->updates.size() == 1);
+  CHECK(read->updates.front().reference == TaskId::none);
+  CHECK(read->updates.front().examples == 7);
 }
 
 TEST_CASE("names of kept files are told from others") {
@@ -278,6 +317,8 @@ TEST_CASE("names of kept files are told from others") {
   CHECK(round_of_kept("round-000012.json") == Round{12});
   CHECK(round_of_kept("round-1234567.json") == Round{1234567});
   CHECK(round_of_kept("round-000012-task-5-0123456789abcdef") == Round{12});
+  CHECK(kept_reference_name(12, TaskId{5}) == "round-000012-task-5-reference");
+  CHECK(round_of_kept("round-000012-task-5-reference") == Round{12});
   for (const char* const other : {"round-12.json", "round-000012.state", "round-", "round-x.json",
                                   "round-99999999999.json", "round-000012-task-/../x", "lock"})
     CHECK_FALSE(round_of_kept(other));

@@ -49,6 +49,20 @@ TEST_CASE("a client's delta is added to its last accepted update") {
   CHECK(world.files() == Names{"7"});
 }
 
+TEST_CASE("in a replay references are read where they lie, and nothing is written") {
+  References world;
+  world.add(1, 0, {1, 2, 3, 4});
+  const DeltaReferences replay(world.disk, {{TaskId{1}, "/references/1"}});
+  const auto changes = world.disk.operations().changes;
+  const auto keep = replay.keep(TaskId{7}, TaskId{1}).value();
+  std::vector<float> delta{1, 0, -1, -1};
+  REQUIRE(keep(0, delta));
+  CHECK(delta == std::vector<float>{2, 2, 2, 3});
+  CHECK(replay.sync({{"a", TaskId{7}}}));
+  CHECK(world.disk.operations().changes == changes);
+  CHECK(replay.keep(TaskId{8}, TaskId{2}).error().code() == Errc::not_found);
+}
+
 TEST_CASE("a refused update leaves no file, and an unreadable reference is forgotten") {
   References world;
   world.add(1, 0, {1, 2, 3, 4});
