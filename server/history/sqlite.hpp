@@ -61,7 +61,7 @@ class Database {
  public:
   struct Options {
     std::filesystem::path path;
-    std::string vfs;             // "": SQLite's own.
+    std::string vfs = "";        // "": SQLite's own.
     bool read_only = false;      // The file must exist.
     bool is_unchanging = false;  // Nobody writes to it: no lock is taken, and no WAL is read.
     int busy_ms_max = 0;         // How long to wait for another process's transaction.

@@ -98,8 +98,8 @@ Awaitable<std::string> ask(Offload& worker) {
 
 TEST_CASE("the service manager gets one datagram for each state, by path or abstract name") {
   const TemporaryFolder folder;
-  for (const std::string name : {(folder / "notify").string(),
-                                 std::string("@tributary-test-") + std::to_string(::getpid())}) {
+  for (const std::string& name : {(folder / "notify").string(),
+                                  std::string("@tributary-test-") + std::to_string(::getpid())}) {
     CAPTURE(name);
     const Inbox inbox(name);
     const ServiceManager manager(name, 2s);

@@ -215,8 +215,8 @@ TEST_CASE("scales that go on behind their block's end are refused before they ar
 TEST_CASE("a block that is larger than any format needs is refused before it is read") {
   const Layout layout = layout_of({{"w", {256}}});
   const auto open = [&](std::uint32_t size) {
-    const std::array sizes = {size};
-    auto payload = payload_prefix(BlockMap(layout, 256), sizes);
+    const std::array block_sizes = {size};
+    auto payload = payload_prefix(BlockMap(layout, 256), block_sizes);
     payload.resize(payload.size() + size);
     SpanSource source(payload);
     const auto reader = PayloadReader::open(source, payload.size(), layout);

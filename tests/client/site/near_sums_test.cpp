@@ -56,6 +56,22 @@ TEST_CASE("sums through memory have the bits of sums through Gloo") {
   }
 }
 
+TEST_CASE("a rank that is ahead does not write over what another one still reads") {
+  const RankProcesses processes(
+      2,
+      [](Ranks& ranks, const Ranks::Store&) {
+        float wrong = 0;
+        for (int turn = 0; turn < 3000; ++turn) {
+          torch::Tensor values = torch::full({65'536}, static_cast<float>(turn + ranks.rank()));
+          ranks.sum(values);
+          wrong += values.eq(2.0F * static_cast<float>(turn) + 1.0F).all().item<bool>() ? 0.F : 1.F;
+        }
+        return std::vector<float>{wrong};
+      },
+      near());
+  for (const int rank : {0, 1}) CHECK(processes.told(rank) == std::vector<float>{0});
+}
+
 TEST_CASE("a small sum sends nothing through sockets") {
   const RankProcesses processes(
       2,
