@@ -106,11 +106,12 @@ Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
   return files_.sync_folder(folder_ / folder);
 }
 
-/// What the next round of the run needs beside the newest version. `not_found`: the server has
-/// removed some of it, as it does once it has made two more versions.
+/// Copies the state from which the next round starts. `not_found`: the server has removed some of
+/// it, as it does once it has made two more versions.
 Result<void> Backup::copy_newest_state(const std::filesystem::path& folder, Version newest) {
   FL_TRY(const auto names, files_.list(state_ / folder));
-  // What was removed before this first list was removed for a version that stands in the second.
+  // Had the server removed a file before the first list, the version that it made just before would
+  // stand in the second list.
   FL_TRY(const auto names_now, files_.list(state_ / folder));
   for (const std::string& name : names_now) {
     const auto version = version_of_checkpoint(name);
@@ -122,7 +123,8 @@ Result<void> Backup::copy_newest_state(const std::filesystem::path& folder, Vers
   return {};
 }
 
-/// What only a replay needs. A file that vanishes meanwhile is left out, silently.
+/// Copies the state of older versions, which only replays read. A file that vanishes meanwhile is
+/// left out, silently.
 Result<void> Backup::copy_older_state(const std::filesystem::path& folder, Version newest) {
   FL_TRY(const auto names, files_.list(state_ / folder));
   for (const std::string& name : names) {

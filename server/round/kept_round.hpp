@@ -50,7 +50,7 @@ struct KeptRound {
   std::string settings;  // As JSON (settings_from_json()).
   std::vector<KeptUpdate> updates;
   std::vector<KeptState> state;
-  /// What deltas refer to (delta_references.hpp), beside the description.
+  /// The files that deltas refer to (delta_references.hpp), in the description's folder.
   std::vector<KeptState> references;
   bool operator==(const KeptRound&) const = default;
 };

@@ -15,7 +15,7 @@ namespace fl {
 
 namespace {
 
-/// What a description says of a file that a replay needs, by this name.
+/// Describes a file that replays read: its name in the description, its size and its digest.
 Result<KeptState> kept_file(Files& files, const std::filesystem::path& path, std::string name) {
   FL_TRY(const auto file, files.open(path, OpenMode::read));
   FL_TRY(const std::uint64_t bytes, file->size());

@@ -8,7 +8,8 @@ namespace fl {
 
 namespace {
 
-/// What a peer gets in one turn: a chunk fits in it. So peers take turns by chunks.
+/// A peer gets so much credit in one turn: enough for one chunk. So peers take turns chunk by
+/// chunk.
 constexpr auto step = static_cast<std::int64_t>(limits::chunk_bytes_min);
 static_assert(limits::traffic_ahead_bytes_min > limits::chunk_bytes_min);
 
@@ -24,7 +25,7 @@ void PeerCredit::receive(std::uint64_t bytes, std::uint64_t payload_bytes) {
   ahead_ -= static_cast<std::int64_t>(bytes);
   const TimePoint now = Clock::now();
   measured_ += bytes;
-  // What came first is where the measuring begins: the way there and back does not count.
+  // The first message starts the measurement, so that the round-trip time does not count.
   if (measured_from_ != never && now < measured_from_ + limits::traffic_measured) return;
   if (measured_from_ != never) {
     const double pace = static_cast<double>(measured_) / seconds(now - measured_from_);

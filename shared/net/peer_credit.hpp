@@ -36,7 +36,7 @@ class PeerCredit {
 
  private:
   std::uint64_t expected_ = 0;  // Bytes of payload that are still to come.
-  std::int64_t ahead_ = 0;      // What was reserved, less what has come.
+  std::int64_t ahead_ = 0;      // Reserved bytes minus received bytes.
   std::uint64_t ahead_max_ = limits::traffic_ahead_bytes_min;
   std::uint64_t waiting_ = 0;  // Reserved, from `turn_at_` on.
   std::uint64_t granted_ = 0;  // Its turn has come, and it is not taken.
