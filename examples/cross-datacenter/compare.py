@@ -239,6 +239,14 @@ def read_texts(folder):
     return texts
 
 
+def prepare_books(folder, texts):
+    """Returns a new folder with the sites' books: the Bible's, or those of the folder `texts`."""
+    books = folder / "books"
+    books.mkdir()
+    write_books(read_texts(texts) if texts else read_books(), books)
+    return books
+
+
 def bits(loss):
     return loss / math.log(2)
 
@@ -337,9 +345,7 @@ def main():
     enter_namespaces()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        books = folder / "books"
-        books.mkdir()
-        write_books(read_texts(options.text) if options.text else read_books(), books)
+        books = prepare_books(folder, options.text)
         print(f"{MODEL}, {PARAMETERS} parameters; {len(SITES)} sites of {RANKS} ranks\n")
         found = train_all(options, books, folder)
     report(found, options)

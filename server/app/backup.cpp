@@ -43,6 +43,7 @@ class Backup {
     Digest digest;
   };
   Result<void> copy(const std::filesystem::path& name, const std::optional<Recorded>& recorded);
+  Result<void> copy_if_there(const std::filesystem::path& name);
   Result<void> copy_all_of(const std::filesystem::path& folder);
   Result<void> copy_run(Store& copied, const RunRecord& run);
   Result<void> copy_newest_state(const std::filesystem::path& folder, Version newest);
@@ -92,7 +93,13 @@ Result<void> Backup::copy(const std::filesystem::path& name,
   return {};
 }
 
-/// All files of STATE/folder. One that vanishes meanwhile is left out, silently.
+/// Copies a file that the server may have removed meanwhile: then it is left out, silently.
+Result<void> Backup::copy_if_there(const std::filesystem::path& name) {
+  auto copied = copy(name, std::nullopt);
+  return !copied && copied.error().code() == Errc::not_found ? success() : copied;
+}
+
+/// All files of STATE/folder. One that vanishes meanwhile is left out.
 Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
   const auto names = files_.list(state_ / folder);
   if (!names && names.error().code() == Errc::not_found) return {};
@@ -100,8 +107,7 @@ Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
   FL_CHECK(files_.make_folder(folder_ / folder));
   for (const auto& name : *names) {
     if (name.ends_with(".tmp")) continue;
-    auto copied = copy(folder / name, std::nullopt);
-    if (!copied && copied.error().code() != Errc::not_found) return copied;
+    FL_CHECK(copy_if_there(folder / name));
   }
   return files_.sync_folder(folder_ / folder);
 }
@@ -124,14 +130,12 @@ Result<void> Backup::copy_newest_state(const std::filesystem::path& folder, Vers
 }
 
 /// Copies the state of older versions, which only replays read. A file that vanishes meanwhile is
-/// left out, silently.
+/// left out.
 Result<void> Backup::copy_older_state(const std::filesystem::path& folder, Version newest) {
   FL_TRY(const auto names, files_.list(state_ / folder));
   for (const std::string& name : names) {
     const auto version = version_of_state(name);
-    if (!version || *version >= newest) continue;
-    const auto copied = copy(folder / name, std::nullopt);
-    if (!copied && copied.error().code() != Errc::not_found) return copied;
+    if (version && *version < newest) FL_CHECK(copy_if_there(folder / name));
   }
   return {};
 }
@@ -207,12 +211,7 @@ Result<void> Backup::copy_open_round(Store& copied, RunId run) {
 
 /// The description goes last: a round without one is not kept.
 Result<void> Backup::copy_kept_round(const std::filesystem::path& folder, const KeptRound& round) {
-  for (const KeptUpdate& update : round.updates) {
-    if (round_of_kept(update.file) != round.round)
-      return Error(Errc::corrupt, fmt::format("its description names {}", update.file));
-    FL_CHECK(copy(folder / update.file, Recorded{0, update.bytes, update.digest}));
-  }
-  for (const KeptState& each : round.references) {
+  for (const KeptState& each : files_beside(round)) {
     if (round_of_kept(each.file) != round.round)
       return Error(Errc::corrupt, fmt::format("its description names {}", each.file));
     FL_CHECK(copy(folder / each.file, Recorded{0, each.bytes, each.digest}));
@@ -242,11 +241,7 @@ Result<void> Backup::copy_kept(Store& copied, const RunRecord& run) {
         why == Errc::not_found ? "the server has dropped them meanwhile, or they are lost"
                                : done.error().message()));
     if (!described) continue;
-    for (const KeptUpdate& update : described->updates) {
-      if (round_of_kept(update.file) != round) continue;
-      FL_CHECK(files_.remove(folder_ / folder / update.file));
-    }
-    for (const KeptState& each : described->references) {
+    for (const KeptState& each : files_beside(*described)) {
       if (round_of_kept(each.file) != round) continue;
       FL_CHECK(files_.remove(folder_ / folder / each.file));
     }

@@ -120,6 +120,13 @@ std::optional<Round> round_of_kept(std::string_view name) {
   return is_ours ? std::optional(round) : std::nullopt;
 }
 
+std::vector<KeptState> files_beside(const KeptRound& round) {
+  std::vector<KeptState> files = round.references;
+  for (const KeptUpdate& update : round.updates)
+    files.push_back({update.file, update.bytes, update.digest});
+  return files;
+}
+
 KeptUpdate kept_update_of(Round round, const TaskRecord& task) {
   return {kept_update_name(round, task.spool_file),
           task.id,

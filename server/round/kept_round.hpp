@@ -55,6 +55,9 @@ struct KeptRound {
   bool operator==(const KeptRound&) const = default;
 };
 
+/// The updates of a round and what they refer to: all files beside its description.
+[[nodiscard]] std::vector<KeptState> files_beside(const KeptRound& round);
+
 /// "round-000012.json", "round-000012-task-57-0123456789abcdef", "round-000012-task-43-reference".
 [[nodiscard]] std::string description_name(Round round);
 [[nodiscard]] std::string kept_update_name(Round round, const std::string& spool_file);

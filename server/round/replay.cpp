@@ -97,7 +97,7 @@ Result<void> check_file(Files& files, const std::filesystem::path& path, std::ui
                                           path.string(), found->hex(), digest.hex()));
 }
 
-/// Of each update that is a delta, what it refers to.
+/// Checks the reference of each update that is a delta against its recorded digest.
 Result<void> check_references(const ReplaySource& from, const KeptRound& kept) {
   for (const KeptUpdate& update : kept.updates) {
     if (update.reference == TaskId::none) continue;

@@ -19,7 +19,6 @@ import tempfile
 
 import places  # noqa: F401  Tells where the programs are, and the modules below.
 import compare
-from books import read_books
 from wide_area import enter_namespaces
 
 MODEL = "transformer:layers=3,width=256,heads=4,context=128"
@@ -36,10 +35,7 @@ def main():
     enter_namespaces()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        books = folder / "books"
-        books.mkdir()
-        texts = compare.read_texts(options.text) if options.text else read_books()
-        compare.write_books(texts, books)
+        books = compare.prepare_books(folder, options.text)
         print(f"{MODEL}; seconds of a round of {STEPS} steps")
         print(f"{'rate':>8}{'bucket':>9}{'compute':>9}{'sums':>7}{'hidden':>8}{'of what can be':>16}")
         for rate in options.rates.split(","):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers may send while a limit holds for what all of them send together: on simulated time,
+// Peers send under one limit for all of them together: on simulated time,
 // over lines with a speed and a way there and back.
 #include "shared/net/peer_credit.hpp"
 #include "shared/base/async/mailbox.hpp"
@@ -23,7 +23,7 @@ struct Piece {
   std::uint64_t bytes;
 };
 
-/// What one peer has to send, and how.
+/// One peer: how many bytes it has to send, and how.
 struct Sender {
   std::uint64_t bytes = 0;
   Duration trip = 25ms;  // One way.
@@ -54,10 +54,10 @@ struct Connection {
   Signal near;
   Signal far;
   PeerCredit credit;
-  std::vector<Piece> log;      // What the peer sent.
-  std::uint64_t sent = 0;      // Payload.
-  std::uint64_t granted = 0;   // By us.
-  std::int64_t peer_has = 0;   // What the peer knows of it, less what it sent.
+  std::vector<Piece> log;     // The messages that the peer sent.
+  std::uint64_t sent = 0;     // Payload.
+  std::uint64_t granted = 0;  // By us.
+  std::int64_t peer_has = 0;  // The credit that has reached the peer, minus the bytes that it sent.
   std::int64_t hoard_max = 0;  // The most that it ever had.
   bool is_down = false;
 };
@@ -211,7 +211,7 @@ TEST_CASE("peers that leave with credit hold up nobody") {
   for (int i = 0; i < 10; ++i) world.add({.bytes = 10'000'000, .leaves_after = 500'000});
   const auto left = world.add({.bytes = static_cast<std::uint64_t>(10 * rate)});
   world.run();
-  // What the others sent passed, and what they were ahead is lost.
+  // The bytes of the others have passed, and their unused credit is lost.
   const double lost = 10.0 * limits::traffic_ahead_bytes_min;
   CHECK(world.took_s(left) < (10 * rate + 10 * 600e3 + lost) / rate * 1.02);
   CHECK(world.most_in(10s) < 10 * rate * 1.05);
