@@ -119,7 +119,10 @@ struct TaskRecord {
   std::uint64_t steps = 0;
   double loss = 0;  // Mean local training loss.
   double train_seconds = 0;
-  double norm = 0;                 // L2 norm of the decoded update.
+  double norm = 0;  // L2 norm of the decoded update.
+  /// With what the round made of all updates, on a sample of the parameters (mean_sample.hpp); it
+  /// is known when the round is recorded.
+  std::optional<double> cosine;
   std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
   std::uint64_t raw_bytes = 0;     // Bytes that the same update has in fp32.
   double encode_seconds = 0;       // On the client.
@@ -164,6 +167,11 @@ struct TaskTraffic {
   double seconds = 0;  // As in TaskRecord; of a task without a verdict, to the end of the round.
 };
 
+struct TaskCosine {
+  TaskId task = TaskId::none;
+  double cosine = 0;
+};
+
 /// What one round leaves behind. All of it becomes durable together.
 struct RoundCommit {
   RunId run = 0;
@@ -174,6 +182,7 @@ struct RoundCommit {
   std::uint64_t bytes_down = 0;
   /// Bytes are added to those that are there; `seconds` replaces a smaller figure.
   std::vector<TaskTraffic> traffic;
+  std::vector<TaskCosine> cosines;
   CheckpointRecord checkpoint;  // Version `round`.
   /// Tasks that are still `offered` and train from an older version than this become `late`; by
   /// default all.

@@ -346,6 +346,11 @@ CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_s
   FROM task WHERE state = 'accepted' AND ranks > 0;
 )sql";
 
+// An update's cosine with what its round made of all updates. NULL: not known, or one of them is 0.
+constexpr const char* cosines = R"sql(
+ALTER TABLE task ADD COLUMN cosine REAL CHECK (cosine BETWEEN -1 AND 1);
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -356,7 +361,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"codecs by the main metric", codecs_by_metric},
                                          Migration{"times of sites", sites},
                                          Migration{"table operator", operators},
-                                         Migration{"steps of sites in fp32", fp32_steps}};
+                                         Migration{"steps of sites in fp32", fp32_steps},
+                                         Migration{"cosines of updates", cosines}};
 
 struct Marks {
   int application = 0;

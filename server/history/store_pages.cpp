@@ -118,9 +118,10 @@ Result<std::vector<TaskRow>> Store::tasks_page(RunId run, Round round, TaskId af
 
 Result<std::vector<SpreadFigures>> Store::spread(RunId run, Round round) {
   std::vector<SpreadFigures> figures;
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> columns{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> columns{
       {{"training loss", "loss"},
        {"norm of the update", "nullif(norm, 0)"},
+       {"cosine with the round's mean", "cosine"},
        {"training time", "nullif(train_seconds, 0)"},
        {"coding error", "iif(raw_bytes > 0, nmse, NULL)"},
        {"upload speed", "update_bytes / nullif(upload_seconds, 0)"},

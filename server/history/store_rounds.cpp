@@ -60,6 +60,17 @@ Result<void> add_to_traffic(Database& db, const std::vector<TaskTraffic>& traffi
   return {};
 }
 
+Result<void> set_cosines(Database& db, const std::vector<TaskCosine>& cosines) {
+  for (const auto& [task, cosine] : cosines) {
+    FL_TRY(const int changed, db.run("UPDATE task SET cosine = ?2 WHERE id = ?1 AND state = "
+                                     "'accepted'",
+                                     number_of(task), cosine));
+    if (changed == 0)
+      return Error(Errc::not_found, fmt::format("there is no accepted task {}", task));
+  }
+  return {};
+}
+
 /// The error of a round that must be open and is not.
 Error not_open(Database& db, RunId run, Round round) {
   const auto found = db.find(
@@ -81,6 +92,7 @@ Result<void> close_round(Database& db, const RoundCommit& commit) {
       db.run("UPDATE task SET state = 'late', decided_at = ?3"
              " WHERE run_id = ?1 AND round = ?2 AND state = 'offered' AND base_version < ?4",
              commit.run, commit.round, commit.ended_at, commit.oldest_base));
+  FL_CHECK(set_cosines(db, commit.cosines));
   return add_to_traffic(db, commit.traffic);
 }
 

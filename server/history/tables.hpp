@@ -2,7 +2,8 @@
 // Which column of the database each field of a record is. The schema (schema.cpp) has the types and
 // the constraints; a new column is a migration there, a field in records.hpp, and a line here. What
 // only the end of something writes is no record's field, and stands in the function that does it:
-// round.ended_at, train_loss, bytes_up and _down, task.bytes_up and _down (Store::commit_round);
+// round.ended_at, train_loss, bytes_up and _down, task.bytes_up, _down and cosine
+// (Store::commit_round);
 // task.offered_at and decided_at (open_round, decide_tasks); checkpoint.made_at and dropped_at.
 #pragma once
 
@@ -46,6 +47,7 @@ inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::steps>("steps", on_insert | on_verdict),
     column<&TaskRecord::loss>("loss", on_insert | on_verdict),
     column<&TaskRecord::norm>("norm", on_insert | on_verdict),
+    column<&TaskRecord::cosine>("cosine", read_only),  // Known when the round is recorded.
     column<&TaskRecord::train_seconds>("train_seconds", on_insert | on_verdict),
     column<&TaskRecord::codec>("codec", on_insert | on_verdict),
     column<&TaskRecord::codec_reason>("codec_reason"),

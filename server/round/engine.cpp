@@ -370,7 +370,13 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   const OpenRound& round = tasks_.round();
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
-  const RoundCommit commit = commit_of(made);
+  RoundCommit commit = commit_of(made);
+  if (auto cosines = co_await next_.cosines()) {
+    commit.cosines = std::move(*cosines);
+  } else {
+    control_.report(EventLevel::warning,
+                    "the updates' cosines are not known: " + cosines.error().message());
+  }
   roster_.set_recorded_traffic(
       {round.before.up + commit.bytes_up, round.before.down + commit.bytes_down});
   const KeptRound described = kept_.description_of(round);

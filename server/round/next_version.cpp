@@ -37,11 +37,35 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
                     drops_state};
   const auto deltas = parts_.tasks.accepted_deltas();
   auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
-    FL_TRY(mean, parts_.sums.mean());
+    FL_TRY(const ReadMean whole, parts_.sums.mean());
+    mean = sample_.keep_of(whole);
     FL_CHECK(parts_.references.sync(deltas));
     return make_next_version(job);
   };
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
+}
+
+Awaitable<Result<std::vector<TaskCosine>>> NextVersion::cosines() {
+  const ReadMeanAt mean = [this](std::uint64_t first, std::span<float> out) {
+    sample_.read(first, out);
+    return success();
+  };
+  auto work = [this, &mean]() -> Result<std::vector<TaskCosine>> {
+    std::vector<TaskCosine> cosines;
+    for (const auto& named : parts_.tasks.round().tasks) {
+      const TaskRecord& task = named.second.record;
+      if (task.state != TaskState::accepted) continue;
+      const auto measure = [&](PayloadReader& update, std::uint64_t,
+                               const AdjustUpdate& adjust) -> Result<void> {
+        FL_TRY(const auto sums, direction_sums(update, adjust, mean, sample_.ranges()));
+        if (const auto cosine = sums.cosine()) cosines.push_back({task.id, *cosine});
+        return {};
+      };
+      FL_CHECK(parts_.sums.read_accepted(task, measure));
+    }
+    return cosines;
+  };
+  co_return co_await parts_.compute.run(std::move(work));
 }
 
 }  // namespace fl

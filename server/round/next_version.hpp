@@ -3,9 +3,11 @@
 // round closes, and a replay does the same again (replay.hpp). On the engine's strand.
 #pragma once
 
+#include "server/round/mean_sample.hpp"
 #include "server/round/round_sums.hpp"
 
 #include <filesystem>
+#include <vector>
 
 namespace fl {
 
@@ -21,7 +23,8 @@ class NextVersion {
     const PastRounds& past;
     RoundSums& sums;
   };
-  explicit NextVersion(const Parts& parts) : parts_(parts) {}
+  explicit NextVersion(const Parts& parts)
+      : parts_(parts), sample_(parts.plan.layout, parts.plan.run_layout.parameter_elements) {}
 
   /// Gives the open round's sums their final units and writes the version that they make into the
   /// folder `to`, durably. In another folder than the versions' (a replay) the mean that it was
@@ -29,9 +32,13 @@ class NextVersion {
   /// while nobody adds. While the disk is full it waits. Errors: those of RoundSums::settle(),
   /// RoundSums::mean() and make_next_version().
   Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to);
+  /// The cosine of each accepted update with what make() has made of them, on a sample. Updates
+  /// without one are left out. Errors: those of reading the updates.
+  Awaitable<Result<std::vector<TaskCosine>>> cosines();
 
  private:
   Parts parts_;
+  MeanSample sample_;
 };
 
 }  // namespace fl

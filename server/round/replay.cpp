@@ -297,12 +297,15 @@ Result<std::vector<UpdateDirection>> Workbench::directions(Version made) {
   FL_TRY(const auto mean, open_kept_mean(from_.files, from_.scratch, made));
   FL_ASSERT(mean != nullptr);
   UpdateDirections directions;
-  const std::uint64_t parameters = plan_.run_layout.parameter_elements;
+  const ElementRange parameters{0, plan_.run_layout.parameter_elements};
+  const ReadMeanAt read = [&mean](std::uint64_t first, std::span<float> out) {
+    return mean->read_exactly(first * sizeof(float), std::as_writable_bytes(out));
+  };
   for (const auto& named : tasks_.round().tasks) {
     const TaskRecord& task = named.second.record;
     const auto add = [&](PayloadReader& update, std::uint64_t,
                          const AdjustUpdate& adjust) -> Result<void> {
-      FL_TRY(const auto sums, direction_sums(update, adjust, *mean, parameters));
+      FL_TRY(const auto sums, direction_sums(update, adjust, read, {&parameters, 1}));
       directions.add(task, sums);
       return {};
     };

@@ -8,26 +8,39 @@
 
 namespace fl {
 
-Result<DirectionSums> direction_sums(PayloadReader& update, const AdjustUpdate& adjust, File& mean,
-                                     std::uint64_t parameters) {
+std::optional<double> DirectionSums::cosine() const {
+  const double norms = std::sqrt(update_squares) * std::sqrt(mean_squares);
+  if (!(norms > 0)) return std::nullopt;
+  return std::clamp(product / norms, -1.0, 1.0);
+}
+
+Result<DirectionSums> direction_sums(PayloadReader& update, const AdjustUpdate& adjust,
+                                     const ReadMeanAt& mean, std::span<const ElementRange> ranges) {
   DirectionSums sums;
   std::vector<float> ours;
   std::vector<float> theirs;
-  for (std::uint64_t index = 0; index < update.blocks(); ++index) {
+  for (std::uint64_t index = 0; index < update.blocks() && !ranges.empty(); ++index) {
     const Block block = update.block(index);
-    if (block.flat >= parameters) break;
+    const std::uint64_t end = block.flat + block.elements;
+    if (end <= ranges.front().begin) continue;
     ours.resize(block.elements);
-    theirs.resize(block.elements);
     FL_CHECK(update.decode(index, ours));
     if (adjust) FL_CHECK(adjust(block.flat, ours));
-    FL_CHECK(
-        mean.read_exactly(block.flat * sizeof(float), std::as_writable_bytes(std::span(theirs))));
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      const double one = ours[i];
-      const double other = theirs[i];
-      sums.product += one * other;
-      sums.update_squares += one * one;
-      sums.mean_squares += other * other;
+    while (!ranges.empty() && ranges.front().begin < end) {
+      const std::uint64_t from = std::max(ranges.front().begin, block.flat);
+      const std::uint64_t to = std::min(ranges.front().end, end);
+      theirs.resize(to - from);
+      FL_CHECK(mean(from, theirs));
+      const std::span<const float> part = std::span(ours).subspan(from - block.flat, to - from);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        const double one = part[i];
+        const double other = theirs[i];
+        sums.product += one * other;
+        sums.update_squares += one * one;
+        sums.mean_squares += other * other;
+      }
+      if (ranges.front().end > end) break;
+      ranges = ranges.subspan(1);
     }
   }
   return sums;
@@ -38,8 +51,7 @@ void UpdateDirections::add(const TaskRecord& task, const DirectionSums& sums) {
   update.task = task.id;
   update.client = task.client;
   update.norm = std::sqrt(sums.update_squares);
-  const double norms = update.norm * std::sqrt(sums.mean_squares);
-  if (norms > 0) update.cosine = std::clamp(sums.product / norms, -1.0, 1.0);
+  update.cosine = sums.cosine();
   updates_.push_back(std::move(update));
 }
 

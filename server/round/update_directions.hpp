@@ -1,36 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way each update of a round points, beside what the round made of all of them, and how long
 // it is beside the others: for whoever suspects that a member pulls another way. Over the
-// parameters alone: statistics are averaged and never trained. Sums are in double and in the order
-// of the elements, so the same updates give the same numbers on all machines. Blocking; any thread.
+// parameters alone: statistics are averaged and never trained. A replay reads all of them; a round
+// that closes only a sample (mean_sample.hpp), as it must not take longer for this. Sums are in
+// double and in the order of the elements, so the same updates give the same numbers on all
+// machines. Blocking; any thread.
 #pragma once
 
 #include "server/history/records.hpp"
 #include "shared/base/error.hpp"
-#include "shared/base/io/file.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace fl {
 
-/// The sums over all parameters of an update and of the round's mean.
+/// Sums over the same parameters of an update and of the round's mean.
 struct DirectionSums {
   double product = 0;
   double update_squares = 0;
   double mean_squares = 0;
+
+  /// None, if the update or the mean is 0.
+  [[nodiscard]] std::optional<double> cosine() const;
 };
 
-/// Reads the update block by block, and as much of the mean, a file of fp32 values. `parameters`:
-/// how many elements from the front count. Memory: a block of each. Errors: those of the reader, of
-/// `adjust` and of the file.
+/// Elements `begin` to `end` - 1 of the flat vector.
+struct ElementRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// Reads elements of the mean, from `first` on, in any order.
+using ReadMeanAt = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
+
+/// Reads the update's blocks that have elements of `ranges`, and these elements of the mean.
+/// `ranges`: in ascending order, without overlap. Memory: a block of each. Errors: those of the
+/// reader, of `adjust` and of `mean`.
 [[nodiscard]] Result<DirectionSums> direction_sums(PayloadReader& update,
-                                                   const AdjustUpdate& adjust, File& mean,
-                                                   std::uint64_t parameters);
+                                                   const AdjustUpdate& adjust,
+                                                   const ReadMeanAt& mean,
+                                                   std::span<const ElementRange> ranges);
 
 struct UpdateDirection {
   TaskId task = TaskId::none;

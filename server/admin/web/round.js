@@ -71,6 +71,7 @@ export class RoundView {
         { label: "Examples", number: true, text: (row) => format.number(row.examples) },
         { label: "Loss", number: true, text: (row) => format.number(row.loss) },
         { label: "Norm", number: true, text: (row) => format.number(row.norm) },
+        { label: "Cosine", number: true, text: (row) => format.number(row.cosine) },
       ] : []),
       { label: "Codec", text: (row) => row.codec || format.unknown },
       { label: "Why", wide: true, text: (row) => row.reason || row.codec_reason || "" },

@@ -46,7 +46,9 @@ struct History {
       decided.push_back(task);
     }
     store->decide_tasks(decided).value();
-    store->commit_round(some_commit(run, round)).value();
+    RoundCommit commit = some_commit(run, round);
+    for (const TaskRecord& task : decided) commit.cosines.push_back({task.id, -0.5});
+    store->commit_round(commit).value();
   }
 
   nlohmann::json ask(std::string_view path, std::string_view text = "", bool show_clients = false) {
@@ -162,11 +164,12 @@ TEST_CASE("a round's updates say how long each part took, and nothing of the cli
   CHECK(update["state"] == "accepted");
   CHECK(update["train_seconds"] == 3.5);
   CHECK(update["upload_seconds"] == 0.75);
-  for (const char* name : {"loss", "norm", "examples", "nmse", "steps"})
+  for (const char* name : {"loss", "norm", "cosine", "examples", "nmse", "steps"})
     CHECK(!update.contains(name));
   const auto shown = history.ask("/api/updates", "round=1", true)["updates"][1];
   CHECK(shown["loss"] == 2.5);
   CHECK(shown["norm"] == 0.75);
+  CHECK(shown["cosine"] == -0.5);
   CHECK(shown["examples"] == 100);
   // Page by page, and without a round the newest.
   const auto first = history.ask("/api/updates", "limit=1");
@@ -190,6 +193,8 @@ TEST_CASE("the spread is of groups of five clients or more, and of fewer there i
   CHECK(figures[0]["name"] == "training loss");
   CHECK(figures[0]["clients"] == 11);
   CHECK(figures[0]["group_means"] == nlohmann::json::parse("[2.0, 7.5]"));
+  CHECK(figures[2]["name"] == "cosine with the round's mean");
+  CHECK(figures[2]["group_means"] == nlohmann::json::parse("[-0.5, -0.5]"));
 }
 
 TEST_CASE("events come newest first, by level and text, with what to do") {

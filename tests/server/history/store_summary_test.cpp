@@ -262,6 +262,21 @@ TEST_CASE(
   CHECK(world.store->codecs_asked(world.run + 1).value().empty());
 }
 
+TEST_CASE("the cosines of a round are known once it is closed") {
+  StoreWorld world;
+  const auto tasks = world.start_round({"a", "b", "c"});
+  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), accepted(tasks[1])}));
+  CHECK_FALSE(world.store->tasks(world.run, 1).value()[0].cosine);
+  RoundCommit commit = some_commit(world.run, 1);
+  commit.cosines = {{tasks[0].id, -0.75}, {tasks[2].id, 0.5}};
+  CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);  // It is not accepted.
+  commit.cosines = {{tasks[0].id, -0.75}};
+  REQUIRE(world.store->commit_round(commit));
+  const auto read = world.store->tasks(world.run, 1).value();
+  CHECK(read[0].cosine == -0.75);
+  CHECK_FALSE(read[1].cosine);
+}
+
 TEST_CASE("the traffic of a task is added up over the rounds in which it was under way") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});

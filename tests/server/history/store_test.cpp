@@ -19,6 +19,7 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.loss == b.loss);
   CHECK(a.train_seconds == b.train_seconds);
   CHECK(a.norm == b.norm);
+  CHECK(a.cosine == b.cosine);
   CHECK(a.update_bytes == b.update_bytes);
   CHECK(a.raw_bytes == b.raw_bytes);
   CHECK(a.encode_seconds == b.encode_seconds);

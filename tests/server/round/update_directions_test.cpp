@@ -9,7 +9,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,13 @@ std::vector<float> noise(std::uint64_t seed, float scale) {
   return values;
 }
 
+ReadMeanAt values_of(const std::vector<float>& mean) {
+  return [&mean](std::uint64_t first, std::span<float> out) {
+    std::ranges::copy(std::span(mean).subspan(first, out.size()), out.begin());
+    return success();
+  };
+}
+
 struct Folder {
   MemFiles disk;
   Layout layout =
@@ -35,16 +44,20 @@ struct Folder {
 
   Folder() { REQUIRE(disk.make_folder("/kept")); }
 
-  DirectionSums sums_of(const std::vector<float>& update, const std::vector<float>& mean,
-                        const std::string& codec = "none", const AdjustUpdate& adjust = {}) {
+  Result<DirectionSums> try_sums_of(const std::vector<float>& update, const ReadMeanAt& mean,
+                                    const std::string& codec, const AdjustUpdate& adjust,
+                                    std::span<const ElementRange> ranges) {
     const auto coded = disk.open("/kept/update", OpenMode::truncate).value();
     FileSink sink(*coded);
     const auto bytes = parse_codec(codec).value()->encode(layout, update, 1, sink).value();
-    const auto means = disk.open("/kept/mean", OpenMode::truncate).value();
-    REQUIRE(means->write_at(0, std::as_bytes(std::span(mean))));
     FileSource source(*coded);
     auto reader = PayloadReader::open(source, bytes, layout).value();
-    return direction_sums(reader, adjust, *means, parameters).value();
+    return direction_sums(reader, adjust, mean, ranges);
+  }
+  DirectionSums sums_of(const std::vector<float>& update, const std::vector<float>& mean,
+                        const std::string& codec = "none", const AdjustUpdate& adjust = {},
+                        std::vector<ElementRange> ranges = {{0, parameters}}) {
+    return try_sums_of(update, values_of(mean), codec, adjust, ranges).value();
   }
 };
 
@@ -95,11 +108,37 @@ TEST_CASE("an update counts as its block is decoded and adjusted") {
   const AdjustUpdate fail = [](std::uint64_t, std::span<float>) -> Result<void> {
     return Error(Errc::io, "no");
   };
-  const auto coded = folder.disk.open("/kept/update", OpenMode::read).value();
-  FileSource source(*coded);
-  auto reader = PayloadReader::open(source, coded->size().value(), folder.layout).value();
-  const auto means = folder.disk.open("/kept/mean", OpenMode::read).value();
-  CHECK(direction_sums(reader, fail, *means, parameters).error().code() == Errc::io);
+  const std::vector<ElementRange> all{{0, parameters}};
+  CHECK(folder.try_sums_of(update, values_of(mean), "none", fail, all).error().code() == Errc::io);
+  const ReadMeanAt lost = [](std::uint64_t, std::span<float>) -> Result<void> {
+    return Error(Errc::io, "no");
+  };
+  CHECK(folder.try_sums_of(update, lost, "none", {}, all).error().code() == Errc::io);
+}
+
+TEST_CASE("the sums of ranges are those of their elements alone") {
+  Folder folder;
+  const auto update = noise(1, 1);
+  const auto mean = noise(2, 3);
+  // Inside a block, over the border of two, to the last parameter; touching ranges are two.
+  const std::vector<std::vector<ElementRange>> some{
+      {{5, 6}},
+      {{0, 10}, {65'000, 66'000}, {66'000, 66'001}, {parameters - 9, parameters}},
+      {{65'536, 131'072}},
+      {{131'071, parameters}},
+      {}};
+  for (const auto& ranges : some) {
+    double expected = 0;
+    for (const ElementRange& range : ranges) {
+      for (std::uint64_t i = range.begin; i < range.end; ++i)
+        expected += static_cast<double>(update[i]) * static_cast<double>(mean[i]);
+    }
+    for (const std::string codec : {"none", "topk:1"}) {  // Of other blocks.
+      CAPTURE(codec);
+      CHECK(folder.sums_of(update, mean, codec, {}, ranges).product ==
+            doctest::Approx(expected).epsilon(1e-10));
+    }
+  }
 }
 
 TEST_CASE("cosines and norms follow from the sums; without a norm there is none") {
