@@ -175,6 +175,7 @@ sim() {
 }
 
 bench() {
+  local ranks
   build
   case ${1:-} in
     books | dashboard | demo | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
@@ -183,7 +184,14 @@ bench() {
       tests/process/make-venv.sh build/venv
       exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"
       ;;
-    aggregate | codecs | kernels | learn | sessions | sites)
+    sites)
+      ninja -C build sites_bench
+      if [ $# -gt 1 ]; then exec build/bin/sites_bench "${@:2}"; fi
+      for ranks in 2 4; do build/bin/sites_bench "$ranks"; done
+      python3 tests/bench/ranks_bench.py
+      exec python3 tests/bench/overlap_bench.py
+      ;;
+    aggregate | codecs | kernels | learn | sessions)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
       ;;

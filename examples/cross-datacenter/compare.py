@@ -38,10 +38,12 @@ TRAINING = ("--optimizer", "adamw", "--lr", 0.003, "--batch-size", BATCH)
 PROGRAM_WAIT_MAX_S = 3600
 
 Way = collections.namedtuple(
-    "Way", "name server client sites is_one_site ranks model", defaults=(SITES, False, RANKS, MODEL)
+    "Way",
+    "name server client sites is_one_site ranks model meets",
+    defaults=(SITES, False, RANKS, MODEL, 1),
 )
 """`is_one_site`: all ranks of all sites are one client, and reduce gradients in every step. `ranks`:
-of each site."""
+of each site. `meets`: how often the sites meet where others do once, after so many fewer steps."""
 
 ALONE = Way("alone", ("--codec", "none"), ("--keep-moments",), SITES[:1])
 
@@ -50,12 +52,14 @@ def in_step(name, *hook):
     return Way(name, (), (*hook, "--keep-moments"), is_one_site=True)
 
 
-def federated(name, up, down, *server):
+def federated(name, up, down, *server, meets=1):
     codecs = ("--codec", up, "--downlink-codec", down)
-    return Way(name, (*codecs, *server), ("--keep-moments",))
+    return Way(name, (*codecs, *server), ("--keep-moments",), meets=meets)
 
 
-SPARSE = "topk:0.015625,scope=global,dense_below=1+ecuq:2+ef"  # A 64th of the values, in 2 bits.
+# A 64th of the values, in 2 bits. What was left out comes later, so the server needs no momentum.
+SPARSE = "topk:0.015625,scope=global,dense_below=1+ecuq:2+ef:0.95"
+OF_THREE = "topk:0.046875,scope=global,dense_below=1+ecuq:4"  # So much have three such updates.
 WAYS = (
     in_step("in step, fp16", "--hook", "fp16", "--topology", "hierarchical"),
     in_step("in step, powersgd:4", "--hook", "powersgd:4,start=8", "--topology", "hierarchical"),
@@ -63,13 +67,20 @@ WAYS = (
     federated("diloco, ecuq:2+ef, 4", "ecuq:2+ef", "ecuq:4", "--strategy", "diloco"),
     federated("diloco, ecuq:2+ef, 2", "ecuq:2+ef", "ecuq:2", "--strategy", "diloco"),
     federated("diloco, ecuq:1+ef, 2", "ecuq:1+ef", "ecuq:2", "--strategy", "diloco"),
-    federated("diloco, topk 1/64", SPARSE, "ecuq:4", "--strategy", "diloco"),
+    federated("topk 1/64, once", SPARSE, "ecuq:4", "--strategy", "fedavg"),
+    federated("topk 1/64, 4x", SPARSE, OF_THREE, "--strategy", "fedavg", meets=4),
+    federated("topk 1/64, 8x", SPARSE, OF_THREE, "--strategy", "fedavg", meets=8),
 )
 
 Round = collections.namedtuple("Round", "loss seconds bits up down")
 """Of one round: the loss of its model on held-out text, how long it took, the bits of an update for
 each parameter, and the bytes that have gone over one site's link since the beginning. Means over the
 sites."""
+
+
+Trained = collections.namedtuple("Trained", "rounds use pace steps")
+"""`rounds` over links that are not shaped, of `steps` steps each; by rate: the part of the time in
+which ranks computed, and the median seconds of so many steps."""
 
 
 class Training:
@@ -262,68 +273,75 @@ def sent(done):
 
 
 def train_alone(options, books, folder):
-    """Returns the file of the model with which all ways begin."""
+    """Returns the file of the model with which all ways begin, and its loss."""
     first = Training(ALONE, books, folder / "alone", options.alone, options.steps)
     rounds, _ = first.run()
     print(f"after {len(rounds)} rounds of {SITES[0]} alone: {bits(rounds[-1].loss):.4f} bits per byte")
-    return folder / f"alone/server/checkpoints/round-{len(rounds):06d}.safetensors"
+    file = folder / f"alone/server/checkpoints/round-{len(rounds):06d}.safetensors"
+    return file, rounds[-1].loss
 
 
 def train_all(options, books, folder):
-    """Returns each way's rounds over links that are not shaped, its use of the cores, and the median
-    seconds of a round by rate."""
+    """Returns what each way has trained, by its name, and the loss with which all began."""
     rates = [None, *filter(None, options.rates.split(","))]
-    start = train_alone(options, books, folder)
+    start, start_loss = train_alone(options, books, folder)
     found = {}
     for number, way in enumerate(WAYS):
         if options.only and not any(word in way.name for word in options.only.split("|")):
             continue
-        pace, use = {}, {}
+        trained = Trained(None, {}, {}, options.steps // way.meets)
         for rate in rates:
-            rounds, steps = options.rounds, options.steps
+            rounds, steps = options.rounds * way.meets, trained.steps
             if rate is not None:
                 rounds = options.timed_rounds
                 # All steps are alike where the ranks meet in each.
                 steps = max(1, steps // 6) if way.is_one_site else steps
             place = folder / f"{number}-{rate}"
-            done, use[rate] = Training(way, books, place, rounds, steps, rate, start).run()
+            done, use = Training(way, books, place, rounds, steps, rate, start).run()
             # The first round has the beginning of all programs in it.
-            pace[rate] = statistics.median(each.seconds for each in done[1:])
-            pace[rate] *= options.steps / steps
+            pace = statistics.median(each.seconds for each in done[1:]) * trained.steps / steps
+            trained.use[rate], trained.pace[rate] = use, pace
             if rate is None:
-                trained = done
+                trained = trained._replace(rounds=done)
             print(
-                f"{way.name:26} {rate or 'not shaped':>10}: {pace[rate]:.2f} s a round,"
-                f" {100 * use[rate]:.0f} % computing; {bits(done[-1].loss):.4f} bits per byte"
+                f"{way.name:26} {rate or 'not shaped':>10}: {pace:.2f} s a round of {trained.steps}"
+                f" steps, {100 * use:.0f} % computing; {bits(done[-1].loss):.4f} bits per byte"
                 f" after {len(done)} rounds",
                 flush=True,
             )
-        found[way.name] = (trained, use, pace)
-    return found
+        found[way.name] = trained
+    return found, start_loss
 
 
-def report(found, options):
+def report(found, start_loss):
     """For each way: what its training costs until its loss is one that the first way, which is in
     step, reaches too, and what the first way costs until then."""
-    reference = next(iter(found.values()))[0]
-    rates = list(next(iter(found.values()))[2])
+    reference = next(iter(found.values()))
+    rates = list(reference.pace)
     times = "".join(f"{f's at {rate}' if rate else 's':>14}" for rate in rates)
     print(
         f"\n{'way':26}{'bits/byte':>10}{'MB up':>9}{'MB down':>9}{'bits':>8}"
         f"{'to':>8}{'steps':>7}{'in step':>9}{'bytes':>8}{times}"
     )
-    for name, (rounds, use, pace) in found.items():
-        last = rounds[-1]
-        goal = max(last.loss, reference[-1].loss)
-        own, first = first_at(rounds, goal), first_at(reference, goal)
+    for name, trained in found.items():
+        last = trained.rounds[-1]
         up, down = last.up / 1e6, last.down / 1e6
-        spent = "".join(f"{f'{own * pace[rate]:.0f} ({100 * use[rate]:.0f} %)':>14}" for rate in rates)
         # Ranks in step are one client, whose update crosses no link.
         bits_up = "-" if name.startswith("in step") else f"{last.bits:.3f}"
-        part = sent(reference[first - 1]) / sent(rounds[own - 1])
+        print(f"{name:26}{bits(last.loss):10.4f}{up:9.2f}{down:9.2f}{bits_up:>8}", end="")
+        goal = max(last.loss, reference.rounds[-1].loss)
+        if goal >= start_loss:
+            print(f"{'-':>8}  no better than its start")
+            continue
+        own, first = first_at(trained.rounds, goal), first_at(reference.rounds, goal)
+        part = sent(reference.rounds[first - 1]) / sent(trained.rounds[own - 1])
+        spent = "".join(
+            f"{f'{own * trained.pace[rate]:.0f} ({100 * trained.use[rate]:.0f} %)':>14}"
+            for rate in rates
+        )
         print(
-            f"{name:26}{bits(last.loss):10.4f}{up:9.2f}{down:9.2f}{bits_up:>8}{bits(goal):8.4f}"
-            f"{own * options.steps:>7}{first * options.steps:>9}{f'1/{part:.0f}':>8}{spent}"
+            f"{bits(goal):8.4f}{own * trained.steps:>7}{first * reference.steps:>9}"
+            f"{f'1/{part:.0f}':>8}{spent}"
         )
     print("MB: over one site's link, with all headers. bits: of an update for each parameter.")
     print("to: the higher of the last losses of this way and of the first one. steps, in step: after")
@@ -347,8 +365,8 @@ def main():
         folder = pathlib.Path(name)
         books = prepare_books(folder, options.text)
         print(f"{MODEL}, {PARAMETERS} parameters; {len(SITES)} sites of {RANKS} ranks\n")
-        found = train_all(options, books, folder)
-    report(found, options)
+        found, start_loss = train_all(options, books, folder)
+    report(found, start_loss)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 

@@ -5,11 +5,13 @@
 // - A sum of fp32 values by size and topology, beside Gloo's own. The topologies take turns in each
 //   lap, so that a busy machine slows all alike; the median of the laps is shown.
 // - Each gradient hook on a bucket of 25 MiB: milliseconds, those of a processor that a rank takes,
-//   which other programs do not lengthen, and bytes sent by each rank, beside what fp32 sends.
+//   which other programs do not lengthen, and bytes sent by each rank, beside what fp32 sends and
+//   what the hook's definition asks for.
 //
 // With further arguments, only these hooks: sites_bench 2 topk:0.01 sign
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/topology.hpp"
+#include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_processes.hpp"
 
@@ -19,7 +21,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -138,6 +143,30 @@ void print_sums(int size, const std::vector<float>& numbers) {
   fmt::print("\n\n");
 }
 
+void print_hooks(int size, const std::vector<std::string_view>& hooks,
+                 std::span<const float> numbers) {
+  const auto theory = fl::test::hook_bytes(
+      {.ranks = static_cast<double>(size), .rows = bucket_rows, .columns = bucket_columns});
+  const auto expected = [&theory](std::string_view hook) {
+    const auto found = std::ranges::find(theory, hook, &std::pair<std::string, double>::first);
+    return found == theory.end() ? 0 : found->second;
+  };
+  const double fp32 = expected("allreduce") / size;
+  fmt::print("Hooks on a bucket of {} MiB\n\n{:<34}{:>10}{:>14}{:>14}{:>12}{:>12}\n",
+             bucket_rows * bucket_columns * 4 >> 20, "hook", "ms", "processor ms", "kB a rank",
+             "of fp32's", "of theory");
+  const float* number = numbers.data();
+  for (const std::string_view hook : hooks) {
+    const float time_s = *number++;
+    const float busy_s = *number++;
+    const float bytes = *number++;
+    const double least = expected(hook) / size;
+    fmt::print("{:<34}{:>10.1f}{:>14.1f}{:>14.1f}{:>11.2f}%{:>12}\n", hook, time_s * 1e3F,
+               busy_s * 1e3F, bytes / 1e3F, 100 * bytes / fp32,
+               least > 0 ? fmt::format("{:.3f}x", bytes / least) : "-");
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -166,17 +195,6 @@ int main(int count, char** arguments) {
     return 1;
   }
   if (has_sums) print_sums(size, numbers);
-  const float* number = numbers.data() + sums;
-  const double fp32 = 8.0 * bucket_rows * bucket_columns * (size - 1) / size;
-  fmt::print("Hooks on a bucket of {} MiB\n\n{:<34}{:>10}{:>14}{:>14}{:>16}\n",
-             bucket_rows * bucket_columns * 4 >> 20, "hook", "ms", "processor ms", "kB a rank",
-             "of fp32's");
-  for (const std::string_view hook : hooks) {
-    const float time_s = *number++;
-    const float busy_s = *number++;
-    const float bytes = *number++;
-    fmt::print("{:<34}{:>10.1f}{:>14.1f}{:>14.1f}{:>15.2f}%\n", hook, time_s * 1e3F, busy_s * 1e3F,
-               bytes / 1e3F, 100 * bytes / fp32);
-  }
+  print_hooks(size, hooks, std::span(numbers).subspan(sums));
   return 0;
 }

@@ -2,6 +2,7 @@
 // Gradient hooks: against PyTorch's own, their bytes, their error feedback, their state, and what
 // they do with gradients that are not finite.
 #include "client/site/rank/hooks/hook_table.hpp"
+#include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 
@@ -302,27 +303,8 @@ Counted bytes_of(int size, const std::function<std::unique_ptr<GradientHook>()>&
 }  // namespace
 
 TEST_CASE("each hook sends what theory says, on the sockets too") {
-  constexpr double n = 200'003;
   for (const double size : {2., 3.}) {
-    const double sum = 2 * (size - 1);     // Of a byte, all ranks together.
-    const double all = size * (size - 1);  // A gather of a byte from each.
-    const double flag = sum * 8;           // all_finite().
-    const std::vector<std::pair<std::string, double>> theory = {
-        {"allreduce", sum * 4 * n},
-        {"fp16", sum * 2 * n + flag},
-        {"bf16", sum * 2 * n},
-        {"powersgd:4,start=2", sum * 4 * (900 * 4 + 3) + flag},
-        {"bf16+powersgd:2,start=2", sum * 2 * (900 * 2 + 3) + flag},
-        {"batched-powersgd:2,start=2", sum * 4 * 448 * 2 * 2 + flag},
-        {"quantize:8", all * (n + 8) + flag},
-        {"quantize:8,channel=512", all * (n + 8 * 391) + flag},
-        {"topk:0.01", all * 2000 * 8 + flag},
-        {"bf16+topk:0.01", all * 2000 * 6 + flag},
-        {"randk:0.01", sum * 4 * 2000 + flag},
-        {"sign", all * (25001 + 8) + flag},
-        {"onebit-adam:2", sum * 25001 + all * 8 + flag},
-        {"codec:none", all * (4 * n + 8)},
-    };
+    const auto theory = hook_bytes({.ranks = size, .rows = 500, .columns = 400, .others = 3});
     for (const auto& [spec, expected] : theory) {
       CAPTURE(spec);
       CAPTURE(size);
