@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client that is a site of many ranks: real programs over Gloo on loopback."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -10,71 +9,12 @@ import signal
 import tempfile
 import unittest
 
-from federation import BIN, FederationTest, free_port, wait_until, write_images
-from sim_test import read_tensors
-
-EXAMPLES = 96
-MODEL = "mlp:784-16-10"
-
-
-def ranks_of(client):
-    """The processes of a client's ranks, by number."""
-    found = {}
-    for folder in os.listdir("/proc"):
-        if not folder.isdigit():
-            continue
-        try:
-            with open(f"/proc/{folder}/stat", encoding="utf-8") as file:
-                name, _, rest = file.read().partition("(")[2].partition(")")
-            with open(f"/proc/{folder}/environ", encoding="utf-8") as file:
-                variables = dict(v.split("=", 1) for v in file.read().split("\0") if "=" in v)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        if name == "fl-rank" and int(rest.split()[1]) == client.pid:
-            found[int(variables["TRIBUTARY_SITE_RANK"])] = int(folder)
-    return found
-
-
-def is_running(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def changed_environment(variables):
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
+from federation import BIN, free_port, wait_until, write_images
+from site_runs import EXAMPLES, MODEL, SiteTest, is_running, ranks_of
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
-class Site(FederationTest):
-    names = ("site",)
-
-    def run_of(
-        self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
-    ):
-        """The values of the last version of a run with one client, the site, and the client."""
-        federation = self.federation = self.make(name)
-        data = write_images(federation.folder / "data", EXAMPLES)
-        run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
-        coordinator = federation.server(
-            "--new-run", "--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server
-        )
-        client = federation.client("site", "--data", f"idx:{data}", "--threads", 1, *flags)
-        if meanwhile:
-            meanwhile(federation, client)
-        for program in (client, coordinator):
-            self.expect_exit(program)
-        last = federation.checkpoints / f"round-{rounds:06d}.safetensors"
-        return read_tensors(last), federation.digests(), client
-
+class Site(SiteTest):
     def test_trace_and_summary_show_the_ranks_side_by_side(self):
         """--trace has the parts of every rank's steps, and the history where the time went."""
         trace = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "trace.json"
@@ -105,12 +45,6 @@ class Site(FederationTest):
             self.assertGreater(compute, 0)
             self.assertLessEqual(compute + exposed, train)
             self.assertTrue(0 <= overlap <= 1)
-
-    def assert_near(self, one, other, tolerance):
-        self.assertEqual(one.keys(), other.keys())
-        for name, values in one.items():
-            for a, b in zip(values, other[name], strict=True):
-                self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
 
     def test_ranks_train_as_one_with_larger_batches(self):
         """N ranks with batches of B examples and one rank with batches of N * B make the same
@@ -247,23 +181,6 @@ class Site(FederationTest):
         for program in (client, server):
             self.expect_exit(program)
         self.assertEqual(federation.digests(), undisturbed)
-
-    def launched(self, federation, rank, *flags):
-        """A process as torchrun starts it."""
-        variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.port - 1),
-        }
-        secret = federation.folder / "secret"
-        secret.write_text("a secret of this site\n")
-        secret.chmod(0o600)
-        flags = ("--site", "--site-secret-file", secret, "--site-interface", "lo", *flags)
-        with changed_environment(variables):
-            return federation.client("site", *flags)
 
     def test_ranks_of_a_launcher_on_which_the_client_can_only_wait(self):
         """A rank that the client has not started is lost: the client waits for it, then goes on
