@@ -4,7 +4,7 @@
 import contextlib
 import os
 
-from federation import FederationTest, write_images
+from federation import BIN, FederationTest, write_images
 from sim_test import read_tensors
 
 EXAMPLES = 96
@@ -52,6 +52,7 @@ class SiteTest(FederationTest):
     """A test class whose run_of() trains with one client, which is a site."""
 
     names = ("site",)
+    launcher = ()  # What starts the client, with its arguments.
 
     def run_of(
         self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
@@ -76,7 +77,8 @@ class SiteTest(FederationTest):
         self.server = self.federation.server(*more, *self.server_flags)
 
     def train(self):
-        self.client = self.federation.client("site", *self.client_flags)
+        command = [*self.launcher, BIN / "fl-client", "--state", self.federation.folder / "site"]
+        self.client = self.federation.start("client-site", [*command, *self.client_flags])
 
     def assert_near(self, one, other, tolerance):
         self.assertEqual(one.keys(), other.keys())
@@ -94,9 +96,12 @@ class SiteTest(FederationTest):
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port - 1),
         }
-        secret = federation.folder / "secret"
+        with changed_environment(variables):
+            return federation.client("site", *self.of_a_launcher(), *flags)
+
+    def of_a_launcher(self):
+        """The flags of all ranks that a launcher starts."""
+        secret = self.root / "secret"
         secret.write_text("a secret of this site\n")
         secret.chmod(0o600)
-        flags = ("--site", "--site-secret-file", secret, "--site-interface", "lo", *flags)
-        with changed_environment(variables):
-            return federation.client("site", *flags)
+        return "--site", "--site-secret-file", secret, "--site-interface", "lo"

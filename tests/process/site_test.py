@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import tempfile
 import unittest
@@ -181,6 +182,15 @@ class Site(SiteTest):
         for program in (client, server):
             self.expect_exit(program)
         self.assertEqual(federation.digests(), undisturbed)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
+    def test_mpirun_starts_a_site_that_makes_the_bits_of_ranks_of_the_clients_own(self):
+        _, own, _ = self.run_of("--ranks", 2, batch=8, name="own")
+        self.launcher = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", 2)
+        flags = (*self.of_a_launcher(), "--site-address", f"127.0.0.1:{free_port()}")
+        _, launched, client = self.run_of(*flags, batch=8, name="launched")
+        self.assertIn("a site of 2 ranks under Open MPI", client.stderr())
+        self.assertEqual(launched, own)
 
     def test_ranks_of_a_launcher_on_which_the_client_can_only_wait(self):
         """A rank that the client has not started is lost: the client waits for it, then goes on
