@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers of the tests of a client that is a site of many ranks: real programs over Gloo on loopback."""
 
-import contextlib
 import os
 
 from federation import BIN, FederationTest, write_images
@@ -36,16 +35,6 @@ def is_running(process):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-@contextlib.contextmanager
-def changed_environment(variables):
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
 
 
 class SiteTest(FederationTest):
@@ -86,18 +75,19 @@ class SiteTest(FederationTest):
             for a, b in zip(values, other[name], strict=True):
                 self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
 
-    def launched(self, federation, rank, *flags):
-        """A process as torchrun starts it."""
+    def launched(self, federation, rank, *flags, size=2, folder="."):
+        """A process as torchrun starts it, in this folder. The client listens at `self.port`."""
         variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": "2",
+            "RANK": rank,
+            "WORLD_SIZE": size,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": size,
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.port - 1),
+            "MASTER_PORT": self.port - 1,
         }
-        with changed_environment(variables):
-            return federation.client("site", *self.of_a_launcher(), *flags)
+        command = ["env", "-C", folder, *(f"{name}={value}" for name, value in variables.items())]
+        command += [BIN / "fl-client", "--state", federation.folder / "site"]
+        return federation.start(f"rank-{rank}", [*command, *self.of_a_launcher(), *flags])
 
     def of_a_launcher(self):
         """The flags of all ranks that a launcher starts."""

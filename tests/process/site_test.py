@@ -47,19 +47,6 @@ class Site(SiteTest):
             self.assertLessEqual(compute + exposed, train)
             self.assertTrue(0 <= overlap <= 1)
 
-    def test_ranks_train_as_one_with_larger_batches(self):
-        """N ranks with batches of B examples and one rank with batches of N * B make the same
-        update, up to rounding; N ranks make the same bits in each run."""
-        adam = ("--optimizer", "adamw")
-        moments = "--keep-moments"
-        alone, _, _ = self.run_of(moments, batch=24, name="alone", server=adam)
-        three, digests, _ = self.run_of(
-            "--ranks", 3, moments, batch=8, name="three", server=adam
-        )
-        self.assert_near(alone, three, 1e-4)
-        _, again, _ = self.run_of("--ranks", 3, moments, batch=8, name="again", server=adam)
-        self.assertEqual(digests, again)
-
     def test_ranks_in_half_precision_learn_as_in_full_and_repeat_their_bits(self):
         """All ranks see the same reduced gradient, so they change fp16's loss scale together."""
 
@@ -217,27 +204,46 @@ class Site(SiteTest):
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
 
-    def test_a_round_fails_while_ranks_are_missing_and_the_client_stays(self):
+    def test_a_round_fails_while_ranks_are_missing_and_all_others_say_so(self):
         self.port = free_port()
         federation = self.make()
         data = write_images(federation.folder / "data", EXAMPLES)
         run = ("--model", MODEL, "--rounds", 400, "--lr", 0.05, "--batch-size", 8)
         federation.server("--new-run", "--min-clients", 1, "--deadline", 0, *run)
-        other = self.launched(federation, 1)
-        flags = ("--data", f"idx:{data}", "--threads", 1, "--rank-timeout", 2)
-        client = self.launched(federation, 0, *flags)
+        other, third = (self.launched(federation, rank, size=3) for rank in (1, 2))
+        flags = ("--data", f"idx:{data}", "--threads", 1, "--rank-timeout", 6)
+        client = self.launched(federation, 0, *flags, size=3)
         wait_until("five rounds", lambda: federation.rounds_done() >= 5)
         other.kill()
         done = federation.rounds_done()
+        missing = "2 of 3 ranks are there; missing: 1"
         wait_until(
             "the server's event",
-            lambda: "1 of 2 ranks are there; missing: 1, after 2 s (--rank-timeout)"
+            lambda: f"{missing}, after 6 s (--rank-timeout)"
             in federation.server_command("history", "--events")[1],
         )
-        self.launched(federation, 1)
+        third.wait_for(missing)
+        self.assertRegex(client.stderr(), f"info rank 0: .* {missing}")
+        self.launched(federation, 1, size=3)
         wait_until("more rounds", lambda: federation.rounds_done() >= done + 5)
         client.signal(signal.SIGTERM)
         self.expect_exit(client)
+
+    def test_ranks_with_other_data_are_refused_at_the_start(self):
+        """The path is the same everywhere; what lies there is not."""
+        self.port = free_port()
+        federation = self.make()
+        federation.server("--new-run", "--min-clients", 1, "--model", MODEL)
+        folders = [federation.folder / name for name in ("all", "half")]
+        for folder, examples in zip(folders, (EXAMPLES, EXAMPLES // 2)):
+            folder.mkdir()
+            write_images(folder / "data", examples)
+        flags = ("--data", "idx:data", "--threads", 1)
+        self.launched(federation, 1, folder=folders[1])
+        client = self.launched(federation, 0, *flags, folder=folders[0])
+        self.expect_exit(client, 1)
+        self.assertRegex(client.stderr(), r"rank 0 .* has 87 training examples, 9 .*; rank 1 .* has 44, 4 ")
+        self.assertIn("all ranks need the same --data", client.stderr())
 
     def test_doctor_measures_a_site(self):
         federation = self.make()
