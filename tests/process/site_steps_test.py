@@ -5,7 +5,7 @@ of batches, and by each way of sums. Real programs over Gloo on loopback."""
 import re
 import unittest
 
-from federation import BIN, write_images
+from federation import BIN, wait_until, write_images
 from site_runs import EXAMPLES, MODEL, SiteTest
 
 TRAINED = 87  # Of the examples; the others are held out.
@@ -140,6 +140,19 @@ class SiteSteps(SiteTest):
                 client = federation.client("site", "--ranks", 2, "--data", f"idx:{data}", *flags)
                 self.expect_exit(client, 1)
                 self.assertRegex(client.stderr(), text)
+
+    def test_the_server_hears_that_a_hook_does_not_go_with_its_optimizer(self):
+        federation = self.make()
+        server = ("--new-run", "--min-clients", 1, "--model", MODEL, "--optimizer", "adamw")
+        federation.server(*server)
+        data = write_images(federation.folder / "data", EXAMPLES)
+        flags = ("--ranks", 2, "--data", f"idx:{data}", "--hook", "onebit-adam:2")
+        client = federation.client("site", *flags)
+        text = "it needs --optimizer sgd without momentum and weight decay"
+        wait_until(
+            "the event", lambda: text in federation.server_command("history", "--events")[1]
+        )
+        self.assertTrue(client.running())  # The next run may have another optimizer.
 
 
 if __name__ == "__main__":

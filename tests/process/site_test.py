@@ -270,6 +270,7 @@ class Site(SiteTest):
             (2, ("--site",), "also needs --site-secret-file"),
             (2, ("--ranks-min", 3), "is above --ranks 2"),
             (2, ("--trainer", "true"), "is for built-in models"),
+            (2, ("--data", f"idx:{data}", "--backend", "mpi"), "gloo,nccl,auto"),
         ):
             ranks = () if "--site" in flags else ("--ranks", 2)
             client = federation.client("site", *ranks, *flags)
