@@ -16,6 +16,7 @@ from federation import SOURCE, wait_until, write_images
 SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
 MARKUP = '<img src=x onerror="document.title=1"><b>bold</b>'
 ROUNDS = 6
+PAINT_MAX_MS, TASK_MAX_MS = 1000, 500
 RUN = ("--model", "logistic", "--min-clients", 6, "--rounds", ROUNDS, "--lr", 0.01)
 # Reads the text of an element, or of all that a selector finds.
 TEXT = "document.querySelector({!r}).textContent"
@@ -309,8 +310,9 @@ class Dashboard(Pages):
         self.assertEqual([each for each in browser.errors if "401" not in each], [])
 
     def test_a_long_history_of_many_clients(self):
-        """10,000 rounds, and 1,000 clients in the last one: what is in the page stays small. The
-        time to the first paint is printed."""
+        """10,000 rounds, and 1,000 clients in the last one: what is in the page stays small, the
+        first paint comes within a second, and no task blocks the page for half a second. A busy
+        machine has three attempts."""
         federation = self.make()
         server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
         run = fill_history(self, federation, rounds=10_000, clients=1_000)
@@ -323,6 +325,17 @@ class Dashboard(Pages):
             new PerformanceObserver(note)
               .observe({ type: "longtask", buffered: true });""",
         )
+        for _ in range(3):
+            paint, longest = self.look_at_long_history(browser, server, run)
+            if paint < PAINT_MAX_MS and longest < TASK_MAX_MS:
+                break
+            browser.open("about:blank")
+        self.assertLess(paint, PAINT_MAX_MS)
+        self.assertLess(longest, TASK_MAX_MS)
+        self.assertEqual(browser.errors, [])
+
+    def look_at_long_history(self, browser, server, run):
+        """Returns the milliseconds to the first paint and of the longest task."""
         self.open(browser, server, f"overview/{run}")
         paint = browser.wait_for(
             "a paint", "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -346,7 +359,7 @@ class Dashboard(Pages):
             f" after {filled:.0f} ms, longest task {longest:.0f} ms, at most {max(sizes.values())}"
             " elements"
         )
-        self.assertEqual(browser.errors, [])
+        return paint, longest
 
 
 def fill_history(test, federation, rounds, clients):
