@@ -142,3 +142,18 @@ class Pages(FederationTest):
                 " each.id + ': ' + each.nodes.map((node) => node.html).slice(0, 3).join(' ')))"
             )
             self.assertEqual(found, [], what)
+
+    def look_at(self, browser, views):
+        """Each view, in light and dark, wide and as a phone has it."""
+        for is_dark in (False, True):
+            for width in (1280, 360):
+                browser.show(width, 780, is_dark=is_dark, is_phone=width == 360)
+                for view in views:
+                    self.show(browser, view)
+                    what = f"{view}, {width} wide, {'dark' if is_dark else 'light'}"
+                    browser.wait_for(
+                        "the view at rest", f"!{SHOWN}.querySelector('[aria-busy=true]')"
+                    )
+                    self.check_page(browser, what)
+                    wide = browser.run("document.documentElement.scrollWidth")
+                    self.assertLessEqual(wide, width, f"{what}: it must not scroll sideways")

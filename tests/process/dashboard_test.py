@@ -54,7 +54,7 @@ class Dashboard(Pages):
         self.compare_views(browser, federation, server)
         self.assertTrue(browser.run("window.isTheSamePage"))
         self.assertEqual(browser.errors, [])
-        self.look_at_all(browser)
+        self.look_at(browser, VIEWS)
         self.assertEqual(browser.errors, [])
 
     def compare_overview(self, browser, federation, server):
@@ -114,21 +114,6 @@ class Dashboard(Pages):
         ((file,),) = federation.query("SELECT file FROM checkpoint ORDER BY version DESC LIMIT 1")
         with urllib.request.urlopen(f"http://{server.ready['admin']}/api/model/file") as answer:
             self.assertEqual(answer.read(), (federation.checkpoints / file).read_bytes())
-
-    def look_at_all(self, browser):
-        """Each view, in light and dark, wide and as a phone has it."""
-        for is_dark in (False, True):
-            for width in (1280, 360):
-                browser.show(width, 780, is_dark=is_dark, is_phone=width == 360)
-                for view in VIEWS:
-                    self.show(browser, view)
-                    what = f"{view}, {width} wide, {'dark' if is_dark else 'light'}"
-                    browser.wait_for(
-                        "the view at rest", f"!{SHOWN}.querySelector('[aria-busy=true]')"
-                    )
-                    self.check_page(browser, what)
-                    wide = browser.run("document.documentElement.scrollWidth")
-                    self.assertLessEqual(wide, width, f"{what}: it must not scroll sideways")
 
     @unittest.skipUnless("FL_PICTURES" in os.environ, "FL_PICTURES names no folder for pictures")
     def test_pictures_of_the_guide(self):
