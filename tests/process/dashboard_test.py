@@ -248,7 +248,7 @@ class Dashboard(Pages):
         self.assertEqual(browser.run(cell.format("What")), "update of round 1")
         browser.wait_for("its fate", f"{cell.format('In time?')}.startsWith('no: due in ')")
         self.assertRegex(browser.run(cell.format("Speed")), r"^[\d.]+ k?B/s$")
-        self.assertRegex(browser.run(cell.format("Ends in")), r"^\d+ min$")
+        self.assertRegex(browser.run(cell.format("Ends in")), r"^[\d.]+ (min|h|days)$")
         self.assertEqual(browser.errors, [])
 
     def test_a_server_that_restarts_is_found_again(self):
