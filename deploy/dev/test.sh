@@ -95,9 +95,9 @@ check() {
   summary
 }
 
-# For the tests of the Python package with PyTorch, and of the dashboard in a browser. Those that miss
-# something are skipped.
-test_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?' 'chromium?')
+# For the tests of the Python package with PyTorch, of the dashboard in a browser, and of a site under
+# mpirun. Those that miss something are skipped.
+test_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?' 'chromium?' 'openmpi-bin?')
 
 quick_tests() {
   need_machine

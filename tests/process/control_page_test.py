@@ -3,18 +3,18 @@
 what it does. Without Chromium (apt-get install chromium) there is nothing to test with."""
 
 import json
-import pathlib
 import unittest
 
-from chromium import Browser, find_browser
-from federation import FederationTest, wait_until
+from chromium import find_browser
+from dashboard_pages import Pages
+from federation import wait_until
+from operators_test import Page
 
-CHECKS = pathlib.Path(__file__).with_name("page_checks.js").read_text()
 RUN = ("--model", "synthetic:2000", "--min-clients", 2, "--rounds", 100000)
 
 
 @unittest.skipUnless(find_browser(), "there is no Chromium: apt-get install chromium")
-class ControlPage(FederationTest):
+class ControlPage(Pages):
     names = ("a", "b")
 
     def operator(self, name, role):
@@ -27,32 +27,49 @@ class ControlPage(FederationTest):
         self.server = self.federation.server(
             "--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0"
         )
-        self.browser = Browser(find_browser())
-        self.addCleanup(self.browser.close)
-        self.browser.show(1280, 900)
-        self.browser.open(f"http://{self.server.ready['admin']}/")
+        self.page = self.browser()
+        self.page.open(f"http://{self.server.ready['admin']}/")
 
     def await_text(self, words):
-        self.browser.wait_for(words, f"document.body.innerText.includes({json.dumps(words)})")
+        self.page.wait_for(words, f"document.body.innerText.includes({json.dumps(words)})")
 
     def log_in(self, token):
-        self.browser.wait_for("the button", "document.querySelector('#account button') !== null")
-        self.browser.run("document.querySelector('#account button').click()")
-        self.browser.wait_for("the form", "document.querySelector('#token') !== null")
-        self.browser.run(f"document.querySelector('#token').value = {json.dumps(token)};"
+        self.page.wait_for("the button", "document.querySelector('#account button') !== null")
+        self.page.run("document.querySelector('#account button').click()")
+        self.page.wait_for("the form", "document.querySelector('#token') !== null")
+        self.page.run(f"document.querySelector('#token').value = {json.dumps(token)};"
                          "document.querySelector('form.login button').click()")
-        self.browser.wait_for("the views", "document.querySelector('#view-overview') !== null")
+        self.page.wait_for("the views", "document.querySelector('#view-overview') !== null")
 
     def submit(self, action, **values):
         form = f"document.querySelector('form[data-action={action}]')"
         for name, value in values.items():
-            self.browser.run(f"{form}.querySelector('[name={name}]').value = {json.dumps(value)}")
-        self.browser.run(f"{form}.requestSubmit()")
-        self.browser.wait_for("the question", "document.querySelector('dialog[open]') !== null")
+            self.page.run(f"{form}.querySelector('[name={name}]').value = {json.dumps(value)}")
+        self.page.run(f"{form}.requestSubmit()")
+        self.page.wait_for("the question", "document.querySelector('dialog[open]') !== null")
 
     def answer(self, word):
-        self.browser.run(f"document.querySelector('dialog [data-answer={word}]').click()")
-        self.browser.wait_for("no question", "document.querySelector('dialog') === null")
+        self.page.run(f"document.querySelector('dialog [data-answer={word}]').click()")
+        self.page.wait_for("no question", "document.querySelector('dialog') === null")
+
+    def act(self, action, **values):
+        """Says no first, and then yes."""
+        self.submit(action, **values)
+        self.answer("no")
+        self.await_told(action, "Nothing was done.")
+        self.submit(action, **values)
+        self.answer("yes")
+
+    def await_told(self, action, words, error=False):
+        """Waits for this answer below the form."""
+        state = f"document.querySelector('form[data-action={action}] [role=status]')"
+        self.page.wait_for(words, f"{state}.textContent.includes({json.dumps(words)})")
+        self.assertEqual(self.page.run(f"{state}.className"), "level-error" if error else "")
+
+    def enter_as_admin(self):
+        self.log_in(self.operator("root", "admin"))
+        self.await_text("root (admin)")
+        self.show(self.page, "control")
 
     def queued(self):
         return self.federation.query("SELECT rounds_total FROM run WHERE queued")
@@ -61,11 +78,7 @@ class ControlPage(FederationTest):
         self.start()
         clients = [self.federation.client(name, "--stay") for name in self.names]
         wait_until("rounds", lambda: self.federation.rounds_done() >= 2)
-        self.log_in(self.operator("root", "admin"))
-        self.await_text("root (admin)")
-        self.browser.run("location.hash = 'control'")
-        self.await_text("Queue a run")
-        self.assertEqual(self.browser.run(f"({CHECKS})()"), [])
+        self.enter_as_admin()
         self.submit("queue", rounds="7", codec="qsgd:8")
         self.answer("no")
         self.await_text("Nothing was done.")
@@ -88,12 +101,53 @@ class ControlPage(FederationTest):
         for client in clients:
             client.kill()
 
+    def test_an_admin_takes_a_run_a_client_and_an_operator_away(self):
+        self.start()
+        self.enter_as_admin()
+        self.submit("queue", rounds="7", lr="0.25")
+        self.answer("yes")
+        self.await_told("queue", "is queued.")
+        find = "SELECT id, json_extract(config_json, '$.lr') FROM run WHERE queued"
+        ((run, rate),) = self.federation.query(find)
+        self.assertEqual(rate, 0.25)
+        self.act("drop", run=str(run))
+        self.await_told("drop", f"Run {run} is no longer queued.")
+        state = "SELECT state FROM run WHERE id = ?"
+        self.assertEqual(self.federation.query(state, run), [("stopped",)])
+
+        self.act("revoke", client="b")
+        self.await_told("revoke", "b")
+        revoked = "SELECT name FROM client WHERE revoked_at IS NOT NULL"
+        self.assertEqual(self.federation.query(revoked), [("b",)])
+
+        self.act("add-operator", name="eve", role="operator")
+        self.await_told("add-operator", "The token of 'eve' is shown only now.")
+        form = "document.querySelector('form[data-action=add-operator]')"
+        token = self.page.run(f"{form}.querySelector('output').textContent")
+        eve = Page(self.server, token)
+        self.assertEqual(eve.ask("GET", "/api/session")[1]["role"], "operator")
+        self.act("revoke-operator", name="eve")
+        self.await_told("revoke-operator", "The operator 'eve' is revoked.")
+        self.assertEqual(eve.act("drop", {"run": 1})[0], 401)
+        self.submit("revoke-operator", name="mallory")
+        self.answer("yes")
+        self.await_told("revoke-operator", "mallory", error=True)
+
+    def test_the_view_is_fit_for_keyboards_readers_phones_and_the_dark(self):
+        self.start()
+        self.enter_as_admin()
+        self.look_at(self.page, ["control"])
+        self.submit("queue", rounds="7")
+        self.check_page(self.page, "a question, on a phone, in the dark")
+        self.assertEqual(self.page.run("document.activeElement.dataset.answer"), "no")
+        self.assertEqual(self.page.errors, [])
+
     def test_a_viewer_sees_no_control(self):
         self.start()
         self.log_in(self.operator("eve", "viewer"))
         self.await_text("eve (viewer)")
         views = "[...document.querySelectorAll('#views a')].map((each) => each.textContent)"
-        self.assertNotIn("Control", self.browser.run(views))
+        self.assertNotIn("Control", self.page.run(views))
 
 
 if __name__ == "__main__":

@@ -3,112 +3,36 @@
 /api/rounds and of the history, live updates, names with markup, accessibility, narrow and dark, and
 a long history. Without Chromium (apt-get install chromium) there is nothing to test with."""
 
-import contextlib
-import importlib.util
-import json
 import os
 import pathlib
 import signal
-import sqlite3
 import unittest
 import urllib.request
 
-from chromium import Browser, find_browser
-from federation import SOURCE, FederationTest, wait_until, write_images
+from chromium import find_browser
+from dashboard_pages import SHOWN, VIEWS, Pages, human_bytes
+from federation import SOURCE, wait_until, write_images
 
 SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
-VIEWS = ("overview", "round", "fleet", "metrics", "bytes", "runs", "log", "model")
 MARKUP = '<img src=x onerror="document.title=1"><b>bold</b>'
 ROUNDS = 6
+PAINT_MAX_MS, TASK_MAX_MS = 1000, 500
 RUN = ("--model", "logistic", "--min-clients", 6, "--rounds", ROUNDS, "--lr", 0.01)
 # Reads the text of an element, or of all that a selector finds.
 TEXT = "document.querySelector({!r}).textContent"
 TEXTS = "[...document.querySelectorAll({!r})].map((each) => each.textContent)"
-# The view that is shown, when its tables and charts are filled.
-SHOWN = "document.querySelector('main > section:not([hidden])')"
-
-CHECKS = pathlib.Path(__file__).with_name("page_checks.js").read_text()
-
-
-def axe_script():
-    """The text of axe-core, where the package axe-playwright-python is installed, or FL_AXE names
-    the file; else None."""
-    named = os.environ.get("FL_AXE")
-    if named:
-        return pathlib.Path(named).read_text()
-    spec = importlib.util.find_spec("axe_playwright_python")
-    path = spec and pathlib.Path(spec.origin).with_name("axe.min.js")
-    return path.read_text() if path and path.exists() else None
-
-
-def human_bytes(value):
-    """As the page writes it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5 or unit == "GB":
-            break
-        value /= 1000
-    if unit == "B":
-        return f"{value} B"
-    whole = len(str(int(value)))
-    return f"{value:.{max(0, 3 - whole)}f} {unit}"
 
 
 @unittest.skipUnless(find_browser(), "there is no Chromium: apt-get install chromium")
-class Dashboard(FederationTest):
+class Dashboard(Pages):
     names = ("a", "b", "c", "d", "e", "f", "judge")
     evaluators = ("judge",)
-
-    def browser(self):
-        browser = Browser(find_browser())
-        self.addCleanup(browser.close)
-        browser.show(1280, 900)
-        return browser
-
-    def open(self, browser, server, view=""):
-        browser.open(f"http://{server.ready['admin']}/#{view}")
-        self.await_live(browser)
-
-    def await_live(self, browser):
-        browser.wait_for(
-            "a live page", "document.querySelector('#connection')?.textContent === 'live'"
-        )
-
-    def show(self, browser, view):
-        browser.run(f"location.hash = {view!r}")
-        browser.wait_for(view, f"{SHOWN}?.getAttribute('aria-labelledby') === 'view-{view}'")
-
-    def api(self, server, path):
-        with urllib.request.urlopen(f"http://{server.ready['admin']}{path}", timeout=10) as answer:
-            return json.load(answer)
 
     def clients(self, federation):
         data = ("--data", f"idx:{write_images(federation.folder / 'data', 120)}", "--threads", 1)
         for at, name in enumerate(self.names[:-1]):
             federation.client(name, *data, "--shard", f"{at + 1}/6")
         federation.client("judge", *data, "--evaluate-only")
-
-    def write(self, federation, *statements):
-        with contextlib.closing(
-            sqlite3.connect(federation.state / "history.sqlite", timeout=30)
-        ) as db:
-            for sql, rows in statements:
-                db.executemany(sql, rows)
-            db.commit()
-
-    def check_page(self, browser, what):
-        """No finding of our own checks, and none of axe-core's."""
-        with self.subTest(what):
-            self.assertEqual(browser.run(f"({CHECKS})()"), [], what)
-            axe = axe_script()
-            if axe is None:
-                return
-            if not browser.run("typeof axe === 'object'"):
-                browser.run(axe + "; undefined")
-            found = browser.run(
-                "axe.run().then((found) => found.violations.map((each) =>"
-                " each.id + ': ' + each.nodes.map((node) => node.html).slice(0, 3).join(' ')))"
-            )
-            self.assertEqual(found, [], what)
 
     def test_a_run_from_its_first_client_to_its_end(self):
         federation = self.make()
@@ -130,7 +54,7 @@ class Dashboard(FederationTest):
         self.compare_views(browser, federation, server)
         self.assertTrue(browser.run("window.isTheSamePage"))
         self.assertEqual(browser.errors, [])
-        self.look_at_all(browser)
+        self.look_at(browser, VIEWS)
         self.assertEqual(browser.errors, [])
 
     def compare_overview(self, browser, federation, server):
@@ -190,21 +114,6 @@ class Dashboard(FederationTest):
         ((file,),) = federation.query("SELECT file FROM checkpoint ORDER BY version DESC LIMIT 1")
         with urllib.request.urlopen(f"http://{server.ready['admin']}/api/model/file") as answer:
             self.assertEqual(answer.read(), (federation.checkpoints / file).read_bytes())
-
-    def look_at_all(self, browser):
-        """Each view, in light and dark, wide and as a phone has it."""
-        for is_dark in (False, True):
-            for width in (1280, 360):
-                browser.show(width, 780, is_dark=is_dark, is_phone=width == 360)
-                for view in VIEWS:
-                    self.show(browser, view)
-                    what = f"{view}, {width} wide, {'dark' if is_dark else 'light'}"
-                    browser.wait_for(
-                        "the view at rest", f"!{SHOWN}.querySelector('[aria-busy=true]')"
-                    )
-                    self.check_page(browser, what)
-                    wide = browser.run("document.documentElement.scrollWidth")
-                    self.assertLessEqual(wide, width, f"{what}: it must not scroll sideways")
 
     @unittest.skipUnless("FL_PICTURES" in os.environ, "FL_PICTURES names no folder for pictures")
     def test_pictures_of_the_guide(self):
@@ -310,6 +219,38 @@ class Dashboard(FederationTest):
         browser.wait_for("the view", f"{SHOWN}?.getAttribute('aria-labelledby') === 'view-log'")
         self.assertEqual(browser.run("document.activeElement.textContent"), "Log")
 
+    def test_a_transfer_under_way_shows_what_has_come_and_that_it_will_be_late(self):
+        federation = self.make()
+        run = ("--model", "synthetic:5000000", "--min-clients", 1, "--deadline", 300)
+        server = federation.server("--new-run", *run, "--admin", "127.0.0.1:0")
+        federation.client("a", "--max-upload", "400kbit")  # 20 MB take 400 s.
+        browser = self.browser()
+        self.open(browser, server)
+
+        def transfer():
+            found = [each for each in self.api(server, "/api/status")["transfers"] if each["risk"]]
+            return found[0] if found else None
+
+        first = wait_until("an upload", transfer)
+        self.assertEqual((first["client"], first["direction"]), ("a", "up"))
+        cell = SHOWN + ".querySelector('tbody [data-label=\"{}\"]')?.textContent"
+        total = human_bytes(first["bytes"])
+
+        def shown():
+            done, of, whole = browser.run(cell.format("Done")).strip().partition(" of ")
+            self.assertEqual((of, whole), (" of ", total))
+            number, unit = done.split()
+            return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+        browser.wait_for("the row", cell.format("Done"))
+        wait_until("it goes on", lambda: shown() > first["done"])
+        self.assertLessEqual(shown(), 1.01 * transfer()["done"])
+        self.assertEqual(browser.run(cell.format("What")), "update of round 1")
+        browser.wait_for("its fate", f"{cell.format('In time?')}.startsWith('no: due in ')")
+        self.assertRegex(browser.run(cell.format("Speed")), r"^[\d.]+ k?B/s$")
+        self.assertRegex(browser.run(cell.format("Ends in")), r"^[\d.]+ (min|h|days)$")
+        self.assertEqual(browser.errors, [])
+
     def test_a_server_that_restarts_is_found_again(self):
         federation = self.make()
         server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
@@ -354,8 +295,9 @@ class Dashboard(FederationTest):
         self.assertEqual([each for each in browser.errors if "401" not in each], [])
 
     def test_a_long_history_of_many_clients(self):
-        """10,000 rounds, and 1,000 clients in the last one: what is in the page stays small. The
-        time to the first paint is printed."""
+        """10,000 rounds, and 1,000 clients in the last one: what is in the page stays small, the
+        first paint comes within a second, and no task blocks the page for half a second. A busy
+        machine has three attempts."""
         federation = self.make()
         server = federation.server("--new-run", *RUN, "--stay", "--admin", "127.0.0.1:0")
         run = fill_history(self, federation, rounds=10_000, clients=1_000)
@@ -368,6 +310,17 @@ class Dashboard(FederationTest):
             new PerformanceObserver(note)
               .observe({ type: "longtask", buffered: true });""",
         )
+        for _ in range(3):
+            paint, longest = self.look_at_long_history(browser, server, run)
+            if paint < PAINT_MAX_MS and longest < TASK_MAX_MS:
+                break
+            browser.open("about:blank")
+        self.assertLess(paint, PAINT_MAX_MS)
+        self.assertLess(longest, TASK_MAX_MS)
+        self.assertEqual(browser.errors, [])
+
+    def look_at_long_history(self, browser, server, run):
+        """Returns the milliseconds to the first paint and of the longest task."""
         self.open(browser, server, f"overview/{run}")
         paint = browser.wait_for(
             "a paint", "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -391,7 +344,7 @@ class Dashboard(FederationTest):
             f" after {filled:.0f} ms, longest task {longest:.0f} ms, at most {max(sizes.values())}"
             " elements"
         )
-        self.assertEqual(browser.errors, [])
+        return paint, longest
 
 
 def fill_history(test, federation, rounds, clients):

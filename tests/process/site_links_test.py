@@ -5,6 +5,7 @@ machine is lost."""
 import collections
 import json
 import sys
+import time
 import unittest
 
 from federation import BIN, SOURCE, FederationTest, free_port, wait_until, write_images
@@ -15,6 +16,7 @@ from wide_area import HERE, WideArea, enter_namespaces, run
 
 EXAMPLES = 96
 ROUNDS = 40
+OUTAGE_S = 3  # Of the link to the server. Nobody notices: what was lost is sent again.
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
@@ -89,8 +91,21 @@ class SiteLinks(FederationTest):
                 return [ranks[0], again]
 
             disturbed = self.run_of("disturbed", (None, "far"), cut)
+
+            def cut_off(federation, ranks):
+                wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+                self.area.set_link("far", "down")
+                time.sleep(OUTAGE_S)
+                done = federation.rounds_done()
+                self.area.set_link("far", "up")
+                self.assertLess(done, ROUNDS)
+                return ranks
+
+            # Both ranks and the client are there: only the server is here.
+            cut_off = self.run_of("cut-off", ("far", "far"), cut_off)
         self.assertEqual(len(undisturbed), ROUNDS + 1)
         self.assertEqual(disturbed, undisturbed)
+        self.assertEqual(cut_off, undisturbed)
 
     def test_another_machine_takes_over_from_the_one_with_the_client(self):
         with WideArea(("near", "far", "spare")) as self.area:

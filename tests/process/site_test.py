@@ -1,80 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client that is a site of many ranks: real programs over Gloo on loopback."""
 
-import contextlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import tempfile
 import unittest
 
-from federation import BIN, FederationTest, free_port, wait_until, write_images
-from sim_test import read_tensors
-
-EXAMPLES = 96
-MODEL = "mlp:784-16-10"
-
-
-def ranks_of(client):
-    """The processes of a client's ranks, by number."""
-    found = {}
-    for folder in os.listdir("/proc"):
-        if not folder.isdigit():
-            continue
-        try:
-            with open(f"/proc/{folder}/stat", encoding="utf-8") as file:
-                name, _, rest = file.read().partition("(")[2].partition(")")
-            with open(f"/proc/{folder}/environ", encoding="utf-8") as file:
-                variables = dict(v.split("=", 1) for v in file.read().split("\0") if "=" in v)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        if name == "fl-rank" and int(rest.split()[1]) == client.pid:
-            found[int(variables["TRIBUTARY_SITE_RANK"])] = int(folder)
-    return found
-
-
-def is_running(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def changed_environment(variables):
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
+from federation import BIN, free_port, wait_until, write_images
+from site_runs import EXAMPLES, MODEL, SiteTest, is_running, ranks_of
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
-class Site(FederationTest):
-    names = ("site",)
-
-    def run_of(
-        self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
-    ):
-        """The values of the last version of a run with one client, the site, and the client."""
-        federation = self.federation = self.make(name)
-        data = write_images(federation.folder / "data", EXAMPLES)
-        run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
-        coordinator = federation.server(
-            "--new-run", "--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server
-        )
-        client = federation.client("site", "--data", f"idx:{data}", "--threads", 1, *flags)
-        if meanwhile:
-            meanwhile(federation, client)
-        for program in (client, coordinator):
-            self.expect_exit(program)
-        last = federation.checkpoints / f"round-{rounds:06d}.safetensors"
-        return read_tensors(last), federation.digests(), client
-
+class Site(SiteTest):
     def test_trace_and_summary_show_the_ranks_side_by_side(self):
         """--trace has the parts of every rank's steps, and the history where the time went."""
         trace = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "trace.json"
@@ -105,25 +46,6 @@ class Site(FederationTest):
             self.assertGreater(compute, 0)
             self.assertLessEqual(compute + exposed, train)
             self.assertTrue(0 <= overlap <= 1)
-
-    def assert_near(self, one, other, tolerance):
-        self.assertEqual(one.keys(), other.keys())
-        for name, values in one.items():
-            for a, b in zip(values, other[name], strict=True):
-                self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
-
-    def test_ranks_train_as_one_with_larger_batches(self):
-        """N ranks with batches of B examples and one rank with batches of N * B make the same
-        update, up to rounding; N ranks make the same bits in each run."""
-        adam = ("--optimizer", "adamw")
-        moments = "--keep-moments"
-        alone, _, _ = self.run_of(moments, batch=24, name="alone", server=adam)
-        three, digests, _ = self.run_of(
-            "--ranks", 3, moments, batch=8, name="three", server=adam
-        )
-        self.assert_near(alone, three, 1e-4)
-        _, again, _ = self.run_of("--ranks", 3, moments, batch=8, name="again", server=adam)
-        self.assertEqual(digests, again)
 
     def test_ranks_in_half_precision_learn_as_in_full_and_repeat_their_bits(self):
         """All ranks see the same reduced gradient, so they change fp16's loss scale together."""
@@ -248,22 +170,14 @@ class Site(FederationTest):
             self.expect_exit(program)
         self.assertEqual(federation.digests(), undisturbed)
 
-    def launched(self, federation, rank, *flags):
-        """A process as torchrun starts it."""
-        variables = {
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.port - 1),
-        }
-        secret = federation.folder / "secret"
-        secret.write_text("a secret of this site\n")
-        secret.chmod(0o600)
-        flags = ("--site", "--site-secret-file", secret, "--site-interface", "lo", *flags)
-        with changed_environment(variables):
-            return federation.client("site", *flags)
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
+    def test_mpirun_starts_a_site_that_makes_the_bits_of_ranks_of_the_clients_own(self):
+        _, own, _ = self.run_of("--ranks", 2, batch=8, name="own")
+        self.launcher = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", 2)
+        flags = (*self.of_a_launcher(), "--site-address", f"127.0.0.1:{free_port()}")
+        _, launched, client = self.run_of(*flags, batch=8, name="launched")
+        self.assertIn("a site of 2 ranks under Open MPI", client.stderr())
+        self.assertEqual(launched, own)
 
     def test_ranks_of_a_launcher_on_which_the_client_can_only_wait(self):
         """A rank that the client has not started is lost: the client waits for it, then goes on
@@ -290,27 +204,46 @@ class Site(FederationTest):
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
 
-    def test_a_round_fails_while_ranks_are_missing_and_the_client_stays(self):
+    def test_a_round_fails_while_ranks_are_missing_and_all_others_say_so(self):
         self.port = free_port()
         federation = self.make()
         data = write_images(federation.folder / "data", EXAMPLES)
         run = ("--model", MODEL, "--rounds", 400, "--lr", 0.05, "--batch-size", 8)
         federation.server("--new-run", "--min-clients", 1, "--deadline", 0, *run)
-        other = self.launched(federation, 1)
-        flags = ("--data", f"idx:{data}", "--threads", 1, "--rank-timeout", 2)
-        client = self.launched(federation, 0, *flags)
+        other, third = (self.launched(federation, rank, size=3) for rank in (1, 2))
+        flags = ("--data", f"idx:{data}", "--threads", 1, "--rank-timeout", 6)
+        client = self.launched(federation, 0, *flags, size=3)
         wait_until("five rounds", lambda: federation.rounds_done() >= 5)
         other.kill()
         done = federation.rounds_done()
+        missing = "2 of 3 ranks are there; missing: 1"
         wait_until(
             "the server's event",
-            lambda: "1 of 2 ranks are there; missing: 1, after 2 s (--rank-timeout)"
+            lambda: f"{missing}, after 6 s (--rank-timeout)"
             in federation.server_command("history", "--events")[1],
         )
-        self.launched(federation, 1)
+        third.wait_for(missing)
+        self.assertRegex(client.stderr(), f"info rank 0: .* {missing}")
+        self.launched(federation, 1, size=3)
         wait_until("more rounds", lambda: federation.rounds_done() >= done + 5)
         client.signal(signal.SIGTERM)
         self.expect_exit(client)
+
+    def test_ranks_with_other_data_are_refused_at_the_start(self):
+        """The path is the same everywhere; what lies there is not."""
+        self.port = free_port()
+        federation = self.make()
+        federation.server("--new-run", "--min-clients", 1, "--model", MODEL)
+        folders = [federation.folder / name for name in ("all", "half")]
+        for folder, examples in zip(folders, (EXAMPLES, EXAMPLES // 2)):
+            folder.mkdir()
+            write_images(folder / "data", examples)
+        flags = ("--data", "idx:data", "--threads", 1)
+        self.launched(federation, 1, folder=folders[1])
+        client = self.launched(federation, 0, *flags, folder=folders[0])
+        self.expect_exit(client, 1)
+        self.assertRegex(client.stderr(), r"rank 0 .* has 87 training examples, 9 .*; rank 1 .* has 44, 4 ")
+        self.assertIn("all ranks need the same --data", client.stderr())
 
     def test_doctor_measures_a_site(self):
         federation = self.make()
@@ -337,6 +270,7 @@ class Site(FederationTest):
             (2, ("--site",), "also needs --site-secret-file"),
             (2, ("--ranks-min", 3), "is above --ranks 2"),
             (2, ("--trainer", "true"), "is for built-in models"),
+            (2, ("--data", f"idx:{data}", "--backend", "mpi"), "gloo,nccl,auto"),
         ):
             ranks = () if "--site" in flags else ("--ranks", 2)
             client = federation.client("site", *ranks, *flags)

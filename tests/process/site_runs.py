@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of the tests of a client that is a site of many ranks: real programs over Gloo on loopback."""
+
+import os
+
+from federation import BIN, FederationTest, write_images
+from sim_test import read_tensors
+
+EXAMPLES = 96
+MODEL = "mlp:784-16-10"
+
+
+def ranks_of(client):
+    """The processes of a client's ranks, by number."""
+    found = {}
+    for folder in os.listdir("/proc"):
+        if not folder.isdigit():
+            continue
+        try:
+            with open(f"/proc/{folder}/stat", encoding="utf-8") as file:
+                name, _, rest = file.read().partition("(")[2].partition(")")
+            with open(f"/proc/{folder}/environ", encoding="utf-8") as file:
+                variables = dict(v.split("=", 1) for v in file.read().split("\0") if "=" in v)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if name == "fl-rank" and int(rest.split()[1]) == client.pid:
+            found[int(variables["TRIBUTARY_SITE_RANK"])] = int(folder)
+    return found
+
+
+def is_running(process):
+    """A process that has ended, and that its parent has not noticed, does not run."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class SiteTest(FederationTest):
+    """A test class whose run_of() trains with one client, which is a site."""
+
+    names = ("site",)
+    launcher = ()  # What starts the client, with its arguments.
+
+    def run_of(
+        self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
+    ):
+        """The values of the last version of a run with one client, the site, and the client.
+        `meanwhile` may start server and client again: serve() and train() have the same flags."""
+        federation = self.federation = self.make(name)
+        data = write_images(federation.folder / "data", EXAMPLES)
+        run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
+        self.server_flags = ("--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server)
+        self.client_flags = ("--data", f"idx:{data}", "--threads", 1, *flags)
+        self.serve("--new-run")
+        self.train()
+        if meanwhile:
+            meanwhile(federation, self.client)
+        for program in (self.client, self.server):
+            self.expect_exit(program)
+        last = federation.checkpoints / f"round-{rounds:06d}.safetensors"
+        return read_tensors(last), federation.digests(), self.client
+
+    def serve(self, *more):
+        self.server = self.federation.server(*more, *self.server_flags)
+
+    def train(self):
+        command = [*self.launcher, BIN / "fl-client", "--state", self.federation.folder / "site"]
+        self.client = self.federation.start("client-site", [*command, *self.client_flags])
+
+    def assert_near(self, one, other, tolerance):
+        self.assertEqual(one.keys(), other.keys())
+        for name, values in one.items():
+            for a, b in zip(values, other[name], strict=True):
+                self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
+
+    def launched(self, federation, rank, *flags, size=2, folder="."):
+        """A process as torchrun starts it, in this folder. The client listens at `self.port`."""
+        variables = {
+            "RANK": rank,
+            "WORLD_SIZE": size,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": size,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": self.port - 1,
+        }
+        command = ["env", "-C", folder, *(f"{name}={value}" for name, value in variables.items())]
+        command += [BIN / "fl-client", "--state", federation.folder / "site"]
+        return federation.start(f"rank-{rank}", [*command, *self.of_a_launcher(), *flags])
+
+    def of_a_launcher(self):
+        """The flags of all ranks that a launcher starts."""
+        secret = self.root / "secret"
+        secret.write_text("a secret of this site\n")
+        secret.chmod(0o600)
+        return "--site", "--site-secret-file", secret, "--site-interface", "lo"
