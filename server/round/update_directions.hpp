@@ -3,8 +3,8 @@
 // it is beside the others: for whoever suspects that a member pulls another way. Over the
 // parameters alone: statistics are averaged and never trained. A replay reads all of them; a round
 // that closes only a sample (mean_sample.hpp), as it must not take longer for this. Sums are in
-// double and in the order of the elements, so the same updates give the same numbers on all
-// machines. Blocking; any thread.
+// double and in a fixed order, so the same updates give the same numbers on all machines. Blocking;
+// any thread.
 #pragma once
 
 #include "server/history/records.hpp"
