@@ -110,7 +110,15 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   site->local_ = std::make_unique<LocalRanks>(
       LocalRanks::Options{own_places(options, place), secret, options.timeout_s});
   hub.on_lost = [local = site->local_.get()](int rank) { local->end(rank); };
-  FL_TRY(site->hub_, SiteHub::open(std::move(hub)));
+  auto opened = SiteHub::open(std::move(hub));
+  if (!opened && place) {
+    return Error(opened.error().code(),
+                 fmt::format("{}; rank 0 has to listen there: if that is no address of this "
+                             "machine, or the port is taken, give all ranks --site-address "
+                             "HOST:PORT with an address of rank 0's machine",
+                             opened.error().message()));
+  }
+  FL_TRY(site->hub_, std::move(opened));
   log_info("a site of {} ranks{}", size, place ? " under " + place->launcher : "");
   FL_TRY(const auto members, site->gather(stop));
   site->learn_.model.clear();
