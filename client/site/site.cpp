@@ -106,6 +106,7 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   hub.size = size;
   hub.silence = std::min<Duration>(duration_of(options.timeout_s), limits::rank_silence);
   hub.collective = duration_of(options.timeout_s);
+  hub.progress = std::max<Duration>(hub.collective, limits::rank_progress);
   // A rank that is stopped still has its connections to the others, which wait for it.
   site->local_ = std::make_unique<LocalRanks>(
       LocalRanks::Options{own_places(options, place), secret, options.timeout_s});

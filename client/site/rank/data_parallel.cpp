@@ -22,7 +22,11 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
   std::iota(all.begin(), all.end(), 0);
   wire_ = ranks_->subgroup(all, "gradients");
-  wire_->observe([this](const Ranks::Call& call) { times_.called(call); });
+  ranks_->observe([this](const Ranks::Call&) { on_progress_(); });
+  wire_->observe([this](const Ranks::Call& call) {
+    times_.called(call);
+    on_progress_();
+  });
   hook_ = std::move(hook);
   conductor_.emplace(*wire_);
   bucket_bytes_ = bucket_bytes;
@@ -58,6 +62,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
   times_.forward();
+  on_progress_();
   if (!is_last) return;
   if (!reducer_) make_reducer(parameters);
   reducer_->prepare_for_forward();

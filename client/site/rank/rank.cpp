@@ -133,7 +133,8 @@ Result<std::size_t> choose_bucket_bytes(const GroupOptions& group, const Reducti
 
 }  // namespace
 
-Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
+Rank::Rank(RankLink& link, SitePlace place)
+    : link_(link), place_(std::move(place)), together_([&link] { link.advance(); }) {
   torch::set_num_threads(std::max(1, threads_for(0) / place_.local_size));
 }
 
@@ -154,7 +155,10 @@ Result<json> Rank::answer(const json& request) {
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
     FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
-    return guarded([&] { return load(std::move(learn)); });
+    link_.count_computing(true);
+    auto loaded = guarded([&] { return load(std::move(learn)); });
+    link_.count_computing(false);
+    return loaded;
   }
   if (type == "group") {
     FL_TRY(const auto group, parse_as<GroupOptions>(request.value("group", json())));
@@ -219,6 +223,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
                        (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
+  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
   const bool is_local = parsed.row != nullptr && parsed.row->is_local;
   FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, *ranks));
