@@ -42,6 +42,13 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, i
     throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, error.what());
   }
 }
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 
 #else
 
@@ -56,3 +63,5 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store, int, int size, int, const R
 #endif
 
 }  // namespace fl
+std::string nccl_version() { return ""; }
+

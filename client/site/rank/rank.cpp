@@ -164,7 +164,11 @@ Result<json> Rank::answer(const json& request) {
     FL_TRY(const auto group, parse_as<GroupOptions>(request.value("group", json())));
     return guarded([&] { return enter(group); });
   }
-  if (type == "facts") return json{{"facts", to_json_of(facts_of(place_))}};
+  if (type == "facts") {
+    return guarded([&]() -> Result<json> {
+      return json{{"facts", to_json_of(facts_of(place_))}};
+    });
+  }
   if (type == "measure") {
     if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
     return guarded([&]() -> Result<json> {

@@ -180,3 +180,5 @@ struct RankOptions {
 [[nodiscard]] bool has_nccl();
 
 }  // namespace fl
+/// Of the library that is linked, such as "2.28.9"; "" in a build without NCCL.
+[[nodiscard]] std::string nccl_version();
