@@ -172,13 +172,22 @@ struct RankOptions {
 [[nodiscard]] std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
                                                      const RankOptions& options = {});
 
+/// A variable that libtorch's part of NCCL reads when a group is made.
+struct NcclVariable {
+  const char* name;
+  std::string value;
+  bool overwrites;  // Also where somebody has set it: otherwise it could end the process.
+};
+/// Those for groups whose calls end within this time.
+[[nodiscard]] std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout);
+
 /// The same over NCCL, for tensors on the CUDA device of that number, with a non-blocking
-/// communicator that is aborted at a failure. Sets TORCH_NCCL_ASYNC_ERROR_HANDLING=0 for the
-/// process, so that no watchdog ends it. Throws RankFailure in a build without NCCL.
+/// communicator that is aborted at a failure. Sets nccl_variables() for the process, so that no
+/// watchdog ends it. Throws RankFailure in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size,
                                                      int device, const RankOptions& options = {});
 [[nodiscard]] bool has_nccl();
-
-}  // namespace fl
 /// Of the library that is linked, such as "2.28.9"; "" in a build without NCCL.
 [[nodiscard]] std::string nccl_version();
+
+}  // namespace fl

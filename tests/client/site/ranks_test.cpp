@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <atomic>
+#include <map>
 #include <string>
 
 namespace fl::test {
@@ -194,6 +195,21 @@ TEST_CASE("a rank that never comes ends the making of the group") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   CHECK_THROWS_AS((void)make_gloo_ranks(store, 0, 2, loopback(std::chrono::milliseconds(300))),
                   RankFailure);
+}
+
+TEST_CASE("NCCL's groups leave the process alive, and end their calls within the group's time") {
+  std::map<std::string, NcclVariable> all;
+  for (const NcclVariable& variable : nccl_variables(std::chrono::milliseconds(1500)))
+    all.emplace(variable.name, variable);
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"}) {
+    CAPTURE(name);
+    CHECK(all.at(name).value == "0");
+    CHECK(all.at(name).overwrites);
+  }
+  CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").value == "2");
+  CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").overwrites);
+  CHECK(!all.at("TORCH_NCCL_BLOCKING_WAIT").overwrites);
+  CHECK(nccl_variables(std::chrono::milliseconds(0))[2].value == "1");
 }
 
 TEST_CASE("a build without NCCL says so") {
