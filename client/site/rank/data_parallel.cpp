@@ -22,7 +22,10 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
   std::iota(all.begin(), all.end(), 0);
   wire_ = ranks_->subgroup(all, "gradients");
-  ranks_->observe([this](const Ranks::Call&) { on_progress_(); });
+  ranks_->observe([this](const Ranks::Call& call) {
+    times_.called_beside(call);
+    on_progress_();
+  });
   wire_->observe([this](const Ranks::Call& call) {
     times_.called(call);
     on_progress_();

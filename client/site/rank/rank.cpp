@@ -165,9 +165,7 @@ Result<json> Rank::answer(const json& request) {
     return guarded([&] { return enter(group); });
   }
   if (type == "facts") {
-    return guarded([&]() -> Result<json> {
-      return json{{"facts", to_json_of(facts_of(place_))}};
-    });
+    return guarded([&]() -> Result<json> { return json{{"facts", to_json_of(facts_of(place_))}}; });
   }
   if (type == "measure") {
     if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
@@ -273,6 +271,7 @@ Result<json> Rank::train(const RankWork& work) {
                  "the site's --hook is an optimizer of its own: it needs --optimizer sgd without "
                  "momentum and weight decay");
   }
+  together_.times().begin_round(work.has_trace);
   const std::size_t elements = trainer_->layout().elements();
   FL_TRY(Vector weights, open_or_make(work.files.weights, elements));
   share(weights.values());
@@ -284,7 +283,6 @@ Result<json> Rank::train(const RankWork& work) {
   FL_TRY(Vector update, open_or_make(work.files.result, elements));
   FL_CHECK(begin_hook(work));
   const std::uint64_t sent = together_.gradient_bytes();
-  together_.times().begin_round(work.has_trace);
   FL_TRY(TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
                                              update.values(), link_.stop_token()));
   if (const HookState state = together_.hook().save(); !state.empty())

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that ranks take together: how they show that they go on.
+// Steps that ranks take together: what a trace has of them, and how they show that they go on.
 #include "tests/client/site/trained_ranks.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <atomic>
+#include <map>
+#include <set>
 #include <string>
 
 namespace fl::test {
@@ -14,7 +16,46 @@ std::unique_ptr<GradientHook> plain_hook() {
   return std::move(parse_hook("allreduce").value().hook);
 }
 
+std::int64_t end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
+
 }  // namespace
+
+TEST_CASE("a trace has all parts of a training, and what lies between collectives is coding") {
+  Training training;
+  training.model = "mlp";
+  training.hook = "codec:ecuq:4+ef";
+  for (const Trained& rank : train_ranks(2, training)) {
+    std::map<std::string, std::set<std::string>> names;
+    std::vector<TraceSpan> buckets;
+    std::vector<TraceSpan> calls;
+    std::vector<TraceSpan> coding;
+    for (const TraceSpan& span : rank.spans) {
+      names[span.track].insert(span.name.starts_with("bucket ") ? "bucket" : span.name);
+      if (span.track == "gradients") buckets.push_back(span);
+      if (span.track == "collectives") calls.push_back(span);
+      if (span.track == "coding") coding.push_back(span);
+    }
+    using Names = std::set<std::string>;
+    CHECK((names["steps"] ==
+           Names{"forward", "backward", "wait for gradients", "optimizer", "after the step"}));
+    CHECK((names["gradients"] == Names{"bucket"}));
+    CHECK((names["coding"] == Names{"code"}));
+    CHECK(names["collectives"].contains("exchange"));
+    CHECK((names["other collectives"] == Names{"sum"}));  // Of the losses, at the end.
+    // Each is inside of a bucket, and outside of its collectives; all are whole microseconds.
+    CHECK(coding.size() >= buckets.size());
+    for (const TraceSpan& code : coding) {
+      const auto holds = [&code](const TraceSpan& span) {
+        return span.begin_us - 2 <= code.begin_us && end_of(code) <= end_of(span) + 2;
+      };
+      const auto meets = [&code](const TraceSpan& call) {
+        return call.begin_us < end_of(code) - 2 && code.begin_us < end_of(call) - 2;
+      };
+      CHECK(std::ranges::count_if(buckets, holds) == 1);
+      CHECK(std::ranges::count_if(calls, meets) == 0);
+    }
+  }
+}
 
 TEST_CASE("batches of an evaluation or a gradient show that the rank goes on") {
   std::atomic<int> advanced = 0;
