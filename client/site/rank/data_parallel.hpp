@@ -49,7 +49,7 @@ class DataParallel final : public StepSync {
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void advance() override { on_progress_(); }
   void before_backward(bool is_last) override;
-  void after_backward(bool is_last) override { times_.backward_ended(is_last); }
+  void after_backward(bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
   void sum(torch::Tensor& values) override { ranks_->sum(values); }
@@ -67,6 +67,7 @@ class DataParallel final : public StepSync {
   std::unique_ptr<GradientHook> hook_;
   std::optional<Conductor> conductor_;
   std::unique_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
+  std::size_t buckets_ = 0;                 // The Reducer's.
   std::size_t bucket_bytes_ = 0;
   bool is_local_ = false;
 };

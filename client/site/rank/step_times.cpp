@@ -37,6 +37,7 @@ void StepTimes::begin_round(bool keeps_spans) {
 void StepTimes::forward() {
   const std::lock_guard lock(mutex_);
   part_began_ = Clock::now();
+  buckets_ready_ = 0;
 }
 
 void StepTimes::backward() {
@@ -73,6 +74,12 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
 void StepTimes::bucket_ready() {
   const std::lock_guard lock(mutex_);
   ready_ = Clock::now();
+  ++buckets_ready_;
+}
+
+std::size_t StepTimes::buckets_ready() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_ready_;
 }
 
 void StepTimes::reduced(std::size_t bucket, TimePoint begin) {

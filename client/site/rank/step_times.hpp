@@ -9,6 +9,7 @@
 #include "client/site/rank/ranks.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -37,6 +38,8 @@ class StepTimes {
 
   /// A bucket's gradients are there and go to the conductor. The thread of the backward pass.
   void bucket_ready();
+  /// How many were ready since forward().
+  [[nodiscard]] std::size_t buckets_ready() const;
   // The conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
   void called(const Ranks::Call& call);
@@ -61,6 +64,7 @@ class StepTimes {
   std::vector<std::pair<TimePoint, TimePoint>> calls_;
   TimePoint part_began_{};          // When the training thread began what it does now.
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
+  std::size_t buckets_ready_ = 0;
   double compute_ = 0;
   double exposed_ = 0;
   double reducing_ = 0;  // Seconds of the conductor for all buckets.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that ranks take together: what a trace has of them, and how they show that they go on.
+// Steps that ranks take together: what a trace has of them, how they show that they go on, and
+// models whose parameters do not all get a gradient.
 #include "tests/client/site/trained_ranks.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
@@ -79,6 +80,40 @@ TEST_CASE("batches of an evaluation or a gradient show that the rank goes on") {
     together.leave();
   });
   CHECK(advanced >= 2 + 3 + 4);
+}
+
+TEST_CASE("a parameter without a gradient is an error on every rank, and not a wrong mean") {
+  for (const int unused : {-1, 0, 1, 2}) {
+    CAPTURE(unused);
+    std::atomic<int> right = 0;
+    std::atomic<int> refused = 0;
+    on_ranks(2, [&](Ranks& ranks) {
+      DataParallel together;
+      together.enter(ranks.subgroup({0, 1}, "steps"), plain_hook(), 64);  // A bucket for each.
+      std::vector<torch::Tensor> parameters;
+      for (int i = 0; i < 3; ++i) {
+        parameters.push_back(torch::full({100}, 1.0, torch::requires_grad()));
+        parameters.back().mutable_grad() = torch::zeros({100});
+      }
+      together.before_forward(parameters, true);
+      torch::Tensor loss = torch::zeros({});
+      for (int i = 0; i < 3; ++i) {
+        if (i != unused) loss = loss + parameters[static_cast<std::size_t>(i)].sum() * ranks.rank();
+      }
+      together.before_backward(true);
+      loss.backward();
+      try {
+        together.after_backward(true);
+      } catch (const std::logic_error& error) {
+        refused += std::string_view(error.what()).find("no gradient") != std::string_view::npos;
+        return;
+      }
+      for (const torch::Tensor& parameter : parameters)
+        right += parameter.grad().eq(0.5).all().item<bool>();
+    });
+    CHECK(right == (unused < 0 ? 6 : 0));
+    CHECK(refused == (unused < 0 ? 0 : 2));
+  }
 }
 
 }  // namespace fl::test
