@@ -3,6 +3,7 @@
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 #include <atomic>
 #include <map>
@@ -99,6 +100,38 @@ TEST_CASE("a subgroup has the members that it was asked for, in their order") {
     right += std::vector{3, 0, 2}.at(static_cast<size_t>(some->rank())) == ranks.rank();
   });
   CHECK(right == 6);
+}
+
+TEST_CASE("a grid of 2 x 2 x 2 ranks has a group along each axis for each rank") {
+  // As data, tensor and pipeline parallelism would have it: rank = 4 z + 2 y + x.
+  std::atomic<int> right = 0;
+  on_ranks(8, [&](Ranks& ranks) {
+    const int self = ranks.rank();
+    std::vector<std::unique_ptr<Ranks>> axes;
+    for (const int stride : {1, 2, 4}) {
+      const int first = self & ~stride;
+      axes.push_back(ranks.subgroup({first, first + stride}, fmt::format("{} {}", stride, first)));
+    }
+    // All are there at the same time, and calls of one do not meet those of another.
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        const int other = self ^ (1 << axis);
+        right += axes[axis]->sum(self + 100 * repeat) == self + other + 200 * repeat;
+        right += axes[axis]->rank() == (self >> axis & 1) && axes[axis]->size() == 2;
+      }
+    }
+    // A sum along each axis, one after the other, is the sum over the grid.
+    std::int64_t sum = std::int64_t{1} << (4 * self);
+    for (const auto& axis : axes) sum = axis->sum(sum);
+    right += sum == 0x11111111;
+    // A plane of the grid: four ranks, of which each has its place by x and y.
+    const int plane = self & 4;
+    const auto slice =
+        ranks.subgroup({plane, plane + 1, plane + 2, plane + 3}, fmt::format("plane {}", plane));
+    right += slice->sum(self) == 4 * plane + 6;
+    right += ranks.sum(std::int64_t{1}) == 8;  // The whole goes on beside its parts.
+  });
+  CHECK(right == 8 * (3 * 3 * 2 + 3));
 }
 
 TEST_CASE("bytes_sent() is what the sockets carry") {
