@@ -178,6 +178,27 @@ TEST_CASE("bytes_sent() is what the sockets carry") {
   }
 }
 
+TEST_CASE("what the groups of a group send counts as its own too") {
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    const auto all = ranks.subgroup({0, 1, 2}, "all");
+    const std::uint64_t before = ranks.bytes_sent();
+    if (ranks.rank() < 2) {
+      const auto some = all->subgroup({0, 1}, "some");
+      const std::uint64_t begin = some->bytes_sent();
+      torch::Tensor values = torch::ones({100'000});
+      some->sum(values);
+      right += some->bytes_sent() - begin == 400'000;
+    }
+    const std::uint64_t sent = ranks.rank() < 2 ? 400'000 : 0;
+    right += all->bytes_sent() == sent && ranks.bytes_sent() - before == sent;
+    torch::Tensor values = torch::ones({300});
+    all->sum(values);
+    right += all->bytes_sent() == sent + 1600;
+  });
+  CHECK(right == 2 + 2 * 3);
+}
+
 TEST_CASE("a rank that leaves makes the others fail at once, and then for good") {
   std::atomic<int> failed = 0;
   on_ranks(3, [&](Ranks& ranks) {
