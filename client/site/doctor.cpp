@@ -215,9 +215,10 @@ void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
   std::set<std::string> names;
   for (const RankFacts& rank : facts)
     for (const auto& [name, value] : rank.variables) names.insert(name);
-  std::string text = has_gpus ? "its variables cost no speed" : "not used: there are no GPUs";
-  text += names.empty() ? "; none is set" : fmt::format("; set: {}", fmt::join(names, ", "));
-  lines.push_back({Verdict::ok, "NCCL", text});
+  const std::string set = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  lines.push_back({Verdict::ok, "NCCL",
+                   fmt::format("{}; variables that are set: {}",
+                               has_gpus ? "nothing costs speed" : "not used, without GPUs", set)});
 }
 
 double median(std::vector<double> values) {

@@ -79,7 +79,7 @@ TEST_CASE("a good site has only good lines, with its figures") {
   CHECK(line(lines, "links between machines").text.starts_with("2 GB/s"));
   CHECK(line(lines, "sums over all ranks").text.find("(1.9 GB/s)") != std::string::npos);
   CHECK(line(lines, "libtorch").text == "2.11.0 everywhere");
-  CHECK(line(lines, "NCCL").text == "not used: there are no GPUs; none is set");
+  CHECK(line(lines, "NCCL").text == "not used, without GPUs; variables that are set: none");
   CHECK(line(lines, "advice").text.starts_with("--topology tree is the fastest"));
   CHECK(line(lines, "advice").text.find("does not pay") != std::string::npos);
   const std::string text = doctor_text(lines);
@@ -189,7 +189,8 @@ TEST_CASE("a good site of GPUs says which versions, ways and variables it has") 
   CHECK(line(lines, "CUDA").text == "13.0 everywhere");
   CHECK(line(lines, "NVIDIA driver").text == "580.95 everywhere");
   CHECK(line(lines, "NCCL version").text == "2.28.9 everywhere");
-  CHECK(line(lines, "NCCL").text == "its variables cost no speed; set: NCCL_SOCKET_IFNAME");
+  CHECK(line(lines, "NCCL").text ==
+        "nothing costs speed; variables that are set: NCCL_SOCKET_IFNAME");
   CHECK(line(lines, "ways between GPUs").text.starts_with("all GPUs"));
 }
 
