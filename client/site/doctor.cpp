@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -25,9 +26,17 @@ constexpr double slow_share = 0.25;       // Of the median: such a link slows al
 constexpr double sum_share = 0.3;         // Of what the links could do.
 constexpr double slow_link = 1e9;         // Bytes/s: below, gradients are worth compressing.
 constexpr double very_slow_link = 1e8;
+constexpr std::size_t table_ranks_max = 8;  // More do not fit beside each other.
+constexpr std::string_view default_topology = "backend";
 
 std::string name_of(const RankFacts& rank) {
   return fmt::format("rank {} ({})", rank.rank, rank.host);
+}
+
+/// "rank 1 (node1)", or "8 ranks, such as rank 1 (node1)".
+std::string names_of(const std::vector<const RankFacts*>& ranks) {
+  if (ranks.size() == 1) return name_of(*ranks[0]);
+  return fmt::format("{} ranks, such as {}", ranks.size(), name_of(*ranks[0]));
 }
 
 std::string rate_text(double bytes_per_s) {
@@ -50,14 +59,35 @@ DoctorLine machines_line(const std::vector<RankFacts>& facts) {
           fmt::format("{} on {} machines: {}", facts.size(), ranks.size(), fmt::join(parts, ", "))};
 }
 
-DoctorLine versions_line(const std::vector<RankFacts>& facts) {
-  std::set<std::string> versions;
-  for (const RankFacts& rank : facts) versions.insert(rank.torch);
-  if (versions.size() == 1)
-    return {Verdict::ok, "libtorch", fmt::format("{} everywhere", *versions.begin())};
-  return {Verdict::fail, "libtorch",
-          fmt::format("different versions: {}", fmt::join(versions, ", ")),
-          "install the same version on all machines: they round differently"};
+/// Adds a line about a version, unless no rank has any.
+void add_version(const std::vector<RankFacts>& facts, const char* subject,
+                 std::string RankFacts::*version, Verdict if_different, const char* advice,
+                 std::vector<DoctorLine>& lines) {
+  std::map<std::string, std::vector<const RankFacts*>> versions;
+  for (const RankFacts& rank : facts) versions[rank.*version].push_back(&rank);
+  if (versions.size() == 1) {
+    const std::string& only = versions.begin()->first;
+    if (!only.empty()) lines.push_back({Verdict::ok, subject, only + " everywhere"});
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [text, ranks] : versions)
+    parts.push_back(fmt::format("{} ({})", text.empty() ? "none" : text, names_of(ranks)));
+  lines.push_back({if_different, subject,
+                   fmt::format("different versions: {}", fmt::join(parts, ", ")), advice});
+}
+
+void add_versions(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+  add_version(facts, "libtorch", &RankFacts::torch, Verdict::fail,
+              "install the same version on all machines: they round differently", lines);
+  add_version(facts, "CUDA", &RankFacts::cuda, Verdict::warn,
+              "install the same libtorch on all machines, which brings its CUDA", lines);
+  add_version(facts, "NVIDIA driver", &RankFacts::driver, Verdict::warn,
+              "install the same driver on all machines: they may differ in speed and in bits",
+              lines);
+  add_version(facts, "NCCL version", &RankFacts::nccl, Verdict::fail,
+              "install the same NCCL on all machines: other versions do not talk to each other",
+              lines);
 }
 
 DoctorLine processors_line(const std::vector<RankFacts>& facts) {
@@ -112,29 +142,83 @@ DoctorLine clocks_line(const std::vector<RankFacts>& facts) {
           "run an NTP service on all machines (chrony, systemd-timesyncd)"};
 }
 
-/// Settings of NCCL that cost speed, each with why.
-void add_variables(const std::vector<RankFacts>& facts, bool has_several_machines,
-                   std::vector<DoctorLine>& lines) {
-  const std::size_t before = lines.size();
+/// Adds a line about the ways between the GPUs of a machine, if one has several.
+void add_gpu_pairs(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+  std::vector<const RankFacts*> some;
+  std::vector<const RankFacts*> lacking;
   for (const RankFacts& rank : facts) {
-    const auto is = [&rank](const char* name, const char* value) {
+    if (rank.gpus < 2) continue;
+    some.push_back(&rank);
+    if (rank.gpu_pairs < rank.gpus * (rank.gpus - 1)) lacking.push_back(&rank);
+  }
+  if (some.empty()) return;
+  if (lacking.empty()) {
+    lines.push_back({Verdict::ok, "ways between GPUs",
+                     "all GPUs of a machine read each other's memory directly"});
+    return;
+  }
+  const RankFacts& first = *lacking[0];
+  lines.push_back({Verdict::warn, "ways between GPUs",
+                   fmt::format("{} of {} pairs are direct on {}", first.gpu_pairs,
+                               first.gpus * (first.gpus - 1), names_of(lacking)),
+                   "see 'nvidia-smi topo -m': the others copy through the machine's memory"});
+}
+
+/// A setting of NCCL that costs speed, on the ranks for which `is_so`.
+struct NcclFault {
+  std::string text;
+  std::string advice;
+  std::function<bool(const RankFacts&)> is_so;
+};
+
+std::vector<NcclFault> nccl_faults(const std::vector<RankFacts>& facts, bool has_several_machines) {
+  const auto has = [](const char* name, const char* value) {
+    return [name, value](const RankFacts& rank) {
       const auto found = rank.variables.find(name);
       return found != rank.variables.end() && found->second == value;
     };
-    const auto warn = [&](const char* text, const char* advice) {
-      lines.push_back(
-          {Verdict::warn, "NCCL", fmt::format("{} on {}", text, name_of(rank)), advice});
-    };
-    if (is("NCCL_IB_DISABLE", "1") && rank.infiniband)
-      warn("NCCL_IB_DISABLE=1 beside InfiniBand", "unset it: sums then go over sockets");
-    if (is("NCCL_P2P_DISABLE", "1"))
-      warn("NCCL_P2P_DISABLE=1", "unset it: GPUs of one machine then copy through its memory");
-    if (is("NCCL_DEBUG", "TRACE")) warn("NCCL_DEBUG=TRACE", "use WARN: it logs every call");
-    if (rank.gpus > 0 && has_several_machines && !rank.variables.contains("NCCL_SOCKET_IFNAME"))
-      warn("NCCL_SOCKET_IFNAME is not set",
-           "name the network, as NCCL_SOCKET_IFNAME=eth0: NCCL may choose one that leads nowhere");
-    if (lines.size() > before) return;
+  };
+  const auto named = std::ranges::find_if_not(facts, &std::string::empty, &RankFacts::interface);
+  const std::string network =
+      named == facts.end() ? "NAME, with the network between the machines" : named->interface;
+  const auto no_infiniband = has("NCCL_IB_DISABLE", "1");
+  return {
+      {"NCCL_IB_DISABLE=1 beside InfiniBand", "unset it: while it is set, sums go over sockets",
+       [no_infiniband](const RankFacts& rank) { return rank.infiniband && no_infiniband(rank); }},
+      {"NCCL_P2P_DISABLE=1",
+       "unset it: while it is set, GPUs of one machine copy through its memory",
+       has("NCCL_P2P_DISABLE", "1")},
+      {"NCCL_DEBUG=TRACE", "use WARN: TRACE logs every call", has("NCCL_DEBUG", "TRACE")},
+      {"NCCL_SOCKET_IFNAME is not set",
+       fmt::format("set NCCL_SOCKET_IFNAME={}: NCCL may choose one that leads nowhere", network),
+       [has_several_machines](const RankFacts& rank) {
+         return has_several_machines && rank.gpus > 0 &&
+                !rank.variables.contains("NCCL_SOCKET_IFNAME");
+       }},
+  };
+}
+
+/// A line for each fault, or one that says that there is none.
+void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
+              std::vector<DoctorLine>& lines) {
+  const std::size_t before = lines.size();
+  for (const NcclFault& fault : nccl_faults(facts, has_several_machines)) {
+    std::vector<const RankFacts*> ranks;
+    for (const RankFacts& rank : facts)
+      if (fault.is_so(rank)) ranks.push_back(&rank);
+    if (ranks.empty()) continue;
+    lines.push_back({Verdict::warn, "NCCL", fmt::format("{} on {}", fault.text, names_of(ranks)),
+                     fault.advice});
   }
+  if (lines.size() > before) return;
+  const bool has_gpus = std::ranges::any_of(facts, [](const RankFacts& r) { return r.gpus > 0; });
+  std::set<std::string> names;
+  for (const RankFacts& rank : facts)
+    for (const auto& [name, value] : rank.variables) names.insert(name);
+  const std::string set = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  lines.push_back({Verdict::ok, "NCCL",
+                   fmt::format("{}; variables that are set: {}",
+                               has_gpus ? "nothing costs speed" : "not used, without GPUs", set)});
 }
 
 double median(std::vector<double> values) {
@@ -192,22 +276,25 @@ void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured
   lines.push_back({Verdict::ok, "sums over all ranks", fmt::format("{}", fmt::join(parts, ", "))});
   if (best < sum_share * slowest) {
     lines.back().verdict = Verdict::warn;
-    lines.back().advice =
-        fmt::format("the links could do more; try --topology {}, or more cores for each rank",
-                    measured.topology);
+    lines.back().advice = "the links could do more; give each rank more cores";
+    if (measured.topology != default_topology)
+      lines.back().advice += fmt::format(", or try --topology {}", measured.topology);
   }
 }
 
 void add_choice(double slowest, const SiteMeasurement& measured, bool has_several_machines,
                 std::vector<DoctorLine>& lines) {
-  std::string text = fmt::format("--topology {} is the fastest by these links", measured.topology);
+  std::string text =
+      measured.topology == default_topology
+          ? "the default --topology is the fastest by these links"
+          : fmt::format("--topology {} is the fastest by these links", measured.topology);
   if (has_several_machines && slowest < very_slow_link) {
     text += "; let each machine be a site of its own, with fl-server --strategy diloco";
   } else if (slowest < slow_link) {
     text += "; gradients are worth compressing: --hook bf16, or --hook codec:ecuq:2+ef";
     if (has_several_machines) text += " with --topology hierarchical";
   } else {
-    text += "; --hook allreduce or bf16: on such links compressing more does not pay";
+    text += "; the default --hook fits them: compressing more than bf16 does not pay";
   }
   lines.push_back({Verdict::ok, "advice", text});
 }
@@ -215,7 +302,8 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
-                                   gpu, torch, has_nccl, infiniband, clock_s, asked_s, variables)
+                                   gpu, gpu_pairs, interface, torch, cuda, driver, nccl, has_nccl,
+                                   infiniband, clock_s, asked_s, variables)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimedSum, bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SiteMeasurement, latency_s, bytes_per_s, sums, topology)
 
@@ -231,9 +319,11 @@ std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
   FL_ASSERT(!facts.empty() && measured.bytes_per_s.size() == facts.size());
   const bool has_several_machines = std::ranges::any_of(
       facts, [&facts](const RankFacts& rank) { return rank.host != facts[0].host; });
-  std::vector<DoctorLine> lines{machines_line(facts), versions_line(facts), processors_line(facts),
-                                gpus_line(facts), clocks_line(facts)};
-  add_variables(facts, has_several_machines, lines);
+  std::vector<DoctorLine> lines{machines_line(facts)};
+  add_versions(facts, lines);
+  lines.insert(lines.end(), {processors_line(facts), gpus_line(facts), clocks_line(facts)});
+  add_gpu_pairs(facts, lines);
+  add_nccl(facts, has_several_machines, lines);
   double slowest = add_links(facts, measured, true, lines);
   slowest = std::min(slowest, add_links(facts, measured, false, lines));
   if (facts.size() > 1) {
@@ -241,6 +331,31 @@ std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
     add_choice(slowest, measured, has_several_machines, lines);
   }
   return lines;
+}
+
+std::string links_text(const std::vector<RankFacts>& facts, const SiteMeasurement& measured) {
+  if (facts.size() < 2) return "";
+  if (facts.size() > table_ranks_max)
+    return fmt::format("--json prints the latency and bandwidth between all {} ranks\n",
+                       facts.size());
+  std::string text;
+  const auto add_table = [&](const char* title, const std::vector<std::vector<double>>& values,
+                             double unit) {
+    text += fmt::format("\n{} (from the rank on the left to the one above)\n{:>6}", title, "");
+    for (const RankFacts& to : facts) text += fmt::format("{:>9}", to.rank);
+    for (std::size_t from = 0; from < facts.size(); ++from) {
+      text += fmt::format("\n{:>6}", facts[from].rank);
+      for (std::size_t to = 0; to < facts.size(); ++to) {
+        const double value = values[from][to] / unit;
+        const std::string shown = fmt::format("{:.{}f}", value, value < 10 ? 1 : 0);
+        text += fmt::format("{:>9}", from == to ? "-" : shown);
+      }
+    }
+    text += "\n";
+  };
+  add_table("latency in us", measured.latency_s, 1e-6);
+  add_table("bandwidth in MB/s", measured.bytes_per_s, 1e6);
+  return text;
 }
 
 json site_doctor_json(const std::vector<DoctorLine>& lines, const SiteMeasurement& measured) {

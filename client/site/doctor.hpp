@@ -23,8 +23,14 @@ struct RankFacts {
   int cores = 0;       // That this process may use.
   double memory_bytes = 0;
   int gpus = 0;
-  std::string gpu;                               // The name of the first one.
-  std::string torch;                             // The version of libtorch.
+  std::string gpu;    // The name of the first one.
+  int gpu_pairs = 0;  // Ordered pairs of its GPUs of which one reads the other's memory directly.
+  std::string interface;  // --site-interface; "" for the host's own.
+  // Versions; "" where there is none.
+  std::string torch;                             // libtorch's.
+  std::string cuda;                              // The runtime's that libtorch uses.
+  std::string driver;                            // The NVIDIA driver's.
+  std::string nccl;                              // NCCL's.
   bool has_nccl = false;                         // This build can use NCCL.
   bool infiniband = false;                       // The machine has InfiniBand or RoCE.
   double clock_s = 0;                            // Seconds since 1970 when it answered,
@@ -49,6 +55,10 @@ struct SiteMeasurement {
 /// All lines. `facts` are in the order of the ranks of `measured`.
 [[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
                                                     const SiteMeasurement& measured);
+/// The latency and bandwidth between all ranks as two tables; of large sites a line that says how
+/// to get them; "" for one rank.
+[[nodiscard]] std::string links_text(const std::vector<RankFacts>& facts,
+                                     const SiteMeasurement& measured);
 [[nodiscard]] nlohmann::json site_doctor_json(const std::vector<DoctorLine>& lines,
                                               const SiteMeasurement& measured);
 

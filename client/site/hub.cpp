@@ -199,8 +199,18 @@ void SiteHub::hear(const PeerPtr& peer, const json& message) {
   const std::string type = member_text(message, "type");
   if (type == "done" || type == "error") {
     take_answer(peer, message);
-  } else if (type != "alive") {
+  } else if (type == "alive") {
+    take_progress(peer, member_number(message, "progress"));
+  } else {
     use_store(peer, type, message);
+  }
+}
+
+void SiteHub::take_progress(const PeerPtr& peer, std::uint64_t progress) {
+  const std::lock_guard lock(mutex_);
+  for (Asked& asked : asked_) {
+    if (asked.peer == peer && std::exchange(asked.progress, progress) != progress)
+      asked.moved = Clock::now();
   }
 }
 
@@ -292,6 +302,7 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
       asked.id = next_id_++;
       if (const auto found = peers_.find(request.rank); found != peers_.end()) {
         asked.peer = found->second;
+        asked.moved = Clock::now();
         json message = request.message;
         message["id"] = asked.id;
         to_send.emplace_back(asked.peer, std::move(message));
@@ -347,14 +358,46 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
       lock.lock();
       until = never;
     }
+    const TimePoint hanging = hangs_at();
+    if (Clock::now() >= hanging) {
+      lock.unlock();
+      drop_hanging();
+      lock.lock();
+      continue;
+    }
     const auto is_news = [&] { return all_answered() || (has_failure() && !has_failed); };
-    changed_.wait_until(lock, has_stopped ? std::stop_token() : stop, std::min(until, far_away()),
-                        is_news);
+    changed_.wait_until(lock, has_stopped ? std::stop_token() : stop,
+                        std::min({until, hanging, far_away()}), is_news);
   }
   std::vector<Result<json>> answers;
   for (Asked& asked : asked_) answers.push_back(std::move(*asked.answer));
   asked_.clear();
   return answers;
+}
+
+/// When the first of those who have not answered hangs, if it gets no further. Under the lock.
+TimePoint SiteHub::hangs_at() const {
+  TimePoint first = never;
+  for (const Asked& asked : asked_) {
+    if (!asked.answer) first = std::min<TimePoint>(first, asked.moved + options_.progress);
+  }
+  return first;
+}
+
+void SiteHub::drop_hanging() {
+  const std::string reason = fmt::format(
+      "it shows life, but its work has got no further for {:g} s", seconds(options_.progress));
+  std::vector<int> hanging;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Asked& asked : asked_) {
+      if (asked.answer || Clock::now() < asked.moved + options_.progress) continue;
+      hanging.push_back(asked.peer->member.rank);
+      asked.answer = std::make_unique<Result<json>>(
+          Error(Errc::unavailable, fmt::format("{}: {}", to_string(asked.peer->member), reason)));
+    }
+  }
+  for (const int rank : hanging) drop(rank, reason);
 }
 
 /// Drops those who have not answered; leave() answers for them.

@@ -45,6 +45,7 @@ class SiteHub {
     int size = 1;                                // Ranks of the site.
     Duration silence{};                          // A rank that is silent for so long is lost.
     Duration collective{};                       // How long a collective of the ranks may take.
+    Duration progress = limits::rank_progress;   // Work that gets no further for so long hangs.
     Duration grace = limits::trainer_grace;      // To answer after that, or after a stop request.
     std::function<void(int rank)> on_lost = {};  // Called on a thread of the hub.
   };
@@ -68,7 +69,8 @@ class SiteHub {
   };
   /// Sends the requests at the same time and returns an answer for each. After a stop request the
   /// ranks are asked to stop. Once one has failed, the others have the time of a collective left.
-  /// Who does not answer in time is dropped. Errors in an answer: unavailable (the rank was lost,
+  /// Who does not answer in time is dropped, and so is who shows life but gets no further with its
+  /// work for Options::progress. Errors in an answer: unavailable (the rank was lost,
   /// or it lost another), cancelled, and what else the rank says.
   [[nodiscard]] std::vector<Result<nlohmann::json>> ask(const std::vector<Request>& requests,
                                                         const std::stop_token& stop);
@@ -89,6 +91,8 @@ class SiteHub {
     std::uint64_t id = 0;
     PeerPtr peer;  // Null if it was not there.
     std::unique_ptr<Result<nlohmann::json>> answer;
+    std::uint64_t progress = 0;  // What its beats said last,
+    TimePoint moved{};           // and when that changed.
   };
   struct Waiter {
     PeerPtr peer;
@@ -104,12 +108,15 @@ class SiteHub {
   void warn_of_stranger(const Error& error);
   void leave(const PeerPtr& peer, const Error& reason);
   void hear(const PeerPtr& peer, const nlohmann::json& message);
+  void take_progress(const PeerPtr& peer, std::uint64_t progress);
   void take_answer(const PeerPtr& peer, const nlohmann::json& message);
   void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
   [[nodiscard]] std::vector<Waiter> set_key(const std::string& key, const std::string& value);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
   void drop_silent();
+  [[nodiscard]] TimePoint hangs_at() const;
+  void drop_hanging();
   [[nodiscard]] bool all_answered() const;
   [[nodiscard]] bool has_failure() const;
 

@@ -13,6 +13,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 namespace fl {
@@ -79,7 +80,7 @@ void RankLink::receive_all(const std::stop_token& stop) {
     if (!line) return lose(line.error());
     const TimePoint now = Clock::now();
     if (now - told >= limits::rank_beat) {
-      send({{"type", "alive"}});
+      send(beat());
       told = now;
     }
     if (*line) {
@@ -90,6 +91,13 @@ void RankLink::receive_all(const std::stop_token& stop) {
                         fmt::format("the agent was silent for {:.0f} s", seconds(silence_))));
     }
   }
+}
+
+json RankLink::beat() const {
+  std::uint64_t progress = progress_;
+  // In tenths of a second, so that the beats' own cost is no progress.
+  if (counts_computing_) progress += static_cast<std::uint64_t>(std::clock() * 10 / CLOCKS_PER_SEC);
+  return {{"type", "alive"}, {"progress", progress}};
 }
 
 void RankLink::hear(json message) {

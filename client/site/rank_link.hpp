@@ -8,6 +8,7 @@
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -46,6 +47,12 @@ class RankLink {
   [[nodiscard]] Result<nlohmann::json> next();
   /// Stops when the agent asks to stop the request that next() returned last, or is lost.
   [[nodiscard]] std::stop_token stop_token();
+  /// The work that next() returned last has come further; the agent is told by the next beat. Any
+  /// thread.
+  void advance() { ++progress_; }
+  /// From now on the time that this process computes counts as progress, or no longer: for work
+  /// that has no parts to count, but does nothing else than compute and read.
+  void count_computing(bool counts) { counts_computing_ = counts; }
   /// Answers that request: with "type": "done" and "id" added, or with the error.
   void answer(Result<nlohmann::json> message);
 
@@ -67,12 +74,15 @@ class RankLink {
   void hear(nlohmann::json message);
   void lose(const Error& reason);
   void send(const nlohmann::json& message);
+  [[nodiscard]] nlohmann::json beat() const;
   /// Asks the store and waits for its answer.
   [[nodiscard]] Result<nlohmann::json> ask_store(nlohmann::json request, TimePoint until);
 
   std::unique_ptr<SocketLine> line_;
   const Duration silence_;
   const std::function<void()> on_lost_;
+  std::atomic<std::uint64_t> progress_ = 0;
+  std::atomic<bool> counts_computing_ = false;
   std::mutex send_mutex_;
   std::mutex mutex_;  // Guards all below, up to the thread.
   std::condition_variable changed_;

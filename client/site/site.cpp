@@ -106,11 +106,20 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   hub.size = size;
   hub.silence = std::min<Duration>(duration_of(options.timeout_s), limits::rank_silence);
   hub.collective = duration_of(options.timeout_s);
+  hub.progress = std::max<Duration>(hub.collective, limits::rank_progress);
   // A rank that is stopped still has its connections to the others, which wait for it.
   site->local_ = std::make_unique<LocalRanks>(
       LocalRanks::Options{own_places(options, place), secret, options.timeout_s});
   hub.on_lost = [local = site->local_.get()](int rank) { local->end(rank); };
-  FL_TRY(site->hub_, SiteHub::open(std::move(hub)));
+  auto opened = SiteHub::open(std::move(hub));
+  if (!opened && place) {
+    return Error(opened.error().code(),
+                 fmt::format("{}; rank 0 has to listen there: if that is no address of this "
+                             "machine, or the port is taken, give all ranks --site-address "
+                             "HOST:PORT with an address of rank 0's machine",
+                             opened.error().message()));
+  }
+  FL_TRY(site->hub_, std::move(opened));
   log_info("a site of {} ranks{}", size, place ? " under " + place->launcher : "");
   FL_TRY(const auto members, site->gather(stop));
   site->learn_.model.clear();

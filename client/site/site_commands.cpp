@@ -152,7 +152,7 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   FL_TRY(const auto measured, site->measure(stop.token()));
   const auto lines = diagnose_site(facts, measured);
   out << (options.as_json ? json_text(site_doctor_json(lines, measured), 2) + "\n"
-                          : doctor_text(lines));
+                          : doctor_text(lines) + links_text(facts, measured));
   return doctor_exit_code(lines);
 }
 

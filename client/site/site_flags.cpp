@@ -50,7 +50,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "(default: that of the host's name; with --ranks, loopback)");
   app.add_option("--site-address", options.address,
                  "Where the first rank's client listens for the others (default: MASTER_ADDR, one "
-                 "port above MASTER_PORT)")
+                 "port above MASTER_PORT; under srun the step's first node)")
       ->type_name("HOST:PORT")
       ->check([](const std::string& text) {
         const auto parsed = parse_host_port(text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_options.hpp"
 
+#include "client/site/slurm_place.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
@@ -19,15 +20,16 @@ struct Launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  const char* host;  // Where rank 0 runs; may be null.
+  bool is_slurm = false;  // Then functions of slurm_place say what else there is.
 };
 
+/// Slurm is last: its variables are there also where torchrun or mpirun starts the ranks inside a
+/// job, and then they are those of the node's one daemon.
 constexpr std::array launchers{
-    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
-             "SLURM_LAUNCH_NODE_IPADDR"},
+    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr},
+             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, true},
 };
 
 constexpr std::uint16_t port_without_launcher = 29501;
@@ -56,7 +58,7 @@ Result<void> find_agent(const Environment& environment, const Launcher& launcher
     return {};
   }
   auto host = environment("MASTER_ADDR");
-  if (!host && launcher.host != nullptr) host = environment(launcher.host);
+  if (!host && launcher.is_slurm) host = slurm_first_node(environment);
   if (!host) {
     return Error(Errc::invalid_input,
                  fmt::format("--site under {}: the variable MASTER_ADDR is not set; give "
@@ -65,6 +67,7 @@ Result<void> find_agent(const Environment& environment, const Launcher& launcher
   }
   place.host = *host;
   place.port = port_without_launcher;
+  if (launcher.is_slurm) place.port = slurm_port(environment).value_or(place.port);
   if (const auto text = environment("MASTER_PORT")) {
     const auto port = number_in<std::uint16_t>(*text);
     if (!port || *port == 0 || *port == UINT16_MAX) {
@@ -86,7 +89,11 @@ Result<SitePlace> find_place(const Environment& environment, const std::string& 
     FL_TRY(place.rank, number_of(environment, launcher.rank));
     FL_TRY(place.size, number_of(environment, launcher.size));
     FL_TRY(place.local_rank, number_of(environment, launcher.local_rank, place.rank));
-    FL_TRY(place.local_size, number_of(environment, launcher.local_size, place.size));
+    if (launcher.is_slurm) {
+      FL_TRY(place.local_size, slurm_local_size(environment));
+    } else {
+      FL_TRY(place.local_size, number_of(environment, launcher.local_size, place.size));
+    }
     const bool is_whole = place.rank < place.size && place.local_rank < place.local_size &&
                           place.local_size <= place.size;
     if (!is_whole) {

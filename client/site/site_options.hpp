@@ -41,12 +41,12 @@ struct SitePlace {
   std::string interface;  // Gloo's network interface on this machine; "": the host's own.
 };
 
-/// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-/// MASTER_ADDR, MASTER_PORT), of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
-/// SLURM_NTASKS_PER_NODE, SLURM_LAUNCH_NODE_IPADDR) or of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE,
-/// _LOCAL_RANK, _LOCAL_SIZE). `address`: HOST:PORT of --site-address, or "". The agent's port is
-/// then that, or one above MASTER_PORT. Errors: invalid_input, with the variable that is missing or
-/// wrong.
+/// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE),
+/// of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE) or of Slurm (SLURM_PROCID,
+/// SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE). `address`: HOST:PORT of
+/// --site-address, or "". Without it the agent is at MASTER_ADDR, or under Slurm at the step's
+/// first node, and its port is one above MASTER_PORT, or under Slurm follows from the job's number.
+/// Errors: invalid_input, with the variable that is missing or wrong.
 [[nodiscard]] Result<SitePlace> find_place(const Environment& environment,
                                            const std::string& address);
 

@@ -193,6 +193,7 @@ inline constexpr int ranks_max = 4096;
 inline constexpr double rank_timeout_s = 60;   // The default of --rank-timeout.
 inline constexpr auto rank_beat = 1s;          // How often agent and rank show that they are there.
 inline constexpr auto rank_silence = 15s;      // Then the other end is taken for lost.
+inline constexpr auto rank_progress = 10min;   // Work without a batch or a collective: it hangs.
 inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
 inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
 inline constexpr auto rank_greeting = 10s;     // From a connection to its hello.

@@ -25,27 +25,58 @@ class Site(SiteTest):
         self.assertEqual(processes, {0: "site", 1: "rank 0", 2: "rank 1"})
         steps = 2 * EXAMPLES // 16
         for process in (1, 2):
-            names = [e["name"] for e in events if e["pid"] == process and e["ph"] == "X"]
-            for name in ("forward", "backward", "bucket 0", "optimizer"):
+            spans = [e for e in events if e["pid"] == process and e["ph"] == "X"]
+            names = [e["name"] for e in spans]
+            for name in ("forward", "backward", "bucket 0", "optimizer", "after the step"):
                 self.assertEqual(names.count(name), steps, name)
-            sent = [e for e in events if e["pid"] == process and "bytes" in e.get("args", {})]
+            for name in ("wait for gradients", "code"):
+                self.assertIn(name, names)
+            # bf16 sums each bucket once. The model's broadcast and the sums of the losses are apart.
+            tracks = {
+                (e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"
+            }
+            calls = {
+                (tracks[process, e["tid"]], e["name"])
+                for e in spans
+                if e["name"] in ("sum", "broadcast", "code")
+            }
+            self.assertEqual(
+                calls,
+                {
+                    ("collectives", "sum"),
+                    ("coding", "code"),
+                    ("other collectives", "broadcast"),
+                    ("other collectives", "sum"),
+                },
+            )
+            sent = [e for e in spans if "bytes" in e.get("args", {})]
             self.assertGreaterEqual(len(sent), steps)
         mine = {e["name"]: e for e in events if e["pid"] == 0 and e["ph"] == "X"}
-        for name in ("train round 1", "code round 2", "upload of round 2"):
+        for name in (
+            "train round 1",
+            "code round 2",
+            "upload of round 2",
+            "download of version 1",
+        ):
             self.assertIn(name, mine)
         whole = mine["train round 2"]
         inside = [e for e in events if e["pid"] == 2 and e["name"] == "forward"]
         last = inside[-1]["ts"]
         self.assertTrue(whole["ts"] <= last <= whole["ts"] + whole["dur"], (whole, last))
         rows = self.federation.query(
-            "SELECT ranks, train_seconds, compute_seconds, exposed_seconds, overlap "
-            "FROM site_summary ORDER BY round"
+            "SELECT ranks, train_seconds, compute_seconds, exposed_seconds, overlap, "
+            "hidden_seconds, coding_seconds FROM site_summary ORDER BY round"
         )
         self.assertEqual([row[0] for row in rows], [2, 2])
-        for _, train, compute, exposed, overlap in rows:
+        for _, train, compute, exposed, overlap, hidden, coding in rows:
             self.assertGreater(compute, 0)
+            self.assertGreater(exposed, 0)
             self.assertLessEqual(compute + exposed, train)
             self.assertTrue(0 <= overlap <= 1)
+            self.assertAlmostEqual(overlap, hidden / (hidden + exposed))
+            # Coding is a part of what was exposed or hidden.
+            self.assertGreater(coding, 0)
+            self.assertLessEqual(coding, hidden + exposed)
 
     def test_ranks_in_half_precision_learn_as_in_full_and_repeat_their_bits(self):
         """All ranks see the same reduced gradient, so they change fp16's loss scale together."""

@@ -31,6 +31,8 @@ class StepSync {
   /// are defined. After the backward pass of one that is the step's last, each gradient is the mean
   /// over the ranks of what the step's passes have added up; the other passes only add.
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
+  /// Call before each batch of work that is no step: whoever waits sees that this rank goes on.
+  virtual void advance() = 0;
   /// Call between the two.
   virtual void before_backward(bool is_last) = 0;
   /// Call after each backward pass.

@@ -191,6 +191,7 @@ class TorchTrainer final : public Trainer {
       const std::int64_t all = train_.size();
       for (std::int64_t at = 0; at < all; at += evaluation_batch()) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
+        if (together_ != nullptr) together_->advance();
         const std::int64_t n = std::min(evaluation_batch(), all - at);
         const Batch batch = train_.batch(at, n);
         first()
@@ -216,6 +217,7 @@ class TorchTrainer final : public Trainer {
       Measurement measured(first().spec(), first().parameters().target);
       for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch()) {
         if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
+        if (together_ != nullptr) together_->advance();
         const std::int64_t n = std::min(evaluation_batch(), holdout_.size() - at);
         const Batch batch = holdout_.batch(at, n);
         measured.add(first().forward(batch.inputs, false), batch.targets);

@@ -3,8 +3,11 @@
 
 #include "client/site/rank/comm_hook.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace fl {
@@ -22,7 +25,14 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
   std::iota(all.begin(), all.end(), 0);
   wire_ = ranks_->subgroup(all, "gradients");
-  wire_->observe([this](const Ranks::Call& call) { times_.called(call); });
+  ranks_->observe([this](const Ranks::Call& call) {
+    times_.called_beside(call);
+    on_progress_();
+  });
+  wire_->observe([this](const Ranks::Call& call) {
+    times_.called(call);
+    on_progress_();
+  });
   hook_ = std::move(hook);
   conductor_.emplace(*wire_);
   bucket_bytes_ = bucket_bytes;
@@ -47,6 +57,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   std::iota(numbers.rbegin(), numbers.rend(), 0);
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
+  buckets_ = buckets.size();
   reducer_ = std::make_unique<c10d::Reducer>(
       parameters, std::move(buckets), ranks_->group(), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(bucket_bytes_), /*find_unused_parameters=*/false,
@@ -58,6 +69,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
   times_.forward();
+  on_progress_();
   if (!is_last) return;
   if (!reducer_) make_reducer(parameters);
   reducer_->prepare_for_forward();
@@ -66,6 +78,19 @@ void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, 
 void DataParallel::before_backward(bool is_last) {
   if (is_last) reducer_->prepare_for_backward({});
   times_.backward();
+}
+
+void DataParallel::after_backward(bool is_last) {
+  times_.backward_ended(is_last);
+  // The Reducer sums a bucket when all of its gradients are there. Where one never comes, it sums
+  // neither that bucket nor those after it, and the gradients stay each rank's own, without a word.
+  // (Its find_unused_parameters=true would look for such ones, at the price of a walk through the
+  // graph and a collective in each step; no built-in model needs it.)
+  if (!is_last || times_.buckets_ready() == buckets_) return;
+  throw std::logic_error(fmt::format(
+      "{} of {} pieces of the gradient were not summed, because a parameter got no gradient in "
+      "this step: ranks can't train a model that does not use all of its parameters in each step",
+      buckets_ - times_.buckets_ready(), buckets_));
 }
 
 void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {

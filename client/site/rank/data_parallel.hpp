@@ -11,9 +11,11 @@
 #include "client/site/rank/step_times.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -21,7 +23,9 @@ namespace fl {
 /// The thread that trains.
 class DataParallel final : public StepSync {
  public:
-  DataParallel() = default;
+  /// `on_progress` is called for each batch and collective, on any thread.
+  explicit DataParallel(std::function<void()> on_progress = [] {})
+      : on_progress_(std::move(on_progress)) {}
 
   /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
   /// so many bytes. is_local: HookRow::is_local of the hook. Throws RankFailure.
@@ -43,8 +47,9 @@ class DataParallel final : public StepSync {
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
+  void advance() override { on_progress_(); }
   void before_backward(bool is_last) override;
-  void after_backward(bool is_last) override { times_.backward_ended(is_last); }
+  void after_backward(bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
   void sum(torch::Tensor& values) override { ranks_->sum(values); }
@@ -53,6 +58,7 @@ class DataParallel final : public StepSync {
  private:
   void make_reducer(const std::vector<torch::Tensor>& parameters);
 
+  const std::function<void()> on_progress_;
   StepTimes times_;
   // Each of these uses those before it. Collectives of one group must start in one thread, so the
   // gradients, which the conductor's thread sends, have a group of their own.
@@ -61,6 +67,7 @@ class DataParallel final : public StepSync {
   std::unique_ptr<GradientHook> hook_;
   std::optional<Conductor> conductor_;
   std::unique_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
+  std::size_t buckets_ = 0;                 // The Reducer's.
   std::size_t bucket_bytes_ = 0;
   bool is_local_ = false;
 };

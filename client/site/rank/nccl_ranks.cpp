@@ -3,23 +3,56 @@
 // runs it yet, because no machine of the tests has two GPUs.
 #include "client/site/rank/ranks.hpp"
 
+#include <algorithm>
+
 #ifdef FL_HAS_NCCL
 #include <c10/cuda/CUDAFunctions.h>
-#include <cstdlib>
+#include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 #endif
 
 namespace fl {
 
+std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
+  const auto whole = std::chrono::ceil<std::chrono::seconds>(timeout).count();
+  return {
+      // By default (3) libtorch's watchdog ABORTS THE PROCESS when a collective fails or takes too
+      // long. With 0 the call that waits for it throws, and Ranks aborts the communicator.
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", true},
+      // By default (1) a second thread ABORTS THE PROCESS when the watchdog itself has hung for
+      // TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes), as it may in a call of the driver. The agent
+      // notices ranks that hang, and ends them. With 0 the heartbeat's time has no effect.
+      {"TORCH_NCCL_ENABLE_MONITORING", "0", true},
+      // How long a call of a communicator that does not block may take: making and ending it too.
+      // By
+      // default 30 minutes, whatever the group's time-out.
+      {"TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(std::max<std::int64_t>(1, whole)), true},
+      // The rest is as by default, unless somebody sets it who looks for a fault. All calls wait
+      // with a time-out, which blocks in any case.
+      {"TORCH_NCCL_BLOCKING_WAIT", "0", false},
+      // The agent tells the other ranks of an error.
+      {"TORCH_NCCL_PROPAGATE_ERROR", "0", false},
+      // Options::config says the same, and goes before it.
+      {"TORCH_NCCL_USE_COMM_NONBLOCKING", "1", false},
+  };
+}
+
 #ifdef FL_HAS_NCCL
 
 bool has_nccl() { return true; }
 
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, int device,
                                        const RankOptions& options) {
-  // Otherwise libtorch's watchdog ends the process when another rank fails.
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  for (const NcclVariable& variable : nccl_variables(options.timeout))
+    c10::utils::set_env(variable.name, variable.value.c_str(), variable.overwrites);
   try {
     store->setTimeout(options.timeout);
     const torch::Device cuda(torch::kCUDA, static_cast<c10::DeviceIndex>(device));
@@ -46,6 +79,8 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, i
 #else
 
 bool has_nccl() { return false; }
+
+std::string nccl_version() { return ""; }
 
 std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store, int, int size, int, const RankOptions&) {
   throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1,

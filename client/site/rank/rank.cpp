@@ -133,7 +133,8 @@ Result<std::size_t> choose_bucket_bytes(const GroupOptions& group, const Reducti
 
 }  // namespace
 
-Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
+Rank::Rank(RankLink& link, SitePlace place)
+    : link_(link), place_(std::move(place)), together_([&link] { link.advance(); }) {
   torch::set_num_threads(std::max(1, threads_for(0) / place_.local_size));
 }
 
@@ -154,13 +155,18 @@ Result<json> Rank::answer(const json& request) {
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
     FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
-    return guarded([&] { return load(std::move(learn)); });
+    link_.count_computing(true);
+    auto loaded = guarded([&] { return load(std::move(learn)); });
+    link_.count_computing(false);
+    return loaded;
   }
   if (type == "group") {
     FL_TRY(const auto group, parse_as<GroupOptions>(request.value("group", json())));
     return guarded([&] { return enter(group); });
   }
-  if (type == "facts") return json{{"facts", to_json_of(facts_of(place_))}};
+  if (type == "facts") {
+    return guarded([&]() -> Result<json> { return json{{"facts", to_json_of(facts_of(place_))}}; });
+  }
   if (type == "measure") {
     if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
     return guarded([&]() -> Result<json> {
@@ -219,6 +225,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
                        (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
+  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
   const bool is_local = parsed.row != nullptr && parsed.row->is_local;
   FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, *ranks));
@@ -264,6 +271,7 @@ Result<json> Rank::train(const RankWork& work) {
                  "the site's --hook is an optimizer of its own: it needs --optimizer sgd without "
                  "momentum and weight decay");
   }
+  together_.times().begin_round(work.has_trace);
   const std::size_t elements = trainer_->layout().elements();
   FL_TRY(Vector weights, open_or_make(work.files.weights, elements));
   share(weights.values());
@@ -275,7 +283,6 @@ Result<json> Rank::train(const RankWork& work) {
   FL_TRY(Vector update, open_or_make(work.files.result, elements));
   FL_CHECK(begin_hook(work));
   const std::uint64_t sent = together_.gradient_bytes();
-  together_.times().begin_round(work.has_trace);
   FL_TRY(TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
                                              update.values(), link_.stop_token()));
   if (const HookState state = together_.hook().save(); !state.empty())

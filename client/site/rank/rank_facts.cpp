@@ -12,11 +12,14 @@
 
 #include <unistd.h>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #ifdef FL_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <fmt/format.h>
 #endif
 
 namespace fl {
@@ -50,6 +53,40 @@ TimedSum time_sum(std::int64_t bytes, Ranks& ranks) {
   return {static_cast<double>(bytes), taken.item<double>()};
 }
 
+/// The version of the CUDA runtime, such as "13.0".
+std::string cuda_version() {
+#ifdef FL_TORCH_CUDA
+  const auto version = at::detail::getCUDAHooks().versionCUDART();
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+#else
+  return "";
+#endif
+}
+
+/// The version that the kernel's module tells, whatever this program was built with.
+std::string driver_version() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string version;
+  std::getline(file, version);
+  return version;
+}
+
+/// Ordered pairs of GPUs of which the first reads the second one's memory directly.
+int direct_gpu_pairs([[maybe_unused]] int gpus) {
+  int pairs = 0;
+#ifdef FL_TORCH_CUDA
+  for (int from = 0; from < gpus; ++from) {
+    for (int to = 0; to < gpus; ++to) {
+      if (from == to) continue;
+      const bool is_direct = at::cuda::canDeviceAccessPeer(static_cast<c10::DeviceIndex>(from),
+                                                           static_cast<c10::DeviceIndex>(to));
+      pairs += is_direct ? 1 : 0;
+    }
+  }
+#endif
+  return pairs;
+}
+
 std::string gpu_name() {
 #ifdef FL_TORCH_CUDA
   if (torch::cuda::is_available()) return at::cuda::getDeviceProperties(0)->name;
@@ -69,7 +106,12 @@ RankFacts facts_of(const SitePlace& place) {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   facts.gpus = static_cast<int>(torch::cuda::device_count());
   facts.gpu = gpu_name();
+  facts.gpu_pairs = direct_gpu_pairs(facts.gpus);
+  facts.interface = place.interface;
   facts.torch = TORCH_VERSION;
+  facts.cuda = cuda_version();
+  facts.driver = driver_version();
+  facts.nccl = nccl_version();
   facts.has_nccl = has_nccl();
   std::error_code none;
   const std::filesystem::directory_iterator adapters("/sys/class/infiniband", none);

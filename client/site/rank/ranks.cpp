@@ -62,6 +62,11 @@ Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::millis
 
 Ranks::~Ranks() = default;
 
+void Ranks::count_sent(std::uint64_t bytes) {
+  bytes_sent_ += bytes;
+  for (const Counter& counter : above_) *counter += bytes;
+}
+
 void Ranks::await(c10d::Work& work) const {
   if (!work.wait(timeout_)) throw std::runtime_error("it was aborted");
   if (work.exception()) std::rethrow_exception(work.exception());
@@ -95,7 +100,7 @@ void Ranks::sum(torch::Tensor& values) {
       return backend_->allreduce(tensors, {.timeout = timeout_});
     });
   }
-  bytes_sent_ += 2 * bytes_of(values) * (size_ - 1) / size_;
+  count_sent(2 * bytes_of(values) * (size_ - 1) / size_);
 }
 
 std::int64_t Ranks::sum(std::int64_t value) {
@@ -112,7 +117,7 @@ void Ranks::broadcast(torch::Tensor& values, int root) {
     std::vector<at::Tensor> tensors = {values};
     return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
   });
-  bytes_sent_ += bytes_of(values) * children_of(rank_, size_, root);
+  count_sent(bytes_of(values) * children_of(rank_, size_, root));
 }
 
 void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
@@ -124,7 +129,7 @@ void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
     torch::Tensor from = in.flatten();
     return backend_->_allgather_base(to, from, {.timeout = timeout_});
   });
-  bytes_sent_ += bytes_of(in) * (size_ - 1);
+  count_sent(bytes_of(in) * (size_ - 1));
 }
 
 void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
@@ -138,7 +143,7 @@ void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
     torch::Tensor from = in;
     return backend_->alltoall_base(out, from, out_rows, in_rows, {.timeout = timeout_});
   });
-  if (rows > 0) bytes_sent_ += bytes_of(in) / rows * sent;
+  if (rows > 0) count_sent(bytes_of(in) / rows * sent);
 }
 
 void Ranks::barrier() {
@@ -177,7 +182,7 @@ void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> 
         started.back() = is_send ? backend_->send(tensors, transfer.rank, tag)
                                  : backend_->recv(tensors, transfer.rank, tag);
       });
-      if (is_send) bytes_sent_ += bytes_of(transfer.tensor);
+      if (is_send) count_sent(bytes_of(transfer.tensor));
     }
     return started;
   };
@@ -233,6 +238,8 @@ std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const st
   auto group = maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
                       static_cast<int>(place - members.begin()), static_cast<int>(members.size()));
   group->observe(observer_);
+  group->above_ = above_;
+  group->above_.push_back(beneath_);
   return group;
 }
 

@@ -105,8 +105,9 @@ class Ranks {
 
   /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
   /// those that Gloo's algorithms send, also where they went through memory, and for NCCL those of
-  /// a ring. Neither headers nor the calls that others make on group() are in it.
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+  /// a ring. What the groups of subgroup() send is in it too. Neither headers nor the calls that
+  /// others make on group() are in it.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_ + *beneath_; }
 
   /// One call: its name, when it was under way, and the bytes that this rank has sent in it. On a
   /// GPU it is over for the host before it is on the device.
@@ -141,6 +142,7 @@ class Ranks {
   template <class Body>
   void guarded(const char* operation, int peer, const Body& body);
   void await(c10d::Work& work) const;
+  void count_sent(std::uint64_t bytes);
 
   Group group_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -152,7 +154,10 @@ class Ranks {
   int size_;
   bool has_failed_ = false;
   std::atomic<bool> is_busy_ = false;
-  std::atomic<std::uint64_t> bytes_sent_ = 0;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;  // By this group itself.
+  using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
+  Counter beneath_ = std::make_shared<std::atomic<std::uint64_t>>(0);  // By its subgroups.
+  std::vector<Counter> above_;  // Those of the groups that this one is a subgroup of.
   Observer observer_;
   std::unique_ptr<NearSums> near_;  // Null: all sums go through the backend.
 };
@@ -172,11 +177,22 @@ struct RankOptions {
 [[nodiscard]] std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
                                                      const RankOptions& options = {});
 
+/// A variable that libtorch's part of NCCL reads when a group is made.
+struct NcclVariable {
+  const char* name;
+  std::string value;
+  bool overwrites;  // Also where somebody has set it: otherwise it could end the process.
+};
+/// Those for groups whose calls end within this time.
+[[nodiscard]] std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout);
+
 /// The same over NCCL, for tensors on the CUDA device of that number, with a non-blocking
-/// communicator that is aborted at a failure. Sets TORCH_NCCL_ASYNC_ERROR_HANDLING=0 for the
-/// process, so that no watchdog ends it. Throws RankFailure in a build without NCCL.
+/// communicator that is aborted at a failure. Sets nccl_variables() for the process, so that no
+/// watchdog ends it. Throws RankFailure in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size,
                                                      int device, const RankOptions& options = {});
 [[nodiscard]] bool has_nccl();
+/// Of the library that is linked, such as "2.28.9"; "" in a build without NCCL.
+[[nodiscard]] std::string nccl_version();
 
 }  // namespace fl

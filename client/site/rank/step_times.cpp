@@ -14,7 +14,10 @@ namespace {
 
 constexpr const char* steps_track = "steps";
 constexpr const char* gradients_track = "gradients";
+constexpr const char* coding_track = "coding";
 constexpr const char* calls_track = "collectives";
+constexpr const char* other_calls_track = "other collectives";
+constexpr auto seam = std::chrono::microseconds(10);  // Between two calls: no coding.
 
 double seconds(StepTimes::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -26,6 +29,7 @@ void StepTimes::begin_round(bool keeps_spans) {
   const std::lock_guard lock(mutex_);
   keeps_spans_ = keeps_spans;
   spans_.clear();
+  calls_.clear();
   ready_.reset();
   compute_ = exposed_ = reducing_ = calling_ = 0;
 }
@@ -33,6 +37,7 @@ void StepTimes::begin_round(bool keeps_spans) {
 void StepTimes::forward() {
   const std::lock_guard lock(mutex_);
   part_began_ = Clock::now();
+  buckets_ready_ = 0;
 }
 
 void StepTimes::backward() {
@@ -69,19 +74,42 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
 void StepTimes::bucket_ready() {
   const std::lock_guard lock(mutex_);
   ready_ = Clock::now();
+  ++buckets_ready_;
+}
+
+std::size_t StepTimes::buckets_ready() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_ready_;
 }
 
 void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
   const std::lock_guard lock(mutex_);
   const TimePoint now = Clock::now();
   reducing_ += seconds(now - begin);
-  if (keeps_spans_) keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
+  if (!keeps_spans_) return;
+  keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
+  keep_coding(begin, now);
+}
+
+/// Under the lock. What a bucket's work from `begin` to `end` was outside of its collectives.
+void StepTimes::keep_coding(TimePoint begin, TimePoint end) {
+  calls_.emplace_back(end, end);
+  for (const auto& [call_begin, call_end] : std::exchange(calls_, {})) {
+    if (call_begin - begin >= seam) keep("code", coding_track, begin, call_begin);
+    begin = std::max(begin, call_end);
+  }
 }
 
 void StepTimes::called(const Ranks::Call& call) {
   const std::lock_guard lock(mutex_);
   calling_ += seconds(call.end - call.begin);
+  if (keeps_spans_) calls_.emplace_back(call.begin, call.end);
   keep(call.operation, calls_track, call.begin, call.end, call.bytes);
+}
+
+void StepTimes::called_beside(const Ranks::Call& call) {
+  const std::lock_guard lock(mutex_);
+  keep(call.operation, other_calls_track, call.begin, call.end, call.bytes);
 }
 
 SyncTimes StepTimes::sums() const {
@@ -96,6 +124,7 @@ SyncTimes StepTimes::sums() const {
 std::vector<TraceSpan> StepTimes::take_spans() {
   const std::lock_guard lock(mutex_);
   keeps_spans_ = false;
+  calls_.clear();
   return std::exchange(spans_, {});
 }
 

@@ -9,9 +9,11 @@
 #include "client/site/rank/ranks.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -36,9 +38,14 @@ class StepTimes {
 
   /// A bucket's gradients are there and go to the conductor. The thread of the backward pass.
   void bucket_ready();
+  /// How many were ready since forward().
+  [[nodiscard]] std::size_t buckets_ready() const;
   // The conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
   void called(const Ranks::Call& call);
+  /// A call of the group of the thread that trains, such as the model's broadcast: for the trace
+  /// only. Any thread.
+  void called_beside(const Ranks::Call& call);
 
   /// The sums of the round so far.
   [[nodiscard]] SyncTimes sums() const;
@@ -46,14 +53,18 @@ class StepTimes {
   [[nodiscard]] std::vector<TraceSpan> take_spans();
 
  private:
+  void keep_coding(TimePoint begin, TimePoint end);
   void keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
             std::uint64_t bytes = 0);
 
   mutable std::mutex mutex_;
   bool keeps_spans_ = false;
   std::vector<TraceSpan> spans_;
+  /// Collectives since the last bucket, for a trace: what lies between them is coding.
+  std::vector<std::pair<TimePoint, TimePoint>> calls_;
   TimePoint part_began_{};          // When the training thread began what it does now.
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
+  std::size_t buckets_ready_ = 0;
   double compute_ = 0;
   double exposed_ = 0;
   double reducing_ = 0;  // Seconds of the conductor for all buckets.

@@ -37,8 +37,21 @@ SiteCase good_site() {
     rates[a][a + 1] = rates[a + 1][a] = 10e9;
   }
   site.measured.sums = {{16e6, 16e6 * 1.5 / 1.9e9}};
-  site.measured.topology = "ring";
+  site.measured.topology = "tree";
   return site;
+}
+
+/// The same ranks with two GPUs on each machine, all as it should be.
+void give_gpus(SiteCase& site) {
+  for (RankFacts& facts : site.facts) {
+    facts.gpus = facts.gpu_pairs = 2;
+    facts.gpu = "H100";
+    facts.cuda = "13.0";
+    facts.driver = "580.95";
+    facts.nccl = "2.28.9";
+    facts.has_nccl = facts.infiniband = true;
+    facts.variables["NCCL_SOCKET_IFNAME"] = facts.interface = "ib0";
+  }
 }
 
 std::vector<DoctorLine> lines_of(const SiteCase& site) {
@@ -65,13 +78,16 @@ TEST_CASE("a good site has only good lines, with its figures") {
   CHECK(line(lines, "links within machines").text.starts_with("10 GB/s and 20 us"));
   CHECK(line(lines, "links between machines").text.starts_with("2 GB/s"));
   CHECK(line(lines, "sums over all ranks").text.find("(1.9 GB/s)") != std::string::npos);
+  CHECK(line(lines, "libtorch").text == "2.11.0 everywhere");
+  CHECK(line(lines, "NCCL").text == "not used, without GPUs; variables that are set: none");
+  CHECK(line(lines, "advice").text.starts_with("--topology tree is the fastest"));
   CHECK(line(lines, "advice").text.find("does not pay") != std::string::npos);
   const std::string text = doctor_text(lines);
   CHECK(text.starts_with("ok    ranks"));
   CHECK(std::ranges::count(text, '\n') == static_cast<std::ptrdiff_t>(lines.size()));
   const auto json = site_doctor_json(lines, good_site().measured);
   CHECK(json["lines"].size() == lines.size());
-  CHECK(json["measured"]["topology"] == "ring");
+  CHECK(json["measured"]["topology"] == "tree");
 }
 
 TEST_CASE("each fault has its line, its verdict and what to do") {
@@ -82,7 +98,8 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
     void (*make)(SiteCase&);
   };
   const Fault faults[] = {
-      {"libtorch", Verdict::fail, "2.10.0, 2.11.0",
+      {"libtorch", Verdict::fail,
+       "2.10.0 (rank 3 (node2)), 2.11.0 (3 ranks, such as rank 0 (node1))",
        [](SiteCase& s) { s.facts[3].torch = "2.10.0"; }},
       {"processors", Verdict::warn, "2 ranks share 1 cores",
        [](SiteCase& s) { s.facts[1].cores = 1; }},
@@ -97,8 +114,41 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
        [](SiteCase& s) {
          for (RankFacts& facts : s.facts) facts.gpus = 2;
        }},
+      {"GPUs", Verdict::warn, "rank 0 (node1) has H100, rank 3 (node2) has A100",
+       [](SiteCase& s) {
+         give_gpus(s);
+         s.facts[3].gpu = "A100";
+       }},
+      {"CUDA", Verdict::warn, "different versions: 12.8 (rank 0 (node1)), 13.0 (3 ranks, such as",
+       [](SiteCase& s) {
+         give_gpus(s);
+         s.facts[0].cuda = "12.8";
+       }},
+      {"NVIDIA driver", Verdict::warn, "none (2 ranks, such as rank 2 (node2)), 580.95 (2 ranks",
+       [](SiteCase& s) {
+         for (const std::size_t i : {0, 1}) s.facts[i].driver = "580.95";
+       }},
+      {"NCCL version", Verdict::fail, "2.27.5 (rank 2 (node2))",
+       [](SiteCase& s) {
+         give_gpus(s);
+         s.facts[2].nccl = "2.27.5";
+       }},
+      {"ways between GPUs", Verdict::warn, "0 of 2 pairs are direct on 2 ranks, such as rank 2",
+       [](SiteCase& s) {
+         give_gpus(s);
+         for (const std::size_t i : {2, 3}) s.facts[i].gpu_pairs = 0;
+       }},
       {"NCCL", Verdict::warn, "NCCL_P2P_DISABLE=1 on rank 1",
        [](SiteCase& s) { s.facts[1].variables["NCCL_P2P_DISABLE"] = "1"; }},
+      {"NCCL", Verdict::warn, "NCCL_DEBUG=TRACE on 4 ranks, such as rank 0 (node1)",
+       [](SiteCase& s) {
+         for (RankFacts& facts : s.facts) facts.variables["NCCL_DEBUG"] = "TRACE";
+       }},
+      {"NCCL", Verdict::warn, "NCCL_SOCKET_IFNAME is not set on rank 3 (node2)",
+       [](SiteCase& s) {
+         give_gpus(s);
+         s.facts[3].variables.clear();
+       }},
       {"NCCL", Verdict::warn, "beside InfiniBand",
        [](SiteCase& s) {
          s.facts[0].infiniband = true;
@@ -115,16 +165,77 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
        [](SiteCase& s) { s.measured.sums[0].seconds = 0.24; }},
   };
   for (const Fault& fault : faults) {
-    CAPTURE(fault.says);
+    CAPTURE(std::string(fault.says));
     SiteCase site = good_site();
     fault.make(site);
     const auto lines = lines_of(site);
     const DoctorLine& found = line(lines, fault.subject);
+    CAPTURE(found.text);
     CHECK(found.verdict == fault.verdict);
     CHECK(found.text.find(fault.says) != std::string::npos);
     CHECK(!found.advice.empty());
     CHECK(doctor_exit_code(lines) == (fault.verdict == Verdict::fail ? 1 : 0));
   }
+}
+
+TEST_CASE("a good site of GPUs says which versions, ways and variables it has") {
+  SiteCase site = good_site();
+  give_gpus(site);
+  const auto lines = lines_of(site);
+  for (const DoctorLine& one : lines) {
+    CAPTURE(one.text);
+    CHECK(one.verdict == Verdict::ok);
+  }
+  CHECK(line(lines, "CUDA").text == "13.0 everywhere");
+  CHECK(line(lines, "NVIDIA driver").text == "580.95 everywhere");
+  CHECK(line(lines, "NCCL version").text == "2.28.9 everywhere");
+  CHECK(line(lines, "NCCL").text ==
+        "nothing costs speed; variables that are set: NCCL_SOCKET_IFNAME");
+  CHECK(line(lines, "ways between GPUs").text.starts_with("all GPUs"));
+}
+
+TEST_CASE("each of NCCL's faults has a line, whatever else is wrong, and says what to unset") {
+  SiteCase site = good_site();
+  give_gpus(site);
+  site.facts[0].variables["NCCL_P2P_DISABLE"] = "1";
+  site.facts[1].variables = {{"NCCL_IB_DISABLE", "1"}, {"NCCL_DEBUG", "TRACE"}};
+  std::vector<std::string> advice;
+  for (const DoctorLine& one : lines_of(site)) {
+    if (one.subject == "NCCL") advice.push_back(one.advice);
+  }
+  REQUIRE(advice.size() == 4);
+  CHECK(advice[0] == "unset it: while it is set, sums go over sockets");
+  CHECK(advice[1] == "unset it: while it is set, GPUs of one machine copy through its memory");
+  CHECK(advice[3].starts_with("set NCCL_SOCKET_IFNAME=ib0: "));
+  for (RankFacts& facts : site.facts) facts.interface.clear();
+  CHECK(line(lines_of(site), "NCCL").verdict == Verdict::warn);
+  for (const DoctorLine& one : lines_of(site)) CHECK(one.advice.find("eth0") == std::string::npos);
+}
+
+TEST_CASE("the default topology is no advice") {
+  SiteCase site = good_site();
+  site.measured.topology = "backend";
+  site.measured.sums[0].seconds = 0.24;
+  const auto lines = lines_of(site);
+  CHECK(line(lines, "sums over all ranks").advice ==
+        "the links could do more; give each rank more cores");
+  CHECK(line(lines, "advice").text.starts_with("the default --topology is the fastest"));
+  site.measured.topology = "tree";
+  CHECK(line(lines_of(site), "sums over all ranks").advice.ends_with("or try --topology tree"));
+}
+
+TEST_CASE("the text has the links between all ranks of a small site") {
+  SiteCase site = good_site();
+  site.measured.latency_s[3][0] = 0.0123;
+  const std::string text = links_text(site.facts, site.measured);
+  CAPTURE(text);
+  CHECK(text.find("\n     3    12300       20       20        -\n") != std::string::npos);
+  CHECK(text.find("\n     0        -    10000     2000     2000\n") != std::string::npos);
+  CHECK(std::ranges::count(text, '\n') == 2 * 7);
+  site.facts.resize(1);
+  CHECK(links_text(site.facts, site.measured).empty());
+  site.facts.resize(9);
+  CHECK(links_text(site.facts, site.measured).find("--json") != std::string::npos);
 }
 
 TEST_CASE("the advice follows the slowest link") {
@@ -144,9 +255,9 @@ TEST_CASE("the advice follows the slowest link") {
 TEST_CASE("a site of one rank has no links to judge") {
   SiteCase site = good_site();
   site.facts.resize(1);
-  site.measured = {{{0}}, {{0}}, {}, "ring"};
+  site.measured = {{{0}}, {{0}}, {}, "backend"};
   const auto lines = lines_of(site);
-  CHECK(lines.size() == 5);
+  CHECK(lines.size() == 6);
   CHECK(doctor_exit_code(lines) == 0);
 }
 

@@ -141,6 +141,37 @@ TEST_CASE("onebit-adam is Adam in its warm-up, and goes on to the minimum after 
   CHECK(right == 3 * 21);
 }
 
+TEST_CASE("onebit-adam's variance stands still after its warm-up, and its momentum goes on") {
+  std::atomic<int> right = 0;
+  on_ranks(2, [&](Ranks& ranks) {
+    const auto hook = std::move(parse_hook("onebit-adam:20")->hook);
+    // All entries of one kind, as bits.
+    const auto kept = [&hook](const std::string& kind) {
+      std::vector<torch::Tensor> values;
+      for (const auto& [name, tensor] : hook->save())
+        if (name.starts_with(kind + "/")) values.push_back(tensor.flatten());
+      return torch::cat(values);
+    };
+    auto train_to = [&, step = 0](int end) mutable {
+      for (; step < end; ++step) {
+        Bucket bucket = made_up_bucket(one_vector, 0, step, ranks.rank());
+        hook->reduce(bucket, ranks);
+      }
+    };
+    train_to(19);
+    const torch::Tensor before = kept("variance");
+    train_to(20);
+    const torch::Tensor variance = kept("variance");
+    const torch::Tensor momentum = kept("momentum");
+    train_to(40);
+    right += variance.numel() == 1000;
+    right += !variance.equal(before);
+    right += kept("variance").equal(variance);
+    right += !kept("momentum").equal(momentum);
+  });
+  CHECK(right == 2 * 4);
+}
+
 TEST_CASE("post-local-sgd averages gradients at first, then groups, and parameters in between") {
   std::atomic<int> right = 0;
   on_ranks(4, [&](Ranks& ranks) {

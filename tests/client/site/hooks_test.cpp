@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <torch/csrc/jit/serialization/pickle.h>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <fstream>
@@ -323,8 +324,42 @@ TEST_CASE("each hook sends what theory says, on the sockets too") {
 TEST_CASE("codecs send less than 8 bits where they promise to") {
   const Counted qsgd = bytes_of(2, [] { return hook_of("qsgd:4"); });
   CHECK(qsgd.said < 2 * 200'003 / 2 * 1.05);
+  CHECK(qsgd.said > 2 * 200'003 / 2 * 0.95);
   const Counted ecuq = bytes_of(2, [] { return hook_of("codec:ecuq:1+ef"); });
   CHECK(ecuq.said < 2 * 200'003 / 8 * 1.5);
+  CHECK(ecuq.said > 2 * 200'003 / 8 * 0.5);
+}
+
+TEST_CASE("post-local-sgd sends gradients before its start, and then parameters now and then") {
+  constexpr std::int64_t n = 10'000;
+  constexpr std::uint64_t whole = std::uint64_t{2} * 2 * 4 * n;  // A sum over three ranks, of all.
+  for (const bool has_begun : {false, true}) {
+    CAPTURE(has_begun);
+    std::array<std::atomic<std::uint64_t>, 4> in_steps{};
+    std::array<std::atomic<std::uint64_t>, 4> after_steps{};
+    on_ranks(3, [&](Ranks& ranks) {
+      const auto hook =
+          hook_of(has_begun ? "post-local-sgd:2,start=0" : "post-local-sgd:2,start=9");
+      std::vector<torch::Tensor> parameters = {made_up_values(n, 0, ranks.rank(), 0)};
+      for (std::size_t step = 0; step < 4; ++step) {
+        Bucket bucket = made_up_bucket({{{0, {n}}}}, 0, static_cast<std::int64_t>(step), 0);
+        const std::uint64_t begin = ranks.bytes_sent();
+        hook->reduce(bucket, ranks);
+        const std::uint64_t middle = ranks.bytes_sent();
+        hook->after_step(parameters, step == 3, ranks);
+        in_steps[step] += middle - begin;
+        after_steps[step] += ranks.bytes_sent() - middle;
+      }
+    });
+    for (std::size_t step = 0; step < 4; ++step) {
+      CAPTURE(step);
+      const double in_step = has_begun ? 0 : whole;
+      const bool is_due = step == 3 || (has_begun && step % 2 == 0);  // The last is of the round.
+      CHECK(static_cast<double>(in_steps[step]) == doctest::Approx(in_step).epsilon(0.001));
+      CHECK(static_cast<double>(after_steps[step]) ==
+            doctest::Approx(is_due ? whole : 0).epsilon(0.001));
+    }
+  }
 }
 
 }  // namespace fl::test

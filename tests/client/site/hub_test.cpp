@@ -24,12 +24,13 @@ using nlohmann::json;
 
 constexpr auto patience = 20s;
 
-std::unique_ptr<SiteHub> hub_of(int size, Duration silence = patience) {
+std::unique_ptr<SiteHub> hub_of(int size, Duration progress = patience) {
   SiteHub::Options options;
   options.host = "127.0.0.1";
   options.secret = "secret";
   options.size = size;
-  options.silence = silence;
+  options.silence = patience;
+  options.progress = progress;
   options.collective = 100ms;
   options.grace = 100ms;
   return SiteHub::open(std::move(options)).value();
@@ -273,6 +274,51 @@ TEST_CASE("a rank that hangs but shows life is dropped after another has failed"
   CHECK(answers[0].error().message().ends_with("the sum failed"));
   CHECK(answers[1].error().code() == Errc::unavailable);
   CHECK(hub->members().size() == 1);
+}
+
+TEST_CASE("a rank whose work hangs is dropped, though it shows life and no other rank fails") {
+  // A beat comes each second.
+  const auto hub = hub_of(2, 5s);
+  const auto hanging = enter(*hub, 0, 2);
+  const auto busy = enter(*hub, 1, 2);
+  std::thread rank([&] {
+    CHECK(busy->next().has_value());
+    // It works for longer than the other one may hang.
+    while (hub->members().size() == 2) {
+      busy->advance();
+      std::this_thread::sleep_for(10ms);
+    }
+    busy->answer(json{{"number", 7}});
+    CHECK(busy->next().has_value());
+    busy->answer(json{{"number", 8}});
+  });
+  const auto answers = hub->ask({{1, {{"type", "train"}}}, {0, {{"type", "evaluate"}}}}, {});
+  CHECK(member_integer(answers[0].value(), "number") == 7);
+  REQUIRE(!answers[1].has_value());
+  CHECK(answers[1].error().code() == Errc::unavailable);
+  CHECK(answers[1].error().message().starts_with("rank 0 ("));
+  CHECK(answers[1].error().message().ends_with("its work has got no further for 5 s"));
+  CHECK(hub->members().size() == 1);
+  CHECK(hub->ask({{1, {{"type", "train"}}}}, {})[0].has_value());
+  rank.join();
+}
+
+TEST_CASE("what a rank computes counts as progress where it says so") {
+  const auto hub = hub_of(2, 5s);
+  const auto waiting = enter(*hub, 0, 2);
+  const auto loading = enter(*hub, 1, 2);
+  std::thread rank([&] {
+    CHECK(loading->next().has_value());
+    loading->count_computing(true);
+    volatile double sum = 0;
+    while (hub->members().size() == 2) sum = sum + 1;
+    loading->answer(json::object());
+  });
+  // Both are of this process, whose time it is; one that does not count it is dropped.
+  const auto answers = hub->ask(to_all(2, {{"type", "load"}}), {});
+  CHECK(!answers[0].has_value());
+  CHECK(answers[1].has_value());
+  rank.join();
 }
 
 TEST_CASE("a rank hears that its agent is gone") {

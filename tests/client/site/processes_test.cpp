@@ -7,6 +7,8 @@
 #include "tests/client/site/rank_processes.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <map>
@@ -16,7 +18,7 @@
 namespace fl::test {
 namespace {
 
-/// Hooks, with the largest relative error (of the norms) of a step that they may have.
+/// All hooks, with the largest relative error (of the norms) of a step that they may have.
 const std::vector<std::pair<std::string, double>> hooks = {
     {"allreduce", 1e-6},
     {"fp16", 1e-3},
@@ -30,39 +32,70 @@ const std::vector<std::pair<std::string, double>> hooks = {
     {"qsgd:8", 0.1},
     {"sign", 1.2},
     {"post-local-sgd:2,start=9", 1e-6},
+    // Beside Adam on one rank. By the large epsilon small variances do not count for more.
+    {"onebit-adam:9,epsilon=1", 1e-5},
+    {"onebit-adam:2,epsilon=1", 1.2},
     {"codec:ecuq:8+ef", 0.05},
+    {"fp16+allreduce", 1e-3},
+    {"bf16+allreduce", 1e-2},
+    {"fp16+powersgd:8,start=2,rate=0", 0.9},
+    {"bf16+powersgd:8,start=2,rate=0", 0.9},
+    {"fp16+batched-powersgd:8,start=2", 0.9},
+    {"bf16+batched-powersgd:8,start=2", 0.9},
+    {"fp16+topk:0.5", 0.8},
+    {"bf16+topk:0.5", 0.8},
+    {"fp16+randk:0.5", 1.2},
+    {"bf16+randk:0.5", 1.2},
+    {"fp16+post-local-sgd:2,start=9", 1e-3},
+    {"bf16+post-local-sgd:2,start=9", 1e-2},
 };
 
 const std::vector<Topology> topologies = {Topology::ring,         Topology::tree,
                                           Topology::pipelined,    Topology::alltoall,
                                           Topology::hierarchical, Topology::hybrid};
 
-/// What one rank with all gradients has, relative to which the hooks' errors are.
-double error_of(const torch::Tensor& found, int size, std::int64_t step) {
+/// What one rank with all gradients has.
+torch::Tensor mean_of(int size, std::int64_t step) {
   torch::Tensor mean;
   for (int rank = 0; rank < size; ++rank) {
     const torch::Tensor values = made_up_bucket(bucket_shapes(), 0, step, rank).gradient;
     mean = rank == 0 ? values : mean + values;
   }
-  mean = mean / size;
-  return (found - mean).norm().item<double>() / mean.norm().item<double>();
+  return mean / size;
+}
+
+bool is_listed(std::string_view spec) {
+  return std::ranges::any_of(hooks, [spec](const auto& hook) {
+    return hook.first.substr(0, hook.first.find(':')) == spec;
+  });
 }
 
 /// For each hook and topology: the error of a step, and three numbers of its result.
 std::vector<float> try_all(Ranks& ranks) {
   std::vector<float> numbers;
-  const auto tell = [&](GradientHook& hook) {
-    Bucket bucket;
+  const auto alone = ranks.subgroup({ranks.rank()}, fmt::format("alone {}", ranks.rank()));
+  const auto tell = [&](GradientHook& hook, bool returns_step = false) {
+    const auto adam = std::move(parse_hook("onebit-adam:9,epsilon=1").value().hook);
+    torch::Tensor found;
+    torch::Tensor expected;
     for (std::int64_t step = 0; step < 3; ++step) {
-      bucket = made_up_bucket(bucket_shapes(), 0, step, ranks.rank());
+      Bucket bucket = made_up_bucket(bucket_shapes(), 0, step, ranks.rank());
       bucket.is_last = true;
+      Bucket whole = bucket;
+      whole.gradient = mean_of(ranks.size(), step);
       hook.reduce(bucket, ranks);
+      if (returns_step) adam->reduce(whole, *alone);
+      found = bucket.gradient;
+      expected = whole.gradient;
     }
-    numbers.push_back(static_cast<float>(error_of(bucket.gradient, ranks.size(), 2)));
-    for (const std::int64_t place : {0, 123, 399})
-      numbers.push_back(bucket.gradient[place].item<float>());
+    const double error = (found - expected).norm().item<double>();
+    numbers.push_back(static_cast<float>(error / expected.norm().item<double>()));
+    for (const std::int64_t place : {0, 123, 399}) numbers.push_back(found[place].item<float>());
   };
-  for (const auto& [spec, error_max] : hooks) tell(*parse_hook(spec).value().hook);
+  for (const auto& [spec, error_max] : hooks) {
+    const auto parsed = parse_hook(spec);
+    tell(*parsed.value().hook, parsed->row != nullptr && parsed->row->returns_step);
+  }
   Nodes nodes;
   for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);
   for (const Topology topology : topologies) tell(*make_topology_mean(topology, nodes));
@@ -91,6 +124,16 @@ std::vector<float> outlive(Ranks& ranks, const Ranks::Store& store, int victim, 
 }
 
 }  // namespace
+
+TEST_CASE("all hooks are in the list, and with 16 bits where they can have them") {
+  for (const HookRow& row : hook_rows()) {
+    const std::string name(row.name);
+    CAPTURE(name);
+    CHECK(is_listed(name));
+    for (const char* prefix : {"fp16+", "bf16+"})
+      CHECK(is_listed(prefix + name) == row.takes_16_bits);
+  }
+}
 
 TEST_CASE("every hook and topology is near what one rank has, and the same on all ranks") {
   for (const int size : {2, 3, 4}) {

@@ -3,8 +3,10 @@
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 #include <atomic>
+#include <map>
 #include <string>
 
 namespace fl::test {
@@ -100,6 +102,38 @@ TEST_CASE("a subgroup has the members that it was asked for, in their order") {
   CHECK(right == 6);
 }
 
+TEST_CASE("a grid of 2 x 2 x 2 ranks has a group along each axis for each rank") {
+  // As data, tensor and pipeline parallelism would have it: rank = 4 z + 2 y + x.
+  std::atomic<int> right = 0;
+  on_ranks(8, [&](Ranks& ranks) {
+    const int self = ranks.rank();
+    std::vector<std::unique_ptr<Ranks>> axes;
+    for (const int stride : {1, 2, 4}) {
+      const int first = self & ~stride;
+      axes.push_back(ranks.subgroup({first, first + stride}, fmt::format("{} {}", stride, first)));
+    }
+    // All are there at the same time, and calls of one do not meet those of another.
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        const int other = self ^ (1 << axis);
+        right += axes[axis]->sum(self + 100 * repeat) == self + other + 200 * repeat;
+        right += axes[axis]->rank() == (self >> axis & 1) && axes[axis]->size() == 2;
+      }
+    }
+    // A sum along each axis, one after the other, is the sum over the grid.
+    std::int64_t sum = std::int64_t{1} << (4 * self);
+    for (const auto& axis : axes) sum = axis->sum(sum);
+    right += sum == 0x11111111;
+    // A plane of the grid: four ranks, of which each has its place by x and y.
+    const int plane = self & 4;
+    const auto slice =
+        ranks.subgroup({plane, plane + 1, plane + 2, plane + 3}, fmt::format("plane {}", plane));
+    right += slice->sum(self) == 4 * plane + 6;
+    right += ranks.sum(std::int64_t{1}) == 8;  // The whole goes on beside its parts.
+  });
+  CHECK(right == 8 * (3 * 3 * 2 + 3));
+}
+
 TEST_CASE("bytes_sent() is what the sockets carry") {
   constexpr std::int64_t length = 1'000'003;
   using Call = std::function<void(Ranks&, torch::Tensor&)>;
@@ -142,6 +176,27 @@ TEST_CASE("bytes_sent() is what the sockets carry") {
       CHECK(static_cast<double>(said) == doctest::Approx(carried).epsilon(0.002));
     }
   }
+}
+
+TEST_CASE("what the groups of a group send counts as its own too") {
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    const auto all = ranks.subgroup({0, 1, 2}, "all");
+    const std::uint64_t before = ranks.bytes_sent();
+    if (ranks.rank() < 2) {
+      const auto some = all->subgroup({0, 1}, "some");
+      const std::uint64_t begin = some->bytes_sent();
+      torch::Tensor values = torch::ones({100'000});
+      some->sum(values);
+      right += some->bytes_sent() - begin == 400'000;
+    }
+    const std::uint64_t sent = ranks.rank() < 2 ? 400'000 : 0;
+    right += all->bytes_sent() == sent && ranks.bytes_sent() - before == sent;
+    torch::Tensor values = torch::ones({300});
+    all->sum(values);
+    right += all->bytes_sent() == sent + 1600;
+  });
+  CHECK(right == 2 + 2 * 3);
 }
 
 TEST_CASE("a rank that leaves makes the others fail at once, and then for good") {
@@ -194,6 +249,21 @@ TEST_CASE("a rank that never comes ends the making of the group") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   CHECK_THROWS_AS((void)make_gloo_ranks(store, 0, 2, loopback(std::chrono::milliseconds(300))),
                   RankFailure);
+}
+
+TEST_CASE("NCCL's groups leave the process alive, and end their calls within the group's time") {
+  std::map<std::string, NcclVariable> all;
+  for (const NcclVariable& variable : nccl_variables(std::chrono::milliseconds(1500)))
+    all.emplace(variable.name, variable);
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"}) {
+    CAPTURE(name);
+    CHECK(all.at(name).value == "0");
+    CHECK(all.at(name).overwrites);
+  }
+  CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").value == "2");
+  CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").overwrites);
+  CHECK(!all.at("TORCH_NCCL_BLOCKING_WAIT").overwrites);
+  CHECK(nccl_variables(std::chrono::milliseconds(0))[2].value == "1");
 }
 
 TEST_CASE("a build without NCCL says so") {

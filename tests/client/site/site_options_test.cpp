@@ -2,6 +2,8 @@
 #include "client/site/site_options.hpp"
 
 #include "client/site/shared_values.hpp"
+#include "client/site/site.hpp"
+#include "client/site/slurm_place.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
@@ -43,22 +45,114 @@ TEST_CASE("a process finds its place in the variables of its launcher") {
   CHECK(place.host == "10.0.0.1");
   CHECK(place.port == 5000);
 
-  place = place_of({{"SLURM_PROCID", "0"},
-                    {"SLURM_NTASKS", "2"},
-                    {"SLURM_LOCALID", "0"},
-                    {"SLURM_NTASKS_PER_NODE", "1"},
-                    {"SLURM_LAUNCH_NODE_IPADDR", "10.1.1.1"}})
-              .value();
-  CHECK(place.launcher == "Slurm");
-  CHECK(place.local_size == 1);
-  CHECK(place.host == "10.1.1.1");
-
   const Variables mpi{{"OMPI_COMM_WORLD_RANK", "3"},
                       {"OMPI_COMM_WORLD_SIZE", "4"},
                       {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
   CHECK(place_of(mpi).error().message().find("--site-address") != std::string::npos);
-  CHECK(place_of(mpi, "[::1]:5000")->host == "::1");
+  place = place_of(mpi, "[::1]:5000").value();
+  CHECK(place.host == "::1");
+  CHECK(place.local_rank == 3);
+}
+
+TEST_CASE("a process finds its place in the variables of srun") {
+  // Seven tasks on nodes of 2, 2, 2 and 1, started from another machine by plain srun.
+  const auto srun = [](const Variables& changed) {
+    Variables variables{{"SLURM_PROCID", "6"},
+                        {"SLURM_NTASKS", "7"},
+                        {"SLURM_LOCALID", "0"},
+                        {"SLURM_NODEID", "3"},
+                        {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                        {"SLURM_TASKS_PER_NODE", "8(x4)"},  // Of the job, not of this step.
+                        {"SLURM_STEP_NODELIST", "node[01-03,17]"},
+                        {"SLURM_JOB_NODELIST", "node[00-17]"},
+                        {"SLURM_LAUNCH_NODE_IPADDR", "10.9.9.9"},
+                        {"SLURM_JOB_ID", "4711"},
+                        {"SLURM_STEP_ID", "0"}};
+    for (const auto& [name, value] : changed) variables[name] = value;
+    std::erase_if(variables, [](const auto& variable) { return variable.second.empty(); });
+    return place_of(variables);
+  };
+  const auto last = srun({}).value();
+  CHECK(last.launcher == "Slurm");
+  CHECK(last.rank == 6);
+  CHECK(last.size == 7);
+  CHECK(last.local_size == 1);
+  CHECK(last.host == "node01");
+  const Variables second{{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"}};
+  CHECK(srun(second)->local_size == 2);
+  CHECK(srun(second)->port == last.port);
+
+  CHECK(last.port == 16384 + 4711 * 16 % 16384);
+  CHECK(srun({{"SLURM_JOB_ID", "4712"}})->port != last.port);
+  CHECK(srun({{"SLURM_STEP_ID", "1"}})->port == last.port + 1);
+  CHECK(srun({{"SLURM_JOB_ID", "4294967295"}, {"SLURM_STEP_ID", "4294967295"}})->port == 32767);
+  CHECK(srun({{"MASTER_PORT", "5000"}})->port == 5001);
+  CHECK(srun({{"MASTER_ADDR", "gate"}})->host == "gate");
+
+  CHECK(srun({{"SLURM_STEP_NODELIST", ""}})->host == "node00");
+  const auto nowhere = srun({{"SLURM_STEP_NODELIST", ""}, {"SLURM_JOB_NODELIST", ""}});
+  CHECK(nowhere.error().message().find("--site-address") != std::string::npos);
+  CHECK(srun({{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_TASKS_PER_NODE", "3(x2),1"}})
+            .error()
+            .message()
+            .find("SLURM_TASKS_PER_NODE is '3(x2),1' and SLURM_NODEID is '3'") !=
+        std::string::npos);
+  const Variables no_lists{{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_TASKS_PER_NODE", ""}};
+  CHECK(srun(no_lists).error().message().find("SLURM_STEP_TASKS_PER_NODE") != std::string::npos);
+  Variables same = no_lists;
+  same["SLURM_NTASKS_PER_NODE"] = "2";
+  CHECK(srun(same)->local_size == 2);
+}
+
+TEST_CASE("mpirun inside a job of Slurm counts, not the daemon that Slurm has started") {
+  const auto place = place_of({{"SLURM_PROCID", "0"},
+                               {"SLURM_NTASKS", "2"},
+                               {"OMPI_COMM_WORLD_RANK", "1"},
+                               {"OMPI_COMM_WORLD_SIZE", "4"},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+                              "node1:5000")
+                         .value();
+  CHECK(place.launcher == "Open MPI");
+  CHECK(place.rank == 1);
+  CHECK(place.local_size == 2);
+}
+
+TEST_CASE("lists of Slurm are read, and wrong ones are refused") {
+  CHECK(first_node("node1") == "node1");
+  CHECK(first_node("node1,node2") == "node1");
+  CHECK(first_node("node[07,9-12],gpu[1-2]") == "node07");
+  CHECK(first_node("rack[2-3]node[004-5]-ib,x") == "rack2node004-ib");
+  CHECK(first_node("").empty());
+  CHECK(first_node("node[1").empty());
+
+  CHECK(tasks_of_node("4", 0) == 4);
+  CHECK(tasks_of_node("2(x3),1", 0) == 2);
+  CHECK(tasks_of_node("2(x3),1", 2) == 2);
+  CHECK(tasks_of_node("2(x3),1", 3) == 1);
+  CHECK(tasks_of_node("1,3,2(x2)", 1) == 3);
+  CHECK(!tasks_of_node("2(x3),1", 4));
+  for (const char* wrong : {"", "x", "0", "-1", "2(x", "2(x)", "2(x0)", "2(x3", "2(3)", "99999"}) {
+    CAPTURE(wrong);
+    CHECK(!tasks_of_node(wrong, 0));
+  }
+}
+
+TEST_CASE("rank 0 that can't listen says how to name another address") {
+  const TemporaryFolder folder;
+  SiteOptions options;
+  options.launched = true;
+  options.timeout_s = 1;
+  // An address of documentation, which no machine has (RFC 5737).
+  SitePlace place;
+  place.size = 2;
+  place.host = "192.0.2.1";
+  place.port = 29501;
+  const auto site = Site::start(options, place, {}, folder.path() / "state", {});
+  REQUIRE(!site.has_value());
+  CHECK(site.error().message().starts_with("can't listen at 192.0.2.1:29501: "));
+  CHECK(site.error().message().find("--site-address HOST:PORT") != std::string::npos);
 }
 
 TEST_CASE("a place that can't be is refused with the variable") {

@@ -160,6 +160,39 @@ TEST_CASE("between nodes a hook compresses, inside of them nothing is lost") {
   CHECK(right == 6);
 }
 
+TEST_CASE("between nodes error feedback loses nothing over several steps") {
+  const Nodes nodes{{0, 0, 1}};
+  constexpr int steps = 4;
+  constexpr std::int64_t length = 20'000;  // Codecs send small tensors as they are.
+  for (const std::string spec : {"topk:0.1", "codec:ecuq:2+ef", "codec:topk:0.1+qsgd:4+ef"}) {
+    CAPTURE(spec);
+    std::vector<torch::Tensor> found(3);  // The sums over the steps.
+    std::vector<torch::Tensor> kept(3);
+    on_ranks(3, [&](Ranks& ranks) {
+      const auto place = static_cast<std::size_t>(ranks.rank());
+      const auto hook = make_between_nodes(std::move(parse_hook(spec)->hook), nodes);
+      const std::vector<Shapes> shape = {{{0, {200, 100}}}};
+      found[place] = torch::zeros({length});
+      for (int step = 0; step < steps; ++step) {
+        Bucket bucket = made_up_bucket(shape, 0, step, ranks.rank());
+        hook->reduce(bucket, ranks);
+        found[place] += bucket.gradient;
+      }
+      kept[place] = torch::zeros({length});
+      for (const auto& [name, values] : hook->save())
+        if (name.starts_with("residual/")) kept[place] += values.flatten();
+    });
+    torch::Tensor mean = torch::zeros({length});
+    for (int step = 0; step < steps; ++step)
+      for (int rank = 0; rank < 3; ++rank) mean += made_up_values(length, step, rank, 0) / 3;
+    CHECK(found[1].equal(found[0]));
+    CHECK(found[2].equal(found[0]));
+    CHECK(kept[1].count_nonzero().item<std::int64_t>() == 0);  // Only leaders keep something.
+    CHECK((mean - found[0]).norm().item<double>() > 0.01 * mean.norm().item<double>());
+    CHECK(torch::allclose(found[0] + (kept[0] + kept[2]) / 2, mean, 1e-4, 1e-4));
+  }
+}
+
 TEST_CASE("links are measured, and are the same numbers on all ranks") {
   std::vector<Links> found(3);
   on_ranks(3, [&](Ranks& ranks) {

@@ -33,6 +33,7 @@ struct Trained {
   std::vector<float> update;
   TrainReport report;
   std::uint64_t gradient_bytes = 0;
+  std::vector<TraceSpan> spans;
   std::size_t buckets = 0;  // That were reduced.
 };
 
@@ -67,7 +68,8 @@ inline std::vector<Trained> train_ranks(int size, const Training& training) {
     if (!report) throw std::runtime_error(report.error().message());
     mine.report = *report;
     mine.gradient_bytes = together.gradient_bytes();
-    for (const TraceSpan& span : together.times().take_spans())
+    mine.spans = together.times().take_spans();
+    for (const TraceSpan& span : mine.spans)
       mine.buckets += span.name.starts_with("bucket ") ? 1 : 0;
   });
   return all;
