@@ -261,8 +261,8 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   net::io_context io(1);
   auto strand = net::make_strand(io);
   Offload worker(1);
-  WsConnector connector(strand, files, std::move(identity), proxy_rules(options),
-                        make_governors(options.traffic));
+  const Governors traffic = make_governors(options.traffic);
+  WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
   auto factory = trainer_factory(learn, std::move(first_data), helpers);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
@@ -276,7 +276,7 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);
 
-  ClientService service(strand, manager, options,
+  ClientService service(strand, manager, options, traffic,
                         fmt::format("client '{}' of {}", connector.identity().name(),
                                     to_string(connector.identity().server())));
   StopSignals signals(io);

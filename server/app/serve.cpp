@@ -377,9 +377,9 @@ Result<int> serve(const ServerOptions& options) {
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
-  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
-                    make_governors(options.traffic));
   Service service(io, strand, manager, options);
+  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
+                    service.traffic());
   auto stop = std::make_shared<std::atomic<bool>>(false);
   FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes(), server_store,
                                        stop, traces.get()));
