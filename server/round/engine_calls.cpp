@@ -119,8 +119,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     co_return Error(Errc::invalid_input, "the client has no training examples");
   const std::uint64_t examples_max = update_weight_max / plan_.mode.unit();
   if (facts.train_examples > examples_max) {
-    co_return Error(Errc::invalid_input, fmt::format("{} training examples; the limit is {}",
-                                                     facts.train_examples, examples_max));
+    co_return Error(Errc::invalid_input,
+                    fmt::format("the client has {} training examples; the limit is {}",
+                                facts.train_examples, examples_max));
   }
   FL_CO_CHECK(evaluations_.check_metrics_of(facts));
   if (!facts.summaries.empty() || (versions_.empty() && !facts.evaluator))
@@ -155,8 +156,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (task != nullptr && task->record.state == TaskState::offered && !end_.is_over())
     offers_.send(*task);
   report_unless_over(facts.name,
-                     fmt::format("{} is here: {}, {} examples", facts.name,
-                                 facts.evaluator ? "evaluator" : "trainer",
+                     fmt::format("{} {}{} examples", facts.name,
+                                 facts.evaluator ? "is here: evaluator, " : "is here: trainer, ",
                                  facts.evaluator ? facts.holdout_examples : facts.train_examples));
   control_.changed.notify();
   co_return success();

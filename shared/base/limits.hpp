@@ -136,6 +136,7 @@ inline constexpr int admin_page_members_max = 200;
 inline constexpr int admin_page_updates_max = 500;
 inline constexpr int admin_page_runs_max = 50;
 inline constexpr int admin_page_events_max = 200;
+inline constexpr int admin_search_events = 10'000;  // Read at a time to be searched.
 inline constexpr int admin_page_versions_max = 100;
 inline constexpr std::size_t admin_query_bytes_max = 1024;
 inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same time.

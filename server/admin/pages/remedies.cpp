@@ -38,7 +38,7 @@ constexpr std::array table{
            "The text is the client's own; mend it there."},
     Remedy{"ignored an invalid evaluation", "An evaluator sent figures that can't be right.",
            "Look at its metric and its held-out data."},
-    Remedy{"times the median", "The client says that it has far more examples than the others.",
+    Remedy{"(--weight-cap)", "The client says that it has far more examples than the others.",
            "If that is right, nothing. If not, enrol it with --max-examples."},
     Remedy{"fl-server ends:", "The server stopped at an error that it must not retry.",
            "Mend what the text names, and start it again: it goes on where it was."},
