@@ -66,9 +66,7 @@ std::string own_address() {
 /// The address in join tokens: --advertise, with the port that we really have.
 Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
-    const bool has_port = options.advertise.find(':') != std::string::npos;
-    auto address = parse_server_address(
-        has_port ? options.advertise : fmt::format("{}:{}", options.advertise, bound.port));
+    auto address = parse_server_address(options.advertise, bound.port);
     if (!address) return address.error().at("--advertise");
     return address;
   }
