@@ -303,17 +303,17 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
 }
 
 /// Prints what is right and wrong with this machine. Returns the exit code.
-int run_doctor(const ClientOptions& options) {
+int run_doctor(const ClientOptions& options, bool has_own_trainer) {
   std::string token;
   if (!options.join.empty() || !options.join_file.empty()) {
     if (const auto text = read_token(options)) token = *text;
   }
-  return print_doctor(diagnose_client(options, token), options.as_json);
+  return print_doctor(diagnose_client(options, token, has_own_trainer), options.as_json);
 }
 
 /// Returns the exit code.
 Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
-  if (options.doctor) return run_doctor(options);
+  if (options.doctor) return run_doctor(options, static_cast<bool>(own));
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
