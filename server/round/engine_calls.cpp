@@ -68,7 +68,8 @@ Error RoundEngine::other_tensors(const wire::Bye& bye) const {
 void RoundEngine::note_refusal(const std::string& name, const std::string& remote,
                                const Error& error) {
   control_.expect_strand();
-  const std::string text = fmt::format("{} ({}): {}", name, remote, error.message());
+  const std::string text =
+      fmt::format("{} ({}) was turned away: {}", name, remote, error.message());
   control_.note_trouble(name, text);
   if (std::exchange(refused_[name], error.message()) == error.message()) {
     log_warn("{}", text);
@@ -237,7 +238,7 @@ Awaitable<void> RoundEngine::record_failure(std::shared_ptr<Peer> peer, wire::Fa
   control_.expect_strand();
   const std::string name = peer->facts().name;
   const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
-  report_of(name, EventLevel::warning, fmt::format("{}: {}", name, reason));
+  report_of(name, EventLevel::warning, fmt::format("{} says: {}", name, reason));
   if (failed.task() == 0) {
     evaluations_.note_answered(*peer, failed.version());
     co_return;

@@ -9,6 +9,11 @@ namespace {
 
 // The first that fits counts, so what is more special stands first.
 constexpr std::array table{
+    Remedy{" says: ", "The client's own words: something failed there.",
+           "Look at its log, and mend it there. It is asked again by itself."},
+    Remedy{" more within ",
+           "The same thing happens again and again: from here on it was counted only.",
+           "Look at the events of this kind before this one."},
     Remedy{"has displaced its own session", "Two programs connect with one identity.",
            "End one of them. A copied state folder is no second client: enrol a name of its own."},
     Remedy{"was not let in", "Its certificate is revoked, replaced, or not of this federation.",
@@ -17,6 +22,17 @@ constexpr std::array table{
            "Somebody used a join token that is used up, too old, or not of this server.",
            "Make a new one with fl-server enroll --name NAME. Many of these in a row are an attack "
            "on the port, or a script that tries for ever."},
+    Remedy{"has other tensors than the client's", "Its model is another than the run's.",
+           "Start it with the run's model, or begin a run of its model."},
+    Remedy{"was turned away", "The client does not fit the run, or what it was enrolled for.",
+           "Mend at the client what the text names, or let it join again with another token: "
+           "fl-server enroll --name NAME."},
+    Remedy{
+        "the session ended", "The client sent what the protocol does not allow.",
+        "Use one version at both ends. A program that nobody knows may be an attack: revoke it."},
+    Remedy{"was enrolled again with a new key",
+           "Somebody has joined by this name with another key.",
+           "End the program with the old state folder. If it was none of yours, revoke the name."},
     Remedy{"update refused",
            "The update failed a check: its size, its numbers, or its norm beside the others'.",
            "Look at the client's data and settings. Its data stay out of the model until then."},
@@ -32,6 +48,23 @@ constexpr std::array table{
     Remedy{"updates at the deadline; waiting for another",
            "Too few updates for the quorum had come when the time was over.",
            "Bring clients back, or start the server with a smaller --quorum."},
+    Remedy{"--mode async:buffer=", "Fewer clients are here than a version takes updates of.",
+           "Nothing, if more come. Else begin a run with a smaller buffer."},
+    Remedy{"--target and --patience act", "Only evaluators end a run early, and none is here.",
+           "Start one: fl-client --evaluate-only."},
+    Remedy{"does not measure", "--metric or --target names what this client does not report.",
+           "Name a metric that it measures, or let its trainer report that one."},
+    Remedy{"upload postponed", "The disk had no room for an update.",
+           "Make room where --state lies; the client sends it again by itself."},
+    Remedy{"paused, the disk is full", "The disk with the state is full.",
+           "Make room where --state lies; the server goes on by itself."},
+    Remedy{
+        "paused: too many files are open",
+        "The process may open no more files, or another program holds the history's lock.",
+        "Raise its limit (ulimit -Hn), or end the program that has history.sqlite open. The server "
+        "goes on by itself."},
+    Remedy{"given up: ", "A queued run could not begin, and nobody was there to correct it.",
+           "Mend what the text names, and queue the run again: fl-server queue."},
     Remedy{"paused after a round", "The disk had no room for what the round leaves behind.",
            "Make room where --state lies; the server goes on by itself."},
     Remedy{"can't take part", "The client can't do what the run asks for.",
