@@ -2,8 +2,10 @@
 #include "client/client_doctor.hpp"
 
 #include "client/agent/connection.hpp"
+#include "client/gpu_doctor.hpp"
 #include "client/learn/data/data.hpp"
 #include "client/learn/process/process_trainer.hpp"
+#include "client/learn/torch_devices.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/environment.hpp"
@@ -93,9 +95,33 @@ void check_name(const ServerAddress& server, const std::string& what, DoctorLine
                    fmt::format("{} {} is {}", what, server.host, fmt::join(addresses, ", "))});
 }
 
-Awaitable<void> probe(Target& target, ProxyRules rules, std::optional<Result<double>>& out) {
+Awaitable<void> probe(Target& target, ProxyRules rules, ServerProbe& out) {
   const auto executor = co_await net::this_coro::executor;
   out = co_await probe_server(executor, target.server, std::move(rules), target.context);
+}
+
+/// A line for each stage that the look at the server came to.
+void tell_probe(const ServerProbe& probe, const std::string& place, DoctorLines& lines) {
+  using Stage = ServerProbe::Stage;
+  struct Step {
+    Stage stage;
+    const char* subject;
+    const char* text;
+  };
+  const Step steps[] = {
+      {Stage::port, "port", "takes connections"},
+      {Stage::tls, "TLS", "speaks TLS 1.3"},
+      {Stage::certificate, "server certificate", "shows a certificate of the federation"},
+      {Stage::server, "server", "answers"}};
+  for (const Step& step : steps) {
+    if (probe.error && step.stage == probe.stage) {
+      lines.push_back(
+          {Verdict::fail, step.subject, probe.error->message(),
+           "see docs/guide/networks.md: what stands between, and whom to ask for what"});
+      return;
+    }
+    lines.push_back({Verdict::ok, step.subject, fmt::format("{} {}", place, step.text)});
+  }
 }
 
 /// DNS, proxy, port, TLS and both certificates. Returns the server's clock, or 0.
@@ -115,18 +141,11 @@ double check_server(Target& target, const ClientOptions& options, DoctorLines& l
     lines.push_back({Verdict::ok, "proxy", "none"});
   }
   net::io_context io;
-  std::optional<Result<double>> clock;
-  net::co_spawn(io, probe(target, rules, clock), rethrow);
+  ServerProbe found;
+  net::co_spawn(io, probe(target, rules, found), rethrow);
   io.run();
-  if (!clock->has_value()) {
-    lines.push_back({Verdict::fail, "server", clock->error().message(),
-                     "see docs/guide/networks.md: what stands between, and whom to ask for what"});
-    return 0;
-  }
-  lines.push_back({Verdict::ok, "server",
-                   fmt::format("{} answers over TLS 1.3, with a certificate of the federation",
-                               to_string(target.server))});
-  return **clock;
+  tell_probe(found, to_string(target.server), lines);
+  return found.clock_s;
 }
 
 void check_limits(const ClientOptions& options, DoctorLines& lines) {
@@ -181,22 +200,15 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
 }
 
 void check_gpu(const ClientOptions& options, DoctorLines& lines) {
-  int gpus = 0;
-  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
-  const bool is_wanted = options.learn.device == "cuda";
-  if (gpus == 0 && is_wanted) {
-    lines.push_back({Verdict::fail, "GPU", "there is no NVIDIA device, and --device is cuda",
-                     "install NVIDIA's driver, or use --device cpu"});
-  } else {
-    lines.push_back(
-        {Verdict::ok, "GPU",
-         gpus == 0 ? "none: training is done by the CPU" : fmt::format("{} NVIDIA devices", gpus)});
-  }
+  // Of a trainer that is a program of the user's we can't say what it uses.
+  if (!options.trainer.is_set())
+    lines.push_back(gpu_line(options.learn.device, ask_gpu_driver(), find_torch_devices()));
 }
 
 }  // namespace
 
-DoctorLines diagnose_client(const ClientOptions& options, const std::string& token) {
+DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
+                            bool has_own_trainer) {
   DoctorLines lines;
   std::error_code ec;
   if (std::filesystem::is_directory(options.state, ec)) check_owner(options.state, lines);
@@ -206,6 +218,7 @@ DoctorLines diagnose_client(const ClientOptions& options, const std::string& tok
   check_limits(options, lines);
   check_disk(nearest_folder(options.state), disk_bytes_min, lines);
   check_data(options, lines);
+  if (has_own_trainer) return lines;
   check_trainer(options, lines);
   check_gpu(options, lines);
   return lines;

@@ -9,7 +9,9 @@
 
 namespace fl {
 
-/// `token`: the join token that was given, or "".
-[[nodiscard]] DoctorLines diagnose_client(const ClientOptions& options, const std::string& token);
+/// `token`: the join token that was given, or "". `has_own_trainer`: the program is a user's, and
+/// trains itself: of its data and devices we know nothing.
+[[nodiscard]] DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
+                                          bool has_own_trainer);
 
 }  // namespace fl

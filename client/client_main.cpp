@@ -261,8 +261,8 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   net::io_context io(1);
   auto strand = net::make_strand(io);
   Offload worker(1);
-  WsConnector connector(strand, files, std::move(identity), proxy_rules(options),
-                        make_governors(options.traffic));
+  const Governors traffic = make_governors(options.traffic);
+  WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
   auto factory = trainer_factory(learn, std::move(first_data), helpers);
   Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
@@ -276,7 +276,7 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
               std::move(factory), worker, agent_options);
 
-  ClientService service(strand, manager, options,
+  ClientService service(strand, manager, options, traffic,
                         fmt::format("client '{}' of {}", connector.identity().name(),
                                     to_string(connector.identity().server())));
   StopSignals signals(io);
@@ -303,17 +303,17 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
 }
 
 /// Prints what is right and wrong with this machine. Returns the exit code.
-int run_doctor(const ClientOptions& options) {
+int run_doctor(const ClientOptions& options, bool has_own_trainer) {
   std::string token;
   if (!options.join.empty() || !options.join_file.empty()) {
     if (const auto text = read_token(options)) token = *text;
   }
-  return print_doctor(diagnose_client(options, token), options.as_json);
+  return print_doctor(diagnose_client(options, token, has_own_trainer), options.as_json);
 }
 
 /// Returns the exit code.
 Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
-  if (options.doctor) return run_doctor(options);
+  if (options.doctor) return run_doctor(options, static_cast<bool>(own));
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));

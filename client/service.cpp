@@ -8,9 +8,10 @@
 namespace fl {
 
 ClientService::ClientService(net::any_io_executor strand, const ServiceManager& manager,
-                             const ClientOptions& options, std::string status)
+                             const ClientOptions& options, Governors traffic, std::string status)
     : manager_(manager),
       options_(options),
+      traffic_(std::move(traffic)),
       status_(std::move(status)),
       flags_(options.flags),
       pulse_(strand, manager),
@@ -27,7 +28,8 @@ void ClientService::end() {
 void ClientService::reload() {
   manager_.reloading();
   if (const auto now = options_.read_again()) {
-    const FlagReload reload = follow_flags(flags_, now->flags, {});
+    const FlagReload reload = follow_flags(flags_, now->flags, traffic_flags);
+    if (reload.has_changed(traffic_flags)) change_governors(traffic_, now->traffic);
     set_log_level(now->verbose ? LogLevel::debug : LogLevel::info);
     log_info("{}", reload.text());
   } else {

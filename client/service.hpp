@@ -15,7 +15,7 @@ class ClientService {
  public:
   /// `options` must outlive this object. `status`: for `systemctl status`.
   ClientService(net::any_io_executor strand, const ServiceManager& manager,
-                const ClientOptions& options, std::string status);
+                const ClientOptions& options, Governors traffic, std::string status);
 
   /// Any thread.
   void stopping() const { manager_.stopping(); }
@@ -28,6 +28,7 @@ class ClientService {
 
   const ServiceManager& manager_;
   const ClientOptions& options_;
+  const Governors traffic_;
   std::string status_;
   GivenFlags flags_;  // As the client follows them.
   Pulse pulse_;

@@ -3,6 +3,7 @@
 #include "client/learn/data/data.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/synthetic_trainer.hpp"
+#include "client/learn/torch_devices.hpp"
 #include "shared/params/model_table.hpp"
 
 #ifdef FL_HAS_TORCH
@@ -32,6 +33,14 @@ Result<void> check_model(const LearnOptions& options) {
 }
 
 }  // namespace
+
+Result<TorchDevices> find_torch_devices() {
+#ifdef FL_HAS_TORCH
+  return load_torch_devices();
+#else
+  return Error(Errc::invalid_input, "this program was built without libtorch (FL_TORCH=OFF)");
+#endif
+}
 
 Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options) {
   FL_CHECK(check_model(options));

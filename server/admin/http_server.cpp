@@ -268,7 +268,7 @@ Awaitable<PageAnswer> Admin::fleet_page(std::string query) {
   const auto engine = current_.get();
   const auto members = co_await on(engine->executor(), members_of(engine, std::move(names)));
   PageAnswer made;
-  made.body = fleet_text(*records, members, Clock::unix_seconds());
+  made.body = fleet_text(*records, members, Clock::unix_seconds(), options_.show_clients);
   co_return made;
 }
 

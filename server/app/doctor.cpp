@@ -81,9 +81,7 @@ void check_port(const ServerOptions& options, bool runs, DoctorLines& lines) {
 /// The address in join tokens: the flag's, or what the last server wrote.
 std::string advertised_host(const ServerOptions& options) {
   if (!options.advertise.empty()) {
-    const auto parsed = parse_server_address(options.advertise.find(':') == std::string::npos
-                                                 ? options.advertise + ":1"
-                                                 : options.advertise);
+    const auto parsed = parse_server_address(options.advertise, 1);
     return parsed ? parsed->host : options.advertise;
   }
   const auto text = posix_files().read_all(std::filesystem::path(options.state) / "address.json");

@@ -66,9 +66,7 @@ std::string own_address() {
 /// The address in join tokens: --advertise, with the port that we really have.
 Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
-    const bool has_port = options.advertise.find(':') != std::string::npos;
-    auto address = parse_server_address(
-        has_port ? options.advertise : fmt::format("{}:{}", options.advertise, bound.port));
+    auto address = parse_server_address(options.advertise, bound.port);
     if (!address) return address.error().at("--advertise");
     return address;
   }
@@ -377,9 +375,9 @@ Result<int> serve(const ServerOptions& options) {
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
-  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
-                    make_governors(options.traffic));
   Service service(io, strand, manager, options);
+  Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
+                    service.traffic());
   auto stop = std::make_shared<std::atomic<bool>>(false);
   FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes(), server_store,
                                        stop, traces.get()));

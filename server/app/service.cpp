@@ -15,7 +15,8 @@ namespace {
 constexpr const char* new_run = "--new-run";  // It was for the start.
 constexpr const char* is_stopping_text = "the server is stopping";
 
-constexpr std::array<std::string_view, 2> live_flags{"--admin-host", "--admin-token-file"};
+constexpr std::array<std::string_view, 5> live_flags{"--admin-host", "--admin-token-file",
+                                                     "--max-upload", "--max-download", "--quiet"};
 
 }  // namespace
 
@@ -26,7 +27,8 @@ Service::Service(net::io_context& io, net::any_io_executor strand, ServiceManage
       manager_(std::move(manager)),
       pulse_(strand_, manager_),
       probes_(pulse_),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      traffic_(make_governors(options_.traffic)) {
   options_.flags.erase(new_run);
 }
 
@@ -72,6 +74,7 @@ Result<FlagReload> Service::read_again() {
     token_changed = parts_->admin->change(std::move(access.access));
   }
   FlagReload reload = follow_flags(options_.flags, now.flags, live_flags);
+  if (reload.has_changed(traffic_flags)) change_governors(traffic_, now.traffic);
   if (token_changed) reload.changed.emplace_back("the token of the admin pages");
   set_log_level(now.verbose ? LogLevel::debug : LogLevel::info);
   return reload;

@@ -33,6 +33,8 @@ class Service {
           ServerOptions options);
 
   [[nodiscard]] const Probes& probes() const { return probes_; }
+  /// The limits of traffic, as the flags are now.
+  [[nodiscard]] const Governors& traffic() const { return traffic_; }
   /// Clients can connect. Call it once; `parts` must live until the io_context has stopped.
   void start(const Parts& parts);
   /// The server has been asked to end. Any thread.
@@ -49,6 +51,7 @@ class Service {
   Pulse pulse_;
   Probes probes_;
   ServerOptions options_;  // As the server follows them. Used by reload() only.
+  const Governors traffic_;
   std::optional<Parts> parts_;
   std::optional<ReloadSignal> reload_signal_;
   std::atomic<bool> is_stopping_ = false;

@@ -49,6 +49,7 @@ Result<TaskState> task_state_of(std::string_view text) {
 Result<EventLevel> event_level_of(std::string_view text) {
   return enum_of<EventLevel>(text, event_levels, "level of an event");
 }
+std::span<const std::string_view> audit_kind_names() { return audit_kinds; }
 Result<AuditKind> audit_kind_of(std::string_view text) {
   return enum_of<AuditKind>(text, audit_kinds, "kind of an audit's row");
 }

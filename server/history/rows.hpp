@@ -7,6 +7,7 @@
 #include "server/history/records.hpp"
 #include "server/history/sqlite.hpp"
 
+#include <span>
 #include <string_view>
 
 namespace fl {
@@ -19,6 +20,8 @@ namespace fl {
 [[nodiscard]] Result<TaskState> task_state_of(std::string_view text);
 [[nodiscard]] Result<EventLevel> event_level_of(std::string_view text);
 [[nodiscard]] Result<AuditKind> audit_kind_of(std::string_view text);
+/// All of them, as to_text() writes them.
+[[nodiscard]] std::span<const std::string_view> audit_kind_names();
 
 [[nodiscard]] inline std::uint64_t unsigned_of(const Row& row, int column) {
   return static_cast<std::uint64_t>(row.integer(column));  // The schema's CHECKs keep it from < 0.

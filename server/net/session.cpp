@@ -123,8 +123,8 @@ Awaitable<void> Session::run() {
   const bool for_good = served.has_value() || co_await await_last_bye();
   net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
   if (!served && served.error().code() != Errc::unavailable) {
-    const std::string text =
-        fmt::format("{} ({}): {}", facts_.name, link_->remote(), served.error().message());
+    const std::string text = fmt::format("{} ({}): the session ended: {}", facts_.name,
+                                         link_->remote(), served.error().message());
     net::post(engine_->executor(), [self, text] {
       self->engine_->report_of(self->facts_.name, EventLevel::warning, text);
     });

@@ -68,7 +68,8 @@ Error RoundEngine::other_tensors(const wire::Bye& bye) const {
 void RoundEngine::note_refusal(const std::string& name, const std::string& remote,
                                const Error& error) {
   control_.expect_strand();
-  const std::string text = fmt::format("{} ({}): {}", name, remote, error.message());
+  const std::string text =
+      fmt::format("{} ({}) was turned away: {}", name, remote, error.message());
   control_.note_trouble(name, text);
   if (std::exchange(refused_[name], error.message()) == error.message()) {
     log_warn("{}", text);
@@ -119,8 +120,9 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
     co_return Error(Errc::invalid_input, "the client has no training examples");
   const std::uint64_t examples_max = update_weight_max / plan_.mode.unit();
   if (facts.train_examples > examples_max) {
-    co_return Error(Errc::invalid_input, fmt::format("{} training examples; the limit is {}",
-                                                     facts.train_examples, examples_max));
+    co_return Error(Errc::invalid_input,
+                    fmt::format("the client has {} training examples; the limit is {}",
+                                facts.train_examples, examples_max));
   }
   FL_CO_CHECK(evaluations_.check_metrics_of(facts));
   if (!facts.summaries.empty() || (versions_.empty() && !facts.evaluator))
@@ -155,8 +157,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   if (task != nullptr && task->record.state == TaskState::offered && !end_.is_over())
     offers_.send(*task);
   report_unless_over(facts.name,
-                     fmt::format("{} is here: {}, {} examples", facts.name,
-                                 facts.evaluator ? "evaluator" : "trainer",
+                     fmt::format("{} {}{} examples", facts.name,
+                                 facts.evaluator ? "is here: evaluator, " : "is here: trainer, ",
                                  facts.evaluator ? facts.holdout_examples : facts.train_examples));
   control_.changed.notify();
   co_return success();
@@ -236,7 +238,7 @@ Awaitable<void> RoundEngine::record_failure(std::shared_ptr<Peer> peer, wire::Fa
   control_.expect_strand();
   const std::string name = peer->facts().name;
   const std::string reason = printable(failed.reason(), limits::reason_bytes_max);
-  report_of(name, EventLevel::warning, fmt::format("{}: {}", name, reason));
+  report_of(name, EventLevel::warning, fmt::format("{} says: {}", name, reason));
   if (failed.task() == 0) {
     evaluations_.note_answered(*peer, failed.version());
     co_return;

@@ -102,7 +102,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
       parts_.control.fail(upload.error());
     } else if (upload.error().code() == Errc::no_space) {
       parts_.store.report_full_disk(
-          fmt::format("task {}: {}", begin.task(), upload.error().message()));
+          fmt::format("task {}: upload postponed: {}", begin.task(), upload.error().message()));
     }
     co_return answer_at_once(begin, wire::Verdict::LATER,
                              "the server can't store it now: " + upload.error().message());
@@ -265,7 +265,7 @@ void Uploads::report_notes(const std::string& client, const wire::UploadBegin& b
   for (int i = 0; i < std::min(begin.notes_size(), limits::upload_notes_max); ++i) {
     parts_.control.report_of(
         client, EventLevel::warning,
-        fmt::format("{}: {}", client, printable(begin.notes(i), limits::reason_bytes_max)));
+        fmt::format("{} says: {}", client, printable(begin.notes(i), limits::reason_bytes_max)));
   }
 }
 
@@ -290,7 +290,7 @@ wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& gran
                           task.wrong_digests < limits::wrong_digests_max;
   const bool again = will_pass(error) || may_repeat;
   if (error.code() == Errc::no_space)
-    parts_.store.report_full_disk(fmt::format("{}: {}", client, error.message()));
+    parts_.store.report_full_disk(fmt::format("{}: upload postponed: {}", client, error.message()));
   control.report_of(client, EventLevel::warning,
                     fmt::format("{}: update {}: {}", client, again ? "to be repeated" : "refused",
                                 error.message()));

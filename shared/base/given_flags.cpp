@@ -46,6 +46,10 @@ std::string FlagReload::text() const {
   return text;
 }
 
+bool FlagReload::has_changed(std::span<const std::string_view> flags) const {
+  return std::ranges::find_first_of(changed, flags) != changed.end();
+}
+
 FlagReload follow_flags(GivenFlags& followed, const GivenFlags& now,
                         std::span<const std::string_view> live) {
   FlagReload reload;

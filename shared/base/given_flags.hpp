@@ -27,6 +27,8 @@ struct FlagReload {
   std::vector<std::string> changed;        // In words: what it follows from now on.
   std::vector<std::string> need_restart;   // Flags with other values, which only a start reads.
   [[nodiscard]] std::string text() const;  // One line for the log.
+  /// Whether one of these is followed from now on.
+  [[nodiscard]] bool has_changed(std::span<const std::string_view> flags) const;
 };
 
 /// Compares the flags that a program follows with those that it has read now. --verbose and the

@@ -75,7 +75,8 @@ inline constexpr double traffic_bits_per_s_min = 8000;  // Of a limit: slower is
 inline constexpr double traffic_bits_per_s_max = 1e12;
 inline constexpr std::size_t quiet_windows_max = 16;  // Windows of time with limits of their own.
 inline constexpr std::size_t traffic_quantum = 16 << 10;  // Bytes that a connection takes in turn.
-inline constexpr auto traffic_burst = 100ms;  // So much of an unused rate may be made up for.
+inline constexpr auto traffic_look_every = 1s;  // At a changed limit, while a turn is awaited.
+inline constexpr auto traffic_burst = 100ms;    // So much of an unused rate may be made up for.
 /// A receiver with a limit lets its peer send so much ahead as came from it in traffic_ahead, at
 /// the pace of the last traffic_measured. A way there and back that takes longer than
 /// traffic_ahead costs speed.
@@ -137,6 +138,7 @@ inline constexpr int admin_page_members_max = 200;
 inline constexpr int admin_page_updates_max = 500;
 inline constexpr int admin_page_runs_max = 50;
 inline constexpr int admin_page_events_max = 200;
+inline constexpr int admin_search_events = 10'000;  // Read at a time to be searched.
 inline constexpr int admin_page_versions_max = 100;
 inline constexpr std::size_t admin_query_bytes_max = 1024;
 inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same time.

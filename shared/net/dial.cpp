@@ -24,7 +24,6 @@ namespace {
 
 namespace http = beast::http;
 using tcp = net::ip::tcp;
-using Endpoints = std::vector<tcp::endpoint>;
 
 /// What an HTTP proxy answers to CONNECT.
 struct ProxyAnswer {
@@ -44,24 +43,6 @@ Error timeout_error(std::string_view whom) {
 Error network_error(const beast::error_code& ec, std::string_view doing, std::string_view whom) {
   if (ec == beast::error::timeout) return timeout_error(whom);
   return {Errc::unavailable, fmt::format("{} {}: {}", doing, whom, ec.message())};
-}
-
-/// IPv6 and IPv4 in turn, in the order in which the system prefers them, so that one of the two
-/// that does not work costs one attempt (RFC 8305, section 4).
-Endpoints in_turn(const tcp::resolver::results_type& found) {
-  Endpoints first;
-  Endpoints second;
-  for (const auto& entry : found) {
-    const bool is_first = first.empty() || first.front().protocol() == entry.endpoint().protocol();
-    (is_first ? first : second).push_back(entry.endpoint());
-  }
-  Endpoints all;
-  for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
-    if (i < first.size()) all.push_back(first[i]);
-    if (i < second.size()) all.push_back(second[i]);
-  }
-  all.resize(std::min(all.size(), limits::addresses_max));
-  return all;
 }
 
 /// Looks a name up and connects. `whom` names it in errors.
@@ -177,6 +158,22 @@ Error refusal(const Proxy& proxy, const ProxyAnswer& answer, const std::string& 
 }
 
 }  // namespace
+
+std::vector<tcp::endpoint> in_turn(const tcp::resolver::results_type& found) {
+  std::vector<tcp::endpoint> first;
+  std::vector<tcp::endpoint> second;
+  for (const auto& entry : found) {
+    const bool is_first = first.empty() || first.front().protocol() == entry.endpoint().protocol();
+    (is_first ? first : second).push_back(entry.endpoint());
+  }
+  std::vector<tcp::endpoint> all;
+  for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    if (i < first.size()) all.push_back(first[i]);
+    if (i < second.size()) all.push_back(second[i]);
+  }
+  all.resize(std::min(all.size(), limits::addresses_max));
+  return all;
+}
 
 Awaitable<Result<void>> dial(TlsStream& stream, ServerAddress server, ProxyRules rules) {
   FL_CO_TRY(const auto proxy, rules.proxy_for(server));

@@ -5,7 +5,17 @@
 #include "shared/net/proxy.hpp"
 #include "shared/net/tls_stream.hpp"
 
+#include <boost/asio/ip/tcp.hpp>
+
+#include <vector>
+
 namespace fl {
+
+/// The addresses of a name as they are tried: IPv6 and IPv4 in turn, in the order in which the
+/// system prefers them, so that one of the two that does not work costs one attempt (RFC 8305,
+/// section 4). At most limits::addresses_max.
+[[nodiscard]] std::vector<net::ip::tcp::endpoint> in_turn(
+    const net::ip::tcp::resolver::results_type& found);
 
 /// Connects `stream`, whose deadline the caller has set, to the server: the TLS handshake comes
 /// next. Every call looks the name up anew, because addresses change, and tries up to

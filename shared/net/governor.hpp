@@ -8,6 +8,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/net/rate_schedule.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,22 +17,31 @@ namespace fl {
 
 class Governor {
  public:
-  explicit Governor(RateSchedule schedule) : schedule_(std::move(schedule)) {}
+  explicit Governor(RateSchedule schedule)
+      : schedule_(std::move(schedule)), is_limited_(schedule_.is_limited()) {}
+
+  /// From now on this schedule holds. What is reserved and has not passed must be reserved again:
+  /// epoch() tells.
+  void change(RateSchedule schedule);
+  /// Grows with each change().
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+  /// Whether there is a limit at any time of the day.
+  [[nodiscard]] bool is_limited() const { return is_limited_; }
 
   /// Reserves the next `bytes` of the rate. Returns when they may be sent: now, or later.
   [[nodiscard]] TimePoint reserve(std::uint64_t bytes);
   /// Bytes that have passed without a reservation. What is reserved from now on makes up for them.
   void charge(std::uint64_t bytes) { [[maybe_unused]] const TimePoint unused = reserve(bytes); }
-  /// Bytes a second that are allowed now.
-  [[nodiscard]] double rate() const { return schedule_.at(Clock::unix_seconds()); }
 
  private:
-  const RateSchedule schedule_;
   std::mutex mutex_;
+  RateSchedule schedule_;
   TimePoint free_at_{};  // When all that is reserved has been sent, at the rate.
+  std::atomic<std::uint64_t> epoch_ = 0;
+  std::atomic<bool> is_limited_;
 };
 
-/// The governors of a program's traffic; null: no limit.
+/// The governors of a program's traffic; null: no limit, for ever.
 struct Governors {
   std::shared_ptr<Governor> up;    // What it sends.
   std::shared_ptr<Governor> down;  // What it receives.
@@ -58,6 +68,7 @@ class Turns {
   std::uint64_t spare_ = 0;    // Reserved, and not used.
   std::uint64_t passed_ = 0;
   TimePoint turn_at_{};
+  std::uint64_t epoch_ = 0;  // The governor's, when that was reserved.
 };
 
 }  // namespace fl

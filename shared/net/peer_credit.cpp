@@ -21,7 +21,7 @@ void PeerCredit::expect(std::uint64_t payload_bytes) {
 }
 
 void PeerCredit::receive(std::uint64_t bytes, std::uint64_t payload_bytes) {
-  expected_ -= std::min(expected_, payload_bytes);
+  pass(payload_bytes);
   ahead_ -= static_cast<std::int64_t>(bytes);
   const TimePoint now = Clock::now();
   measured_ += bytes;
@@ -41,6 +41,8 @@ void PeerCredit::receive(std::uint64_t bytes, std::uint64_t payload_bytes) {
 TimePoint PeerCredit::advance(Governor& governor) {
   for (;;) {
     if (waiting_ > 0) {
+      if (const auto epoch = governor.epoch(); std::exchange(epoch_, epoch) != epoch)
+        turn_at_ = governor.reserve(waiting_);
       if (turn_at_ > Clock::now()) return turn_at_;
       granted_ += std::exchange(waiting_, 0);
     }
@@ -50,6 +52,7 @@ TimePoint PeerCredit::advance(Governor& governor) {
     if (more <= 0 || is_part) return never;
     waiting_ = static_cast<std::uint64_t>(std::min(more, step));
     ahead_ += static_cast<std::int64_t>(waiting_);
+    epoch_ = governor.epoch();
     turn_at_ = governor.reserve(waiting_);
   }
 }

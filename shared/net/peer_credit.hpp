@@ -13,6 +13,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/net/governor.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace fl {
@@ -21,6 +22,8 @@ class PeerCredit {
  public:
   /// From now on the peer may send so many bytes of payload: this replaces what was expected.
   void expect(std::uint64_t payload_bytes);
+  /// So many bytes of payload have come before the peer needed credit.
+  void pass(std::uint64_t payload_bytes) { expected_ -= std::min(expected_, payload_bytes); }
   /// A message has come with so many bytes in all, of which so many are payload.
   void receive(std::uint64_t bytes, std::uint64_t payload_bytes);
 
@@ -41,6 +44,7 @@ class PeerCredit {
   std::uint64_t waiting_ = 0;  // Reserved, from `turn_at_` on.
   std::uint64_t granted_ = 0;  // Its turn has come, and it is not taken.
   TimePoint turn_at_{};
+  std::uint64_t epoch_ = 0;     // The governor's, when that was reserved.
   std::uint64_t measured_ = 0;  // Bytes that have come since measured_from_.
   TimePoint measured_from_ = never;
 };

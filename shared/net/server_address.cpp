@@ -56,6 +56,14 @@ Result<ServerAddress> parse_server_address(std::string_view text) {
   return ServerAddress{std::string(host), port};
 }
 
+Result<ServerAddress> parse_server_address(std::string_view text, std::uint16_t port) {
+  const bool is_bare_v6 = is_ip_address(text) && text.find(':') != text.npos;
+  if (is_bare_v6) return ServerAddress{std::string(text), port};
+  const bool has_port = !text.ends_with(']') && text.find(':') != text.npos;
+  return parse_server_address(has_port ? std::string(text)
+                                       : std::string(text) + ":" + std::to_string(port));
+}
+
 Result<ServerAddress> parse_listen_address(std::string_view text) {
   const bool takes_any = text.ends_with(":0");
   if (!takes_any) return parse_server_address(text);

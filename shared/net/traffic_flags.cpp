@@ -29,11 +29,6 @@ void declare_rate(CLI::App& app, const char* flag, double& rate, const std::stri
       ->type_name("RATE");
 }
 
-std::shared_ptr<Governor> make_governor(double rate, const TrafficOptions& options) {
-  RateSchedule schedule(rate, options.quiet);
-  return schedule.is_limited() ? std::make_shared<Governor>(std::move(schedule)) : nullptr;
-}
-
 }  // namespace
 
 void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* what) {
@@ -101,9 +96,16 @@ Governors make_governors(const TrafficOptions& options) {
   if (const std::string text = traffic_text(options, Clock::unix_seconds()); !text.empty())
     log_info("traffic: {}", text);
   Governors traffic;
-  traffic.up = make_governor(options.up_bytes_per_s, options);
-  traffic.down = make_governor(options.down_bytes_per_s, options);
+  traffic.up = std::make_shared<Governor>(RateSchedule(options.up_bytes_per_s, options.quiet));
+  traffic.down = std::make_shared<Governor>(RateSchedule(options.down_bytes_per_s, options.quiet));
   return traffic;
+}
+
+void change_governors(const Governors& traffic, const TrafficOptions& options) {
+  const std::string text = traffic_text(options, Clock::unix_seconds());
+  log_info("traffic: {}", text.empty() ? "without limits" : text);
+  traffic.up->change(RateSchedule(options.up_bytes_per_s, options.quiet));
+  traffic.down->change(RateSchedule(options.down_bytes_per_s, options.quiet));
 }
 
 }  // namespace fl

@@ -5,7 +5,9 @@
 
 #include "shared/net/governor.hpp"
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -20,6 +22,9 @@ struct TrafficOptions {
   std::vector<RateSchedule::Window> quiet;  // For each direction.
 };
 
+inline constexpr std::array<std::string_view, 3> traffic_flags{"--max-upload", "--max-download",
+                                                               "--quiet"};
+
 /// Declares the flags. `what` sends and receives: "this client", "this server with all clients".
 /// `options` must live until `app` has parsed.
 void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* what);
@@ -30,7 +35,9 @@ void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* w
 /// What the limits are, with this machine's time, which decides about windows; "" without a limit.
 [[nodiscard]] std::string traffic_text(const TrafficOptions& options, double unix_seconds);
 
-/// Null governors where there is no limit. The log says what the limits are.
+/// The log says what the limits are, if there are any.
 [[nodiscard]] Governors make_governors(const TrafficOptions& options);
+/// From now on these limits hold, for connections that are open, too.
+void change_governors(const Governors& traffic, const TrafficOptions& options);
 
 }  // namespace fl

@@ -87,24 +87,35 @@ Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
   co_return Error(Errc::unavailable, std::move(text));
 }
 
-Awaitable<Result<double>> probe_server(net::any_io_executor executor, ServerAddress server,
-                                       ProxyRules rules, net::ssl::context& context) {
+Awaitable<ServerProbe> probe_server(net::any_io_executor executor, ServerAddress server,
+                                    ProxyRules rules, net::ssl::context& context) {
+  using Stage = ServerProbe::Stage;
+  ServerProbe probe;
   TlsStream stream(executor, context);
   stream.expires_after(limits::handshake_max);
-  FL_CO_CHECK(co_await dial(stream, server, rules));
+  const auto dialled = co_await dial(stream, server, rules);
+  if (!dialled) {
+    probe.error = dialled.error();
+    co_return probe;
+  }
   if (!is_ip_address(server.host)) set_server_name(stream.ssl(), server.host);
   auto [ec] = co_await stream.async_handshake(net::ssl::stream_base::client, as_result);
+  const bool is_trusted = SSL_get_verify_result(&stream.ssl()) == X509_V_OK;
+  probe.stage = !ec ? Stage::server : is_trusted ? Stage::tls : Stage::certificate;
   std::optional<double> clock;
   // The server's verdict about our certificate comes after our side of the handshake.
   if (!ec) clock = co_await ask_clock(stream, &ec);
-  if (clock) co_return *clock;
-  if (!ec)
-    co_return Error(Errc::protocol, to_string(server) +
-                                        " is not a Tributary server: its answer "
-                                        "does not have its time");
-  const Error error = handshake_error(stream.ssl(), ec, to_string(server));
-  if (!is_time_error(stream.ssl(), ec)) co_return error;
-  co_return co_await explain_time_error(error, executor, server, rules, context);
+  if (clock) {
+    probe.clock_s = *clock;
+    co_return probe;
+  }
+  probe.error = ec ? handshake_error(stream.ssl(), ec, to_string(server))
+                   : Error(Errc::protocol, to_string(server) +
+                                               " is not a Tributary server: its answer "
+                                               "does not have its time");
+  if (ec && is_time_error(stream.ssl(), ec))
+    probe.error = co_await explain_time_error(*probe.error, executor, server, rules, context);
+  co_return probe;
 }
 
 }  // namespace fl

@@ -9,6 +9,7 @@
 
 #include <boost/asio/ssl/context.hpp>
 
+#include <optional>
 #include <string>
 
 namespace fl {
@@ -24,9 +25,22 @@ Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
                                     ServerAddress server, ProxyRules rules,
                                     net::ssl::context& context);
 
-/// Reaches the server, does the TLS handshake with `context` and asks for its clock, as Unix
-/// seconds. Errors: those of connect_ws().
-Awaitable<Result<double>> probe_server(net::any_io_executor executor, ServerAddress server,
-                                       ProxyRules rules, net::ssl::context& context);
+/// How far a look at a server came.
+struct ServerProbe {
+  /// What is looked at, in this order.
+  enum class Stage {
+    port,         // It takes connections.
+    tls,          // It speaks TLS 1.3.
+    certificate,  // It is the federation's server.
+    server,       // It takes our certificate, if we have one, and answers.
+  };
+  Stage stage = Stage::port;   // The one that failed, or the last.
+  std::optional<Error> error;  // Those of connect_ws().
+  double clock_s = 0;          // The server's, in Unix seconds, if there is no error.
+};
+
+/// Reaches the server, does the TLS handshake with `context` and asks for its clock.
+Awaitable<ServerProbe> probe_server(net::any_io_executor executor, ServerAddress server,
+                                    ProxyRules rules, net::ssl::context& context);
 
 }  // namespace fl

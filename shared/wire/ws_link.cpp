@@ -79,7 +79,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   void start() {
     net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
-    if (governors_.down) send_credit(0);  // From now on the peer needs credit.
+    start_crediting();
   }
 
   Awaitable<Result<Message>> receive() override {
@@ -103,9 +103,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   void expect_messages_of(std::size_t bytes_max) override { ws_.read_message_max(bytes_max); }
   void expect_bulk(std::uint64_t payload_bytes) override {
-    if (!governors_.down) return;
     peer_credit_.expect(payload_bytes);
-    grant();
+    start_crediting();
+    if (is_crediting_) grant();
   }
   std::size_t payload_room() const override {
     constexpr auto most = static_cast<std::int64_t>(limits::chunk_bytes_max);
@@ -170,11 +170,22 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     header.mutable_credit()->set_bytes(bytes);
     if (!down_) enqueue(std::make_shared<Entry>(frame_header(header), Payload()));
   }
+  /// From now on the peer needs credit, if there is a limit: since the start, or since SIGHUP.
+  void start_crediting() {
+    if (is_crediting_ || !governors_.down || !governors_.down->is_limited()) return;
+    is_crediting_ = true;
+    send_credit(0);
+  }
   /// A message has come.
   void account(const Message& message, std::uint64_t bytes) {
     if (message.payload.empty()) return governors_.down->charge(bytes);
-    peer_credit_.receive(bytes, message.payload.bytes().size());
-    grant();
+    if (is_crediting_) {
+      peer_credit_.receive(bytes, message.payload.bytes().size());
+    } else {
+      peer_credit_.pass(message.payload.bytes().size());
+      start_crediting();
+    }
+    if (is_crediting_) grant();
   }
   /// The peer gets more credit, if it should, as its turns at the rate come.
   void grant() {
@@ -186,10 +197,15 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       const TimePoint turn = peer_credit_.advance(*governors_.down);
       if (const std::uint64_t bytes = peer_credit_.take(); bytes > 0) send_credit(bytes);
       if (turn == never) break;
-      co_await changed_.wait(turn);
+      co_await changed_.wait(look_again_at(turn));
     }
     if (down_) governors_.down->charge(peer_credit_.unpaid());
     is_granting_ = false;
+  }
+
+  /// A turn may come earlier than it was told: SIGHUP changes limits.
+  static TimePoint look_again_at(TimePoint turn) {
+    return std::min(turn, Clock::now() + Duration(limits::traffic_look_every));
   }
 
   // ---- the limits for what we send: ours, and the peer's credit
@@ -210,10 +226,11 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     }
     if (!governors_.up) co_return true;
     Entry& next = *bulk_.front();
+    if (!governors_.up->is_limited() && !next.has_turn) co_return true;
     if (!std::exchange(next.has_turn, true)) turns_.add(next.bytes());
     const TimePoint turn = turns_.advance(*governors_.up);
     if (turn == never) co_return true;
-    co_await changed_.wait(turn);
+    co_await changed_.wait(look_again_at(turn));
     co_return false;
   }
   void count_sent(const Entry& entry, std::uint64_t bytes) {
@@ -275,7 +292,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   Awaitable<void> write_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
     while (!down_ && !(control_.empty() && bulk_.empty())) {
-      if (control_.empty() && is_limited() && !co_await await_turn()) continue;
+      if (control_.empty() && is_limited(*bulk_.front()) && !co_await await_turn()) continue;
       auto& queue = control_.empty() ? bulk_ : control_;
       const auto entry = queue.front();
       queue.pop_front();
@@ -294,7 +311,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     is_writing_ = false;
   }
 
-  [[nodiscard]] bool is_limited() const { return governors_.up || credit_; }
+  [[nodiscard]] bool is_limited(const Entry& next) const {
+    return credit_ || next.has_turn || (governors_.up && governors_.up->is_limited());
+  }
 
   Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
     // Send the queued messages first, within the time limit.
@@ -345,6 +364,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   bool closing_ = false;
   bool is_writing_ = false;
   bool is_granting_ = false;
+  bool is_crediting_ = false;  // The peer needs credit.
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };
@@ -445,7 +465,7 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
     co_return co_await explain_time_error(error, executor, server, rules, context);
   }
   const bool takes_credit = knows_credit(response);
-  if (governors.down && !takes_credit)
+  if (governors.down && governors.down->is_limited() && !takes_credit)
     log_warn("the server at {} is too old for a limit of what it sends: it sends without one",
              place);
   co_return make_ws_link(std::move(ws), std::move(governors), takes_credit);

@@ -107,5 +107,21 @@ TEST_CASE("addresses are read and written; IPv6 is in brackets") {
     CHECK(!parse_server_address(text));
 }
 
+TEST_CASE("where a port may be missing, IPv6 may do without brackets") {
+  const auto read = [](const char* text) { return parse_server_address(text, 8443).value(); };
+  CHECK(read("fl.example.org") == ServerAddress{"fl.example.org", 8443});
+  CHECK(read("fl.example.org:443") == ServerAddress{"fl.example.org", 443});
+  CHECK(read("10.0.0.1") == ServerAddress{"10.0.0.1", 8443});
+  for (const char* text : {"::1", "[::1]"}) CHECK(read(text) == ServerAddress{"::1", 8443});
+  CHECK(read("[2001:db8::1]") == ServerAddress{"2001:db8::1", 8443});
+  CHECK(read("[2001:db8::1]:443") == ServerAddress{"2001:db8::1", 443});
+  CHECK(read("2001:db8::1:443") == ServerAddress{"2001:db8::1:443", 8443});  // All an address.
+  for (const char* text : {"", ":", "[]", "[host]", "host:", "host:0", "a b", "[::1", "::1]",
+                           "fe80::1%eth0", "[fe80::1%eth0]", "[::1]:", "h:1:2"}) {
+    CAPTURE(text);
+    CHECK(!parse_server_address(text, 8443));
+  }
+}
+
 }  // namespace
 }  // namespace fl

@@ -153,6 +153,28 @@ class Chart(unittest.TestCase):
         self.assertEqual(container["resources"]["limits"], {"memory": "8Gi", "nvidia.com/gpu": "2"})
         self.assertEqual(kinds["a client alone"] & {"PodDisruptionBudget", "ConfigMap"}, {"ConfigMap"})
 
+    def test_the_server_may_reach_the_collector_that_its_flags_name_and_nothing_else(self):
+        def egress(**flags):
+            found = objects({"server": PLACE | {"flags": flags}})
+            policy = found["NetworkPolicy", "tributary-server"]
+            manifests_test.check_schema(policy)
+            return [[(x["port"], x["protocol"]) for x in rule["ports"]] for rule in policy["spec"]["egress"]]
+
+        for endpoint, port in (
+            ("http://collector.monitoring:4318", 4318),
+            ("http://collector.monitoring:4318/v1/traces", 4318),
+            ("https://tempo.example.org", 443),
+            ("http://tempo.example.org/a:5", 80),
+            ("http://[2001:db8::1]:4318", 4318),
+            ("https://[2001:db8::1]/", 443),
+        ):
+            with self.subTest(endpoint):
+                self.assertEqual(
+                    egress(**{"otlp-endpoint": endpoint}), [[(port, "TCP"), (53, "UDP"), (53, "TCP")]]
+                )
+        self.assertEqual(egress(), [])
+        self.assertEqual(egress(**{"otlp-endpoint": "off"}), [])
+
     def test_wrong_values_are_refused(self):
         for values, words in REFUSED:
             with self.subTest(words):

@@ -11,6 +11,9 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 namespace fl {
 namespace {
@@ -69,6 +72,25 @@ Outcome dial_through(std::string answer, const std::string& login = "",
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("IPv6 and IPv4 addresses are tried in turn, the preferred kind first") {
+  const auto order = [](std::initializer_list<const char*> found) {
+    std::vector<tcp::endpoint> endpoints;
+    for (const char* address : found) endpoints.emplace_back(net::ip::make_address(address), 443);
+    std::string text;
+    for (const auto& endpoint : in_turn(tcp::resolver::results_type::create(
+             endpoints.begin(), endpoints.end(), "fed.example.org", "443")))
+      text += endpoint.address().to_string() + " ";
+    return text;
+  };
+  CHECK(order({}) == "");
+  CHECK(order({"::1"}) == "::1 ");
+  CHECK(order({"::1", "::2", "::3", "10.0.0.1"}) == "::1 10.0.0.1 ::2 ::3 ");
+  CHECK(order({"10.0.0.1", "10.0.0.2", "::1", "::2", "::3"}) == "10.0.0.1 ::1 10.0.0.2 ::2 ::3 ");
+  CHECK(order({"::1", "::2", "::3", "::4", "::5", "::6", "::7", "::8", "::9", "10.0.0.1"}) ==
+        "::1 10.0.0.1 ::2 ::3 ::4 ::5 ::6 ::7 ");
+  static_assert(limits::addresses_max == 8);
 }
 
 TEST_CASE("a proxy is asked for a tunnel to the server by its name") {

@@ -191,6 +191,32 @@ TEST_CASE("the rate changes with the window") {
   CHECK(within == doctest::Approx(10e6).epsilon(0.01));
 }
 
+TEST_CASE("a changed rate holds at once, for who waits too") {
+  SimulatedTime time;
+  net::io_context io;
+  Governor governor(RateSchedule(1000));
+  Turns slow;
+  slow.add(3 * limits::traffic_quantum);
+  const TimePoint turn = slow.advance(governor);
+  REQUIRE(turn > Clock::now() + 15s);  // 16 KiB at 1 kB/s.
+
+  governor.change(RateSchedule(1e6));
+  CHECK(slow.advance(governor) < Clock::now() + 1s);
+  std::uint64_t sent = 0;
+  const TimePoint start = Clock::now();
+  net::co_spawn(io, send(governor, 100'000, sent, start + 10s), rethrow);
+  run(time, io);
+  CHECK(sent == doctest::Approx(1e6 * seconds(Clock::now() - start)).epsilon(0.03));
+
+  governor.change(RateSchedule());
+  CHECK(!governor.is_limited());
+  CHECK(slow.advance(governor) == never);
+  governor.change(RateSchedule(1000));
+  CHECK(governor.is_limited());
+  slow.add(3 * limits::traffic_quantum);
+  CHECK(slow.advance(governor) > Clock::now() + 15s);
+}
+
 TEST_CASE("without a limit nothing waits") {
   SimulatedTime time;
   Governor governor{RateSchedule()};

@@ -3,15 +3,41 @@
 
 import os
 import re
+import shutil
 import signal
+import subprocess
+import threading
 import time
 import unittest
 
 from federation import FederationTest, SOURCE, free_port
+from tunnels import listen
 
 from proxy_test import readdress
 
 RUN = ("--model", "synthetic:100", "--min-clients", 1, "--rounds", 1)
+
+
+# Of NVIDIA's driver, what fl-client asks.
+DRIVER = """
+#include <stdio.h>
+int cuInit(unsigned flags) { return ERROR; }
+int cuDeviceGetCount(int *count) { *count = DEVICES; return 0; }
+int cuDeviceGetName(char *name, int bytes, int device) { snprintf(name, bytes, "Imagined GPU %d", device); return 0; }
+int cuGetErrorName(int error, const char **name) { *name = "CUDA_ERROR_IMAGINED"; return 0; }
+"""
+
+
+def answer_plainly(door):
+    """Answers whoever connects with something that is not TLS."""
+    while True:
+        try:
+            connection, _ = door.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(1024)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 class ExitCodes(FederationTest):
@@ -163,7 +189,8 @@ class Doctor(FederationTest):
         self.assertIn("a server runs here", lines["port"]["text"])
         self.check(lines, port="ok", history="ok", address="warn")  # 127.0.0.1 is for tests only.
         lines = self.doctor(*self.client, "--data", "no-such:data", code=1)
-        self.check(lines, identity="ok", certificate="ok", name="ok", proxy="ok", server="ok")
+        self.check(lines, identity="ok", certificate="ok", name="ok", proxy="ok")
+        self.check(lines, port="ok", TLS="ok", server_certificate="ok", server="ok")
         self.check(lines, disk_space="ok", disk_sync="ok", disk_locks="ok", data="fail", GPU="ok")
         self.assertIn("s off the server's", lines["clock"]["text"])
         # Beside the client itself.
@@ -175,7 +202,7 @@ class Doctor(FederationTest):
         code, out, _ = self.federation.command("fl-client", "doctor", "--state", self.federation.folder / "a")
         self.assertEqual(code, 1)
         self.assertRegex(out, r"(?m)^ok    identity +'a' of 127\.0\.0\.1:")
-        self.assertRegex(out, r"(?m)^fail  server +connecting to 127\.0\.0\.1:\d+: Connection refused\n +-> see")
+        self.assertRegex(out, r"(?m)^fail  port +connecting to 127\.0\.0\.1:\d+: Connection refused\n +-> see")
 
     def test_a_client_without_identity_looks_at_its_tokens_server(self):
         self.federation.server("--new-run", *RUN, "--stay")
@@ -193,19 +220,66 @@ class Doctor(FederationTest):
     def test_wrong_names_dead_proxies_and_trainers_are_found(self):
         readdress(self.federation, "a", "no-such-name.invalid:1")
         lines = self.doctor(*self.client, code=1)
-        self.check(lines, name="fail", server="fail")
+        self.check(lines, name="fail", port="fail")
+        self.assertNotIn("TLS", lines)  # It was not come to.
         lines = self.doctor(*self.client, "--proxy", f"127.0.0.1:{free_port()}", code=1)
-        self.check(lines, proxy="ok", server="fail")
-        self.assertIn("the proxy", lines["server"]["text"])
+        self.check(lines, proxy="ok", port="fail")
+        self.assertIn("the proxy", lines["port"]["text"])
         lines = self.doctor(*self.client, "--proxy", "socks5://x:1", code=1)
         self.check(lines, proxy="fail")
         lines = self.doctor(*self.client, "--trainer", "false", code=1)
         self.check(lines, trainer="fail")
+        self.assertNotIn("GPU", lines)  # What the trainer uses is its own affair.
+
+    def test_the_way_to_a_server_has_a_line_for_each_part(self):
+        # Something that speaks no TLS, then the server of another federation.
+        door = listen()
+        self.addCleanup(door.close)
+        threading.Thread(target=answer_plainly, args=(door,), daemon=True).start()
+        readdress(self.federation, "a", f"127.0.0.1:{door.getsockname()[1]}")
+        lines = self.doctor(*self.client, code=1)
+        self.check(lines, port="ok", TLS="fail")
+        self.assertNotIn("server certificate", lines)
+        stranger = FederationTest.make(self, "stranger")
+        shutil.rmtree(stranger.state)
+        stranger.server("--new-run", *RUN, "--stay")
+        readdress(self.federation, "a", f"127.0.0.1:{stranger.port}")
+        lines = self.doctor(*self.client, code=1)
+        self.check(lines, port="ok", TLS="ok", server_certificate="fail")
+        self.assertIn("is not the federation's", lines["server certificate"]["text"])
+        self.assertNotIn("server", lines)
+
+    def test_the_gpu_is_what_driver_and_libtorch_say(self):
         lines = self.doctor(*self.client, "--device", "cuda", code=1)
+        self.check(lines, GPU="fail")
+        self.assertIn("--device is cuda", lines["GPU"]["text"])
+        self.check(self.doctor(*self.client, "--device", "cpu", code=1), GPU="ok")
+        for devices, error, verdict, text in (
+            (2, 0, "warn", "Imagined GPU 0, Imagined GPU 1"),
+            (0, 0, "ok", "none: the CPU trains"),
+            (0, 999, "warn", "does not start: CUDA_ERROR_IMAGINED"),
+        ):
+            with self.subTest(devices=devices, error=error):
+                os.environ["LD_LIBRARY_PATH"] = str(self.make_driver(devices, error))
+                self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH", None)
+                lines = self.doctor(*self.client, code=1)
+                self.check(lines, GPU=verdict)
+                self.assertIn(text, lines["GPU"]["text"])
+
+    def make_driver(self, devices, error):
+        """A driver's library that has so many GPUs, or does not start."""
+        folder = self.federation.folder / f"driver-{devices}-{error}"
+        folder.mkdir()
+        (folder / "driver.c").write_text(DRIVER)
+        made = subprocess.run(
+            ["cc", "-shared", "-fPIC", f"-DDEVICES={devices}", f"-DERROR={error}"]
+            + ["-o", folder / "libcuda.so.1", folder / "driver.c"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return folder
 
     def test_a_taken_port_and_a_damaged_history_are_found(self):
-        from tunnels import listen
-
         door = listen()
         self.addCleanup(door.close)
         place = f"127.0.0.1:{door.getsockname()[1]}"

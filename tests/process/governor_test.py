@@ -6,10 +6,11 @@ ahead once: a burst of 100 ms, and of what a client or a server sends a message 
 """
 
 import os
+import signal
 import sys
 import unittest
 
-from federation import FederationTest
+from federation import FederationTest, wait_until
 from tunnels import Meter, rate
 
 from proxy_test import readdress
@@ -99,6 +100,40 @@ class Governor(FederationTest):
         both = [meter.down for meter in meters.values()]
         self.check("what the server sends", sorted(sum(both, [])), 20, SENT_AHEAD)
         self.check("what it receives", sorted(sum(uploads.values(), [])), 30, RECEIVED_AHEAD)
+
+
+    def check_a_change(self, of_server, before_text, after_text):
+        """Changes a program's flags with SIGHUP after 1.5 MB of an upload. Returns the rates of what went up
+        before and after that, in Mbit/s."""
+        config = self.root / f"{self.id()}.toml"
+        config.write_text(before_text)
+        flags = ("--config", config)
+        federation, server = self.serve(1, *(flags if of_server else ()))
+        meter = self.measured(federation, "a")
+        client = federation.client("a", *(() if of_server else flags))
+        wait_until("an upload", lambda: sum(count for _, count in meter.up) > 1_500_000)
+        program = server if of_server else client
+        config.write_text(after_text)
+        program.signal(signal.SIGHUP)
+        wait_until("it is read", lambda: "read the flags again, changed: --" in program.stderr())
+        self.assertNotIn("only a restart", program.stderr())
+        changed = len(meter.up)
+        self.expect_exit(client)
+        self.expect_exit(server)
+        rates = [rate(without_control(part)) / MBIT for part in (meter.up[:changed], meter.up[changed:])]
+        print("{:.2f} Mbit/s, then {:.2f}".format(*rates), file=sys.stderr)
+        return rates
+
+    def test_sighup_raises_the_limit_of_an_upload_that_is_under_way(self):
+        slow, fast = 'max-upload = "8mbit"', 'max-upload = "80mbit"'
+        before, after = self.check_a_change(False, slow, fast)
+        self.assertLess(before, 16)
+        self.assertGreater(after, 16)
+
+    def test_sighup_gives_a_server_a_limit_for_what_comes(self):
+        before, after = self.check_a_change(True, 'max-download = "40mbit"', 'quiet = "00:00-24:00=8mbit"')
+        self.assertGreater(before, 20)
+        self.assertLess(after, 16)
 
 
 def mostly_passed(pieces):

@@ -4,6 +4,7 @@
 import contextlib
 import http.client
 import json
+import re
 import signal
 import unittest
 
@@ -50,6 +51,24 @@ class Operators(FederationTest):
         federation = self.make()
         flags = ("--new-run", *RUN, "--rounds", 100000, "--stay", "--admin", "127.0.0.1:0", *flags)
         return federation, federation.server(*flags)
+
+    def test_figures_of_one_clients_data_are_on_the_pages_only_by_leave(self):
+        for name, flags in (("hidden", ()), ("shown", ("--admin-show-clients",))):
+            with self.subTest(name):
+                federation = FederationTest.make(self, name)
+                server = federation.server("--new-run", *RUN, "--admin", "127.0.0.1:0", *flags)
+                token = federation.token("small", "--max-examples", 7)
+                state = ("--state", federation.folder / "small")
+                self.assertEqual(federation.command("fl-client", "join", token, *state)[0], 0)
+                self.expect_exit(federation.client("small"), 1)
+                federation.client("a").wait_for("synthetic:2000")
+                page = Page(server)
+                seen = lambda path: json.dumps(page.ask("GET", path)[1])  # noqa: E731
+                wait_until("the events", lambda: "a is here" in seen("/api/log") and "small" in seen("/api/log"))
+                for path in ("/api/log", "/api/fleet"):
+                    self.assertEqual("with at most 7:" in seen(path), name == "shown", seen(path))
+                    self.assertIn("small (127.0.0.1:", seen(path))
+                self.assertEqual(bool(re.search(r"trainer, \d+ examples", seen("/api/log"))), name == "shown")
 
     def audit(self, federation, kind):
         rows = json.loads(federation.server_command("audit", "--json")[1])

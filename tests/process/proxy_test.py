@@ -270,5 +270,57 @@ class Names(FederationTest):
         client.wait_for("round 1: update accepted")
 
 
+def has_ipv6():
+    import socket
+
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+@unittest.skipUnless(has_ipv6(), "this machine has no IPv6")
+class Ipv6(FederationTest):
+    """Servers that listen on IPv6 alone, and on both."""
+
+    names = ("a",)
+
+    def test_a_server_on_ipv6_gets_its_address_into_tokens_and_its_clients_join_and_train(self):
+        for name, advertise in (("one", "::1"), ("two", "[::1]"), ("three", None)):
+            with self.subTest(advertise=advertise):
+                federation = FederationTest.make(self, name)
+                place = f"[::1]:{federation.port}"
+                flags = ("--advertise", advertise) if advertise else ()
+                server = federation.server(*RUN, "--listen", place, *flags)
+                self.assertEqual((server.ready["listen"], server.ready["advertise"]), (place, place))
+                federation.join("b")
+                client = federation.client("b")
+                client.wait_for("round 1: update accepted")
+                self.assertIn(place, client.stderr())
+                client.kill()
+                server.kill()
+
+    def test_a_server_on_any_ipv6_address_takes_ipv4_too(self):
+        federation = self.make()
+        federation.server(*RUN, "--min-clients", 2, "--listen", f"[::]:{federation.port}", "--advertise", "::1")
+        federation.join("b")
+        clients = [federation.client("a"), federation.client("b")]  # "a" knows 127.0.0.1.
+        for client, place in zip(clients, ("127.0.0.1", "[::1]")):
+            client.wait_for("round 1: update accepted")
+            self.assertIn(f"{place}:{federation.port}", client.stderr())
+
+    @unittest.skipUnless(can_change_hosts(), "this machine allows no mount namespaces")
+    def test_a_name_whose_ipv6_address_does_not_work_costs_one_attempt(self):
+        federation = self.make()
+        federation.server(*RUN)  # On IPv4 alone.
+        (federation.folder / "hosts").write_text("::1 fed.test\n127.0.0.1 fed.test\n")
+        readdress(federation, "a", f"fed.test:{federation.port}")
+        client = Names.client_with_names(self, federation, "--proxy", "none")
+        client.wait_for("round 1: update accepted")
+        self.assertNotIn("refused", client.stderr())
+
+
 if __name__ == "__main__":
     unittest.main()

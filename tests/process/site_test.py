@@ -176,8 +176,8 @@ class Site(SiteTest):
         self.assertIn("rank 0 ended (killed by signal 9", said)
         self.assertRegex(said, r"rank 1 \(.+, process \d+\) is lost: it was silent for 3 s")
         _, events, _ = self.federation.server_command("history", "--events")
-        self.assertRegex(events, r"site: rank 0 \(.+, process \d+\): .*killed by signal 9")
-        self.assertRegex(events, r"site: rank 1 \(.+, process \d+\): .*silent for 3 s")
+        self.assertRegex(events, r"site says: rank 0 \(.+, process \d+\): .*killed by signal 9")
+        self.assertRegex(events, r"site says: rank 1 \(.+, process \d+\): .*silent for 3 s")
 
     def test_a_killed_client_takes_its_ranks_with_it_and_goes_on_where_it_was(self):
         site = ("--ranks", 2)

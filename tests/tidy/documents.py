@@ -133,6 +133,29 @@ def check_threats(tree):
     return findings
 
 
+SITE = "deploy/site/mkdocs.yml"
+
+
+def check_site(tree):
+    """Every page of docs/ stands in the site's contents, and what stands there is a page."""
+    text = tree.texts.get(SITE, "")
+    named = {
+        match[1]: line_at(text, match.start())
+        for match in re.finditer(r"^ +- .*: (\S+\.md)$", text, re.MULTILINE)
+    }
+    pages = set(documents(tree))
+    findings = [
+        Finding(SITE, 1, f"leaves out {path}")
+        for path in sorted(pages - named.keys())
+        if path.startswith("docs/")
+    ]
+    return findings + [
+        Finding(SITE, line, f"names {path}, which does not exist")
+        for path, line in named.items()
+        if path not in pages and path != "index.md"
+    ]
+
+
 def anchors(text):
     """The places in a document that links can name, as GitHub and others make them of headings."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)

@@ -69,6 +69,7 @@ class Repository(unittest.TestCase):
         findings += documents.check_tests(self.tree, self.foreign)
         findings += documents.check_links(self.tree)
         findings += documents.check_threats(self.tree)
+        findings += documents.check_site(self.tree)
         usage = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True).stdout
         commands = programs.dev_commands(usage)
         self.assertIn("build", commands)
@@ -375,6 +376,14 @@ class Documents(unittest.TestCase):
                 "tests/gone.py has no test 'test_it'",
                 "names no test",
             ],
+        )
+
+    def test_a_page_that_the_site_leaves_out_is_found(self):
+        nav = "nav:\n  - Start:\n      - What it is: index.md\n      - B: docs/b.md\n      - C: docs/c.md\n"
+        texts = {"docs/a.md": "", "docs/b.md": "", "client/README.md": "", documents.SITE: nav}
+        self.assertEqual(
+            what(documents.check_site(Tree(texts))),
+            ["leaves out docs/a.md", "names docs/c.md, which does not exist"],
         )
 
     def test_a_link_that_leads_nowhere_is_found(self):

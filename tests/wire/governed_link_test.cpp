@@ -38,7 +38,7 @@ struct LinkPair {
     net::co_spawn(near_strand, connect(of_client), rethrow);
     while (!near || !far) REQUIRE(io.run_one() == 1);
     // Between the programs there is a handshake by messages first.
-    const bool is_limited = of_server.down != nullptr;
+    const bool is_limited = of_server.down && of_server.down->is_limited();
     while (is_limited && near->payload_room() == limits::chunk_bytes_max)
       REQUIRE(io.run_one() == 1);
     near->expect_messages_of(limits::message_bytes_max);
@@ -201,6 +201,40 @@ TEST_CASE("an end with a limit receives no bulk that it does not expect") {
 TEST_CASE("with limits at both ends the lower one holds") {
   LinkPair pair(limited(4e6, 4e6), limited(4e6, 1e6));
   check_limited(run(pair, 2s), 1e6, 2, chunk_bytes);
+}
+
+/// Changes a limit while bulk passes, and lets that settle. Returns what then comes in a second.
+std::uint64_t bytes_after(LinkPair& pair, Received& received, Governor& governor, double rate) {
+  governor.change(rate > 0 ? RateSchedule(rate) : RateSchedule());
+  pair.io.run_for(1500ms);
+  const std::uint64_t before = received.bulk_bytes;
+  pair.io.run_for(1s);
+  return received.bulk_bytes - before;
+}
+
+TEST_CASE("a limit that changes while bulk passes holds for it") {
+  for (const bool at_the_sender : {true, false}) {
+    CAPTURE(at_the_sender);
+    const auto governor = std::make_shared<Governor>(RateSchedule());
+    Governors of_client;
+    Governors of_server;
+    (at_the_sender ? of_client.up : of_server.down) = governor;
+    LinkPair pair(of_client, of_server);
+    CHECK(pair.near->payload_room() == limits::chunk_bytes_max);
+    Received received;
+    pair.far->expect_bulk(1ull << 40);
+    net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
+    net::co_spawn(pair.near_strand, send_bulk(pair.near, Clock::now() + 60s), rethrow);
+    pair.io.run_for(500ms);
+    CHECK(received.bulk_bytes > 1'500'000);
+    const std::uint64_t slow = bytes_after(pair, received, *governor, 0.5e6);
+    CHECK(slow < 1e6);
+    CHECK(slow > 0.1e6);
+    const std::uint64_t crawling = bytes_after(pair, received, *governor, 1000);
+    CHECK(crawling <= 2 * chunk_bytes);  // Each waits a minute.
+    CHECK(bytes_after(pair, received, *governor, 4e6) > 1.2e6);
+    CHECK(bytes_after(pair, received, *governor, 0) > 4e6);
+  }
 }
 
 TEST_CASE("without limits nothing is slowed down") {

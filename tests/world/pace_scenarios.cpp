@@ -262,7 +262,7 @@ TEST_CASE("a member that floods the server with messages is cut off, and the oth
   const auto history = History::open(world);
   REQUIRE(history);
   const auto events = history->store->events(std::nullopt).value();
-  CHECK(std::ranges::count(events, std::string("client-9: noise"), &EventRecord::text) <
+  CHECK(std::ranges::count(events, std::string("client-9 says: noise"), &EventRecord::text) <
         limits::lines_of_kind_max);
 }
 

@@ -4,4 +4,4 @@
 #include "client/learn/torch/torch_trainer.hpp"
 
 extern "C" [[gnu::visibility("default")]] const fl::TorchEntry fl_torch_entry = {
-    fl::torch_library_version, &fl::make_torch_trainer};
+    fl::torch_library_version, &fl::make_torch_trainer, &fl::torch_devices};

@@ -36,12 +36,21 @@ Result<const TorchEntry*> load_entry() {
   return entry;
 }
 
+const Result<const TorchEntry*>& entry() {
+  static const Result<const TorchEntry*> loaded = load_entry();
+  return loaded;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options, LocalData data) {
-  static const Result<const TorchEntry*> entry = load_entry();
-  if (!entry) return entry.error();
-  return (*entry)->make_trainer(options, std::move(data));
+  if (!entry()) return entry().error();
+  return (*entry())->make_trainer(options, std::move(data));
+}
+
+Result<TorchDevices> load_torch_devices() {
+  if (!entry()) return entry().error();
+  return (*entry())->find_devices();
 }
 
 }  // namespace fl

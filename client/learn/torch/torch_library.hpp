@@ -7,6 +7,7 @@
 
 #include "client/learn/data/data.hpp"
 #include "client/learn/learn_options.hpp"
+#include "client/learn/torch_devices.hpp"
 
 #include <memory>
 
@@ -18,10 +19,14 @@ namespace fl {
 [[nodiscard]] Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
 
+/// The same library's answer to find_torch_devices().
+[[nodiscard]] Result<TorchDevices> load_torch_devices();
+
 /// The symbol that the library exports, named `torch_entry_name`.
 struct TorchEntry {
   const char* version;  // The library's torch_library_version.
   Result<std::unique_ptr<Trainer>> (*make_trainer)(const LearnOptions& options, LocalData data);
+  TorchDevices (*find_devices)();
 };
 inline constexpr const char* torch_entry_name = "fl_torch_entry";
 

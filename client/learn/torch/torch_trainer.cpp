@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
+#include <torch/version.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -379,6 +380,16 @@ class TorchTrainer final : public Trainer {
 };
 
 }  // namespace
+
+TorchDevices torch_devices() {
+  TorchDevices found;
+  found.version = TORCH_VERSION;
+#ifdef FL_TORCH_HAS_CUDA
+  found.has_cuda = true;
+#endif
+  found.count = static_cast<int>(torch::cuda::device_count());
+  return found;
+}
 
 Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options, LocalData data) {
   return make_torch_trainer(options, std::move(data), nullptr);

@@ -6,6 +6,7 @@
 
 #include "client/learn/data/data.hpp"
 #include "client/learn/learn_options.hpp"
+#include "client/learn/torch_devices.hpp"
 
 #include <memory>
 
@@ -40,6 +41,9 @@ namespace fl {
 /// algorithm 1. Writes may be lost, so results are not reproducible.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
+/// What libtorch finds here (torch_devices.hpp).
+[[nodiscard]] TorchDevices torch_devices();
+
 class StepSync;
 /// A rank of a site: train() is called on all ranks with the same arguments and data, and all make
 /// the same update. A step has batch_size examples a rank; with N ranks it does what one would do

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/pages/fleet_page.hpp"
 
+#include "server/admin/pages/client_figures.hpp"
 #include "server/admin/pages/json_values.hpp"
 #include "server/admin/pages/live_view.hpp"
 
@@ -28,7 +29,7 @@ std::string_view next_step(const ClientRecord& client, const MemberStatus& membe
 }
 
 std::string fleet_text(const FleetRecords& records, const std::vector<MemberStatus>& members,
-                       double now) {
+                       double now, bool show_clients) {
   nlohmann::json rows = nlohmann::json::array();
   for (std::size_t i = 0; i < records.clients.size(); ++i) {
     const ClientRecord& client = records.clients[i];
@@ -54,7 +55,7 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
          {"due_at", moment_in(member.due_s, now)},
          {"paused_until", moment_in(member.pause_s, now)},
          {"misses", member.misses},
-         {"trouble", member.trouble},
+         {"trouble", show_clients ? member.trouble : without_figures(member.trouble)},
          {"trouble_at", moment(member.trouble_at)}});
   }
   nlohmann::json page{{"members", std::move(rows)}, {"total", records.total}, {"next", nullptr}};

@@ -22,9 +22,11 @@ struct FleetRecords {
   bool has_more = false;
 };
 
-/// `members` are of the same clients, in the same order. `now`: Unix seconds.
+/// `members` are of the same clients, in the same order. `now`: Unix seconds. Without
+/// `show_clients` errors have no figures of a client's data.
 [[nodiscard]] std::string fleet_text(const FleetRecords& records,
-                                     const std::vector<MemberStatus>& members, double now);
+                                     const std::vector<MemberStatus>& members, double now,
+                                     bool show_clients);
 
 /// What the client, or the server with it, does next.
 [[nodiscard]] std::string_view next_step(const ClientRecord& client, const MemberStatus& member);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/pages/history_pages.hpp"
 
+#include "server/admin/pages/client_figures.hpp"
 #include "server/admin/pages/json_values.hpp"
 #include "server/admin/pages/remedies.hpp"
 #include "server/history/rows.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <numeric>
 
@@ -153,7 +155,7 @@ json update_json(const TaskRow& row, bool show_clients) {
               {"raw_bytes", task.raw_bytes},
               {"codec", task.codec},
               {"codec_reason", task.codec_reason},
-              {"reason", task.reason}};
+              {"reason", show_clients ? task.reason : without_figures(task.reason)}};
   if (!show_clients) return update;
   const bool is_known = task.state == TaskState::accepted || task.norm > 0;
   update["examples"] = task.examples;
@@ -245,9 +247,37 @@ Result<LogQuery> log_query(const AddressQuery& query) {
   return log;
 }
 
-Result<std::string> log_text(Store& store, const AddressQuery& query, bool) {
+bool contains(std::string_view text, std::string_view part) {
+  const auto lower = [](unsigned char c) { return std::tolower(c); };
+  const auto equal = [lower](char a, char b) { return lower(a) == lower(b); };
+  return std::search(text.begin(), text.end(), part.begin(), part.end(), equal) != text.end() ||
+         part.empty();
+}
+
+/// The events as they are shown without --admin-show-clients. The search is in what is shown: its
+/// result would tell the figures else.
+Result<std::vector<EventRow>> events_without_figures(Store& store, const LogQuery& log) {
+  LogQuery all = log;
+  all.text.clear();
+  if (!log.text.empty()) all.limit = limits::admin_search_events;
+  std::vector<EventRow> shown;
+  for (;;) {
+    FL_TRY(auto events, store.events_page(all));
+    for (EventRow& row : events) {
+      row.event.text = without_figures(std::move(row.event.text));
+      if (!contains(row.event.text, log.text)) continue;
+      shown.push_back(std::move(row));
+      if (shown.size() == static_cast<std::size_t>(log.limit)) return shown;
+    }
+    if (events.size() < static_cast<std::size_t>(all.limit)) return shown;
+    all.before = events.back().id;
+  }
+}
+
+Result<std::string> log_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const LogQuery log, log_query(query));
-  FL_TRY(const auto events, store.events_page(log));
+  FL_TRY(const auto events,
+         show_clients ? store.events_page(log) : events_without_figures(store, log));
   json rows = json::array();
   for (const EventRow& row : events) {
     const Remedy* const remedy = find_remedy(row.event.text);

@@ -219,6 +219,51 @@ TEST_CASE("events come newest first, by level and text, with what to do") {
   }
 }
 
+TEST_CASE("events have figures of one client's data only if they may be shown, and a search too") {
+  History history;
+  history.store
+      ->add_event(history.run, EventLevel::warning,
+                  "site-1: update refused: its norm is 987.5, more than 4 times the median 1.25 "
+                  "(--norm-limit)")
+      .value();
+  for (int i = 0; i < 3; ++i)
+    history.store->add_event(history.run, EventLevel::info, "site-2 is here: trainer, 654 examples")
+        .value();
+  const auto page = history.ask("/api/log");
+  CHECK(page.dump().find("987") == std::string::npos);
+  CHECK(page.dump().find("654") == std::string::npos);
+  REQUIRE(page["events"].size() == 4);
+  CHECK(page["events"][0]["text"] == "site-2 is here: trainer");
+  CHECK(page["events"][3]["text"] ==
+        "site-1: update refused: its norm is too large beside the others' (--norm-limit)");
+  CHECK(page["events"][3]["remedy"].is_string());
+  for (const char* guess : {"text=654&limit=1", "text=987&limit=1"}) {
+    CAPTURE(guess);
+    const auto found = history.ask("/api/log", guess);
+    CHECK(found["events"].empty());
+    CHECK(found["next"].is_null());
+  }
+  const auto first = history.ask("/api/log", "text=TRAINER&limit=2");
+  CHECK(first["events"].size() == 2);
+  CHECK(history.ask("/api/log", "text=TRAINER&before=" + first["next"].dump())["events"].size() ==
+        1);
+  CHECK(history.ask("/api/log", "text=654", true)["events"].size() == 3);
+  CHECK(history.ask("/api/log", "", true).dump().find("987.5") != std::string::npos);
+}
+
+TEST_CASE("an update's reason names its norm only if it may be shown") {
+  History history;
+  TaskRecord task = some_task("a");
+  const auto open = history.store->open_round(history.run, some_round(1), {task}).value();
+  task = open.front();
+  task.state = TaskState::refused;
+  task.reason = "its norm is 987.5, more than 4 times the median 1.25 (--norm-limit)";
+  history.store->decide_tasks({task}).value();
+  CHECK(history.ask("/api/updates")["updates"][0]["reason"] ==
+        "its norm is too large beside the others' (--norm-limit)");
+  CHECK(history.ask("/api/updates", "", true)["updates"][0]["reason"] == task.reason);
+}
+
 TEST_CASE("security events are apart from the others, by kind") {
   History history;
   history.store->add_audit(AuditKind::refusal, "site-1", "it was revoked").value();
@@ -259,13 +304,17 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
   members[0].due_s = 30;
   members[0].trouble = "<img src=x>";
   members[0].trouble_at = 99;
-  const auto page = parse_json(fleet_text(records, members, 1000));
+  const auto page = parse_json(fleet_text(records, members, 1000, false));
   CHECK(page["next"] == "b");
   CHECK(page["members"][0]["state"] == "training");
   CHECK(page["members"][0]["next"] == "sends its update");
   CHECK(page["members"][0]["upload_bytes_per_s"] == 1234);
   CHECK(page["members"][0]["due_at"] == 1030);
   CHECK(page["members"][0]["trouble"] == "<img src=x>");
+  members[0].trouble =
+      "a: update refused: its norm is 9, more than 4 times the median 1 (--norm-limit)";
+  CHECK(fleet_text(records, members, 1000, false).find("norm is 9") == std::string::npos);
+  CHECK(fleet_text(records, members, 1000, true).find("norm is 9") != std::string::npos);
   CHECK(page["members"][1]["state"] == "revoked");
   CHECK(page["members"][1]["next"] == "nothing: it was revoked");
   CHECK(page["members"][1]["upload_bytes_per_s"].is_null());

@@ -2,12 +2,14 @@
 // The dashboard's files as the program has them: nothing from elsewhere, nothing that the pages'
 // Content-Security-Policy forbids, and no text that could become markup.
 #include "server/admin/web_files.hpp"
+#include "server/history/rows.hpp"
 
 #include <doctest/doctest.h>
 
 #include <regex>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace fl::test {
 namespace {
@@ -45,6 +47,20 @@ TEST_CASE("all scripts are begun to be loaded together, not one after the other"
     if (is_script(file) && file.path != "/app.js")
       CHECK(loaded.contains(std::string(file.path.substr(1))));
   }
+}
+
+TEST_CASE("the log can be cut down to each level and kind that the history has") {
+  const std::string text(find_web_file("/log.js")->bytes);
+  const auto choices = [&text](const std::string& id) {
+    const auto begin = text.find("select(\"" + id + "\"");
+    REQUIRE(begin != text.npos);
+    return found_in(text.substr(begin, text.find("again);", begin) - begin), R"x(\["([a-z]+)"\])x");
+  };
+  std::set<std::string> kinds;
+  for (const std::string_view kind : audit_kind_names()) kinds.emplace(kind);
+  CHECK(choices("log-kind") == kinds);
+  CHECK(choices("log-level") == std::set<std::string>{"error", "info", "notice", "warning"});
+  for (const std::string& level : choices("log-level")) CHECK(event_level_of(level).has_value());
 }
 
 TEST_CASE("nothing comes from another place, and nothing stands inline") {

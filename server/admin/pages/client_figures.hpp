@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of one client's data inside texts of events and reasons: its number of examples, the norm
+// of its update. The admin pages leave them out, unless --admin-show-clients is given. The history
+// has them. What a client writes itself about a failure is shown as it is.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fl {
+
+/// What stands in a text from `begin` through `end`, or through the text's end, and the words that
+/// are shown in its place.
+struct ClientFigure {
+  std::string_view begin;
+  std::string_view end;
+  bool goes_to_the_end;
+  std::string_view shown;
+};
+
+/// All of them. A test holds them against the sources that write the texts.
+[[nodiscard]] std::span<const ClientFigure> client_figures();
+
+[[nodiscard]] std::string without_figures(std::string text);
+
+}  // namespace fl
