@@ -2,6 +2,7 @@
 #include "client/site/site.hpp"
 
 #include "client/site/site_handshake.hpp"
+#include "client/site/tcp.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -70,6 +71,14 @@ std::vector<SitePlace> own_places(const SiteOptions& options,
   return places;
 }
 
+/// Where the agent listens for ranks of other machines, too. Debian's /etc/hosts gives a machine's
+/// own name the address 127.0.1.1, which the others don't reach: then at all addresses.
+std::string listening_host(const SitePlace& place) {
+  if (place.local_size == place.size || !is_loopback(place.host)) return place.host;
+  log_info("{} is an address of this machine alone: listening at all of its addresses", place.host);
+  return "";
+}
+
 }  // namespace
 
 Site::Site(SiteOptions options, LearnOptions learn, TensorFolder folder, int size)
@@ -100,7 +109,7 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
     FL_TRY(secret, make_site_secret());
   }
   SiteHub::Options hub;
-  hub.host = place ? place->host : "127.0.0.1";
+  hub.host = place ? listening_host(*place) : "127.0.0.1";
   hub.port = place ? place->port : std::uint16_t{0};
   hub.secret = secret;
   hub.size = size;
@@ -183,7 +192,8 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                         {{"type", "load"},
                          {"learn", to_json_of(learn_)},
                          {"hook", options_.hook},
-                         {"topology", options_.topology}}});
+                         {"topology", options_.topology},
+                         {"backend", options_.backend}}});
   FL_TRY(const auto answers, ask_all(requests, stop));
   RankLoaded first;
   for (std::size_t i = 0; i < answers.size(); ++i) {

@@ -88,6 +88,22 @@ Descriptor TcpListener::accept(Duration wait) {
   return made;
 }
 
+bool is_loopback(const std::string& host) {
+  const auto addresses = find_addresses(host, 0, 0);
+  if (!addresses) return false;
+  for (const addrinfo* one = addresses->get(); one != nullptr; one = one->ai_next) {
+    if (one->ai_family == AF_INET) {
+      const auto& address = reinterpret_cast<const sockaddr_in&>(*one->ai_addr).sin_addr;
+      if ((ntohl(address.s_addr) >> 24) != 127) return false;
+    } else if (one->ai_family != AF_INET6 ||
+               IN6_IS_ADDR_LOOPBACK(
+                   &reinterpret_cast<const sockaddr_in6&>(*one->ai_addr).sin6_addr) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, TimePoint until) {
   FL_TRY(const Addresses addresses, find_addresses(host, port, 0));
   std::string reason = "no address";

@@ -30,6 +30,10 @@ class TcpListener {
   std::uint16_t port_;
 };
 
+/// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
+/// none.
+[[nodiscard]] bool is_loopback(const std::string& host);
+
 /// Errors: not_found (no such host), unavailable (nobody listens there, or not by `until`).
 [[nodiscard]] Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port,
                                              TimePoint until);

@@ -32,10 +32,16 @@ namespace {
 constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
 /// The options of one of `place.local_size` ranks that share a machine.
+/// The number of a rank's GPU among those that it sees. A launcher may show each rank its own
+/// alone.
+int gpu_of(const SitePlace& place) {
+  return torch::cuda::device_count() == 1 ? 0 : place.local_rank;
+}
+
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
   if (learn.device != "cpu" && torch::cuda::is_available())
-    learn.device = fmt::format("cuda:{}", place.local_rank);
+    learn.device = fmt::format("cuda:{}", gpu_of(place));
   const auto ranks = static_cast<std::uint64_t>(place.local_size);
   if (learn.data_memory_bytes == 0) {
     const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -82,6 +88,15 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
                  fmt::format("--hook {} has groups of its own and no --topology", hook));
   }
   return parsed;
+}
+
+/// Whether this program and this machine have what --backend asks for.
+Result<void> check_backend(const std::string& backend) {
+  if (backend != "nccl" || (has_nccl() && torch::cuda::is_available())) return {};
+  return Error(Errc::invalid_input,
+               has_nccl() ? "--backend nccl: libtorch finds no GPU on this machine; use gloo"
+                          : "--backend nccl: this fl-rank was built without NCCL; use gloo, or "
+                            "build it with FL_TORCH_CUDA=1 where nccl.h is installed");
 }
 
 /// The group's hook, and the topology by which it sums.
@@ -155,6 +170,7 @@ Result<json> Rank::answer(const json& request) {
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
     FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
+    FL_CHECK(check_backend(member_text(request, "backend")));
     link_.count_computing(true);
     auto loaded = guarded([&] { return load(std::move(learn)); });
     link_.count_computing(false);
@@ -223,7 +239,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
       fmt::format("group {}", group.generation), make_hub_store(link_));
   const bool is_nccl = group.backend == "nccl" ||
                        (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
-  auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, place_.local_rank, options)
+  auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu_of(place_), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
   ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;

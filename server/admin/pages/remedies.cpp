@@ -36,6 +36,8 @@ constexpr std::array table{
     Remedy{"update refused",
            "The update failed a check: its size, its numbers, or its norm beside the others'.",
            "Look at the client's data and settings. Its data stay out of the model until then."},
+    Remedy{"cosines are not known", "An update could not be read again when its round closed.",
+           "Nothing for the model, whose sums had it. Look at the disk where --state lies."},
     Remedy{"to be repeated", "The bytes that came were not those that were announced.",
            "Nothing: the client sends it again. If it happens often, look at its disk and memory."},
     Remedy{"its upload sends", "The link is slower than the round allows.",

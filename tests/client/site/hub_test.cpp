@@ -91,6 +91,17 @@ TEST_CASE("a rank gets in with the site's secret, its size and a number of its o
   CHECK(hub->members().size() == 2);
 }
 
+TEST_CASE("addresses of this machine alone are known from others") {
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) {
+    CAPTURE(std::string(host));
+    CHECK(is_loopback(host));
+  }
+  for (const char* host : {"192.0.2.1", "2001:db8::1", "0.0.0.0", "no-such-host.invalid"}) {
+    CAPTURE(std::string(host));
+    CHECK_FALSE(is_loopback(host));
+  }
+}
+
 TEST_CASE("an agent without the secret gets no rank") {
   auto listener = TcpListener::make("127.0.0.1", 0).value();
   std::thread agent([&] {
