@@ -178,7 +178,7 @@ bench() {
   local ranks
   build
   case ${1:-} in
-    books | dashboard | demo | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    books | dashboard | demo | flower | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
     cross-datacenter) exec python3 examples/cross-datacenter/compare.py "${@:2}" ;;
     soak)
       tests/process/make-venv.sh build/venv

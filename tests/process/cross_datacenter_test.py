@@ -47,7 +47,8 @@ class CrossDatacenter(unittest.TestCase):
         found = json.loads((folder / "found.json").read_text())
         self.assertEqual(list(found), ["in step, fp16", "diloco, ecuq:1+ef, 2"])
         parameters = 124_672
-        for name, (rounds, use, pace) in found.items():
+        for name, (rounds, use, pace, steps) in found.items():
+            self.assertEqual(steps, 6, name)
             self.assertEqual(len(rounds), 2, name)
             self.assertGreater(rounds[0][0], rounds[1][0], "the loss falls")
             self.assertEqual(list(pace), ["null", "10mbit"])
