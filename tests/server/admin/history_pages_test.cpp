@@ -229,7 +229,8 @@ TEST_CASE("events have figures of one client's data only if they may be shown, a
   for (int i = 0; i < 3; ++i)
     history.store->add_event(history.run, EventLevel::info, "site-2 is here: trainer, 654 examples")
         .value();
-  const auto page = history.ask("/api/log");
+  auto page = history.ask("/api/log");
+  for (auto& event : page["events"]) event.erase("at");  // Its digits may be any.
   CHECK(page.dump().find("987") == std::string::npos);
   CHECK(page.dump().find("654") == std::string::npos);
   REQUIRE(page["events"].size() == 4);
