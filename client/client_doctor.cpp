@@ -200,7 +200,7 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
 }
 
 void check_gpu(const ClientOptions& options, DoctorLines& lines) {
-  // Of a trainer that is a program of the user's we can't say what it uses.
+  // What a program of the user's trains on, only that program knows.
   if (!options.trainer.is_set())
     lines.push_back(gpu_line(options.learn.device, ask_gpu_driver(), find_torch_devices()));
 }

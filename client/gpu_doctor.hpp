@@ -11,7 +11,7 @@
 namespace fl {
 
 struct GpuDriver {
-  std::vector<std::string> names;  // Of the GPUs, in the driver's order.
+  std::vector<std::string> names;  // One for each GPU, in the driver's order.
   std::string trouble;             // Why the driver does not work; "": it does, or there is none.
 };
 

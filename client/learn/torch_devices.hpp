@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libtorch, which trains the built-in models, finds on this machine.
+// The devices that libtorch finds on this machine. It trains the built-in models.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -9,7 +9,7 @@
 namespace fl {
 
 struct TorchDevices {
-  std::string version;    // Of libtorch.
+  std::string version;    // libtorch's.
   bool has_cuda = false;  // It was built with its CUDA half.
   int count = 0;          // GPUs that it can use.
 };

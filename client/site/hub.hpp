@@ -69,8 +69,8 @@ class SiteHub {
   };
   /// Sends the requests at the same time and returns an answer for each. After a stop request the
   /// ranks are asked to stop. Once one has failed, the others have the time of a collective left.
-  /// Who does not answer in time is dropped, and so is who shows life but gets no further with its
-  /// work for Options::progress. Errors in an answer: unavailable (the rank was lost,
+  /// A rank that does not answer in time is dropped; so is one whose connection lives while its
+  /// work stands still for Options::progress. Errors in an answer: unavailable (the rank was lost,
   /// or it lost another), cancelled, and what else the rank says.
   [[nodiscard]] std::vector<Result<nlohmann::json>> ask(const std::vector<Request>& requests,
                                                         const std::stop_token& stop);
@@ -91,8 +91,8 @@ class SiteHub {
     std::uint64_t id = 0;
     PeerPtr peer;  // Null if it was not there.
     std::unique_ptr<Result<nlohmann::json>> answer;
-    std::uint64_t progress = 0;  // What its beats said last,
-    TimePoint moved{};           // and when that changed.
+    std::uint64_t progress = 0;  // As the rank's last beat has it.
+    TimePoint moved{};           // When that number changed last.
   };
   struct Waiter {
     PeerPtr peer;

@@ -29,7 +29,7 @@ class MeanSample {
 
  private:
   std::vector<ElementRange> ranges_;
-  std::vector<std::vector<float>> values_;  // Of each range.
+  std::vector<std::vector<float>> values_;  // One vector for each range.
 };
 
 }  // namespace fl

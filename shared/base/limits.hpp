@@ -51,7 +51,7 @@ inline constexpr std::uint32_t robust_updates_max = 256;
 /// So many threads read updates for a robust rule at the same time. Each has up to two files open:
 /// an update and, for a delta, what it refers to.
 inline constexpr int robust_readers_max = 32;
-/// Of what a round makes of its updates: so much is compared with each of them (mean_sample.hpp).
+/// A round that closes compares so many elements of its result with each update (mean_sample.hpp).
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;

@@ -41,7 +41,7 @@ namespace fl {
 /// algorithm 1. Writes may be lost, so results are not reproducible.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
-/// What libtorch finds here (torch_devices.hpp).
+/// The devices that libtorch finds on this machine (torch_devices.hpp).
 [[nodiscard]] TorchDevices torch_devices();
 
 class StepSync;

@@ -192,7 +192,7 @@ struct NcclVariable {
 [[nodiscard]] std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size,
                                                      int device, const RankOptions& options = {});
 [[nodiscard]] bool has_nccl();
-/// Of the library that is linked, such as "2.28.9"; "" in a build without NCCL.
+/// The version of NCCL that this program is linked with, such as "2.28.9"; "" without NCCL.
 [[nodiscard]] std::string nccl_version();
 
 }  // namespace fl

@@ -10,8 +10,8 @@
 
 namespace fl {
 
-/// What stands in a text from `begin` through `end`, or through the text's end, and the words that
-/// are shown in its place.
+/// A piece of a text, from the words `begin` through the words `end`, or through the text's end.
+/// The page shows `shown` in its place.
 struct ClientFigure {
   std::string_view begin;
   std::string_view end;
