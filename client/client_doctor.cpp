@@ -200,7 +200,7 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
 }
 
 void check_gpu(const ClientOptions& options, DoctorLines& lines) {
-  // What a program of the user's trains on, only that program knows.
+  // A trainer of the user's own chooses its device itself.
   if (!options.trainer.is_set())
     lines.push_back(gpu_line(options.learn.device, ask_gpu_driver(), find_torch_devices()));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Slurm's variables say of a job step: which nodes it has, how many tasks each of them, and a
-// port for the step. Pure functions; any thread.
+// Reads a job step's place from Slurm's variables: its first node, how many tasks run on this node,
+// and a port for the step. Pure functions; any thread.
 #pragma once
 
 #include "shared/base/environment.hpp"

@@ -25,8 +25,7 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
       // notices ranks that hang, and ends them. With 0 the heartbeat's time has no effect.
       {"TORCH_NCCL_ENABLE_MONITORING", "0", true},
       // How long a call of a communicator that does not block may take: making and ending it too.
-      // By
-      // default 30 minutes, whatever the group's time-out.
+      // By default 30 minutes, whatever the group's time-out.
       {"TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(std::max<std::int64_t>(1, whole)), true},
       // The rest is as by default, unless somebody sets it who looks for a fault. All calls wait
       // with a time-out, which blocks in any case.

@@ -11,6 +11,7 @@
 #include "client/site/rank/topology_hooks.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
+#include "shared/base/environment.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
@@ -31,13 +32,14 @@ namespace {
 /// It hid most of the communication where it was measured.
 constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
-/// The options of one of `place.local_size` ranks that share a machine.
-/// The number of a rank's GPU among those that it sees. A launcher may show each rank its own
-/// alone.
+/// The number of a rank's GPU among those that it sees. Slurm may show each task its own GPU alone,
+/// by CUDA_VISIBLE_DEVICES. Without that, ranks that are too many for the GPUs get an error.
 int gpu_of(const SitePlace& place) {
-  return torch::cuda::device_count() == 1 ? 0 : place.local_rank;
+  const bool is_shown_one = system_environment()("CUDA_VISIBLE_DEVICES").has_value();
+  return is_shown_one && torch::cuda::device_count() == 1 ? 0 : place.local_rank;
 }
 
+/// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
   if (learn.device != "cpu" && torch::cuda::is_available())

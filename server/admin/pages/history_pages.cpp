@@ -162,7 +162,7 @@ json update_json(const TaskRow& row, bool show_clients) {
   update["steps"] = task.steps;
   update["loss"] = is_known ? figure(task.loss) : json();
   update["norm"] = is_known ? figure(task.norm) : json();
-  update["cosine"] = task.cosine ? figure(*task.cosine) : json();
+  update["cosine"] = figure(task.cosine);
   update["nmse"] = is_known ? figure(task.nmse) : json();
   return update;
 }
