@@ -46,6 +46,15 @@ std::string parse_shard(const std::string& text, LearnOptions& learn) {
   return fmt::format("'{}' is not K/N with K from 1 to N, for example 3/10", text);
 }
 
+/// Returns an error text, or "".
+std::string check_device(const std::string& text) {
+  constexpr std::string_view one = "cuda:";
+  const bool is_one =
+      text.starts_with(one) && number_in<std::uint8_t>(std::string_view(text).substr(one.size()));
+  if (is_one || text == "cpu" || text == "cuda" || text == "auto") return "";
+  return fmt::format("'{}' is none of cpu, cuda, cuda:N and auto", text);
+}
+
 /// Flags about the server: how to join it, and what to take from it.
 void declare_server_flags(CLI::App& app, ClientOptions& options) {
   app.add_option("--join", options.join,
@@ -287,8 +296,9 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_flag("--keep-moments", learn.keep_moments,
                "Let the optimizer's moments (momentum, Adam) go on from round to round, as DiLoCo "
                "needs it; they are kept on the disk");
-  app.add_option("--device", learn.device, "Where to train: cpu, cuda or auto")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+  app.add_option("--device", learn.device,
+                 "Where to train: cpu, cuda, cuda:N (the GPU of that number) or auto")
+      ->check(CLI::Validator(check_device, "{cpu,cuda,cuda:N,auto}"))
       ->capture_default_str();
   app.add_option(
          "--precision", learn.precision,

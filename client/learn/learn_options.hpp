@@ -24,7 +24,7 @@ struct LearnOptions {
   std::uint64_t partition_seed = 0;
   double holdout = 0.1;            // Fraction of the shard that is held out for evaluation.
   bool evaluate_only = false;      // All data is held out; the client does not train.
-  std::string device = "auto";     // "cpu", "cuda", "auto".
+  std::string device = "auto";     // "cpu", "cuda", "cuda:N", "auto".
   std::string precision = "fp32";  // parse_precision(): of the passes; weights stay fp32.
   int threads = 0;                 // 0: one per core.
   int hogwild = 1;                 // Threads that train the same weights without locks.

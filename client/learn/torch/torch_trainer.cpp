@@ -52,7 +52,7 @@ Result<torch::Device> find_device(const std::string& name) {
   const bool is_cuda = name == "cuda" || name.starts_with("cuda:");
   if (!is_cuda && name != "auto") {
     return Error(Errc::invalid_input,
-                 fmt::format("unknown device \"{}\"; use one of: cpu, cuda, auto", name));
+                 fmt::format("unknown device \"{}\"; use one of: cpu, cuda, cuda:N, auto", name));
   }
   if (torch::cuda::is_available()) {
     const auto number = number_in<std::uint8_t>(

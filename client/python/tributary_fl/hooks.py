@@ -9,7 +9,7 @@
 
 Each hook has a thread and a process group of its own, on which it does one bucket after the other:
 several buckets in flight neither hang nor mix over Gloo. It sends from host memory: tensors of a
-GPU are copied there and back, as libfl-codec codes in host memory. No GPU has run this so far."""
+GPU are copied there and back, as libfl-codec codes in host memory."""
 
 # No `from __future__ import annotations`: DistributedDataParallel compares the hook's annotations.
 from typing import Any, Optional

@@ -14,34 +14,51 @@ namespace fl {
 
 namespace {
 
-/// Lets work of another thread begin after what this thread has queued on its GPU, on a stream of
-/// its own. Nothing on a CPU, which queues nothing.
-class Handover {
+/// The stream on which hooks work on a GPU, the same one for all buckets: what a hook keeps from
+/// bucket to bucket needs no other order. Nothing on a CPU, which queues nothing.
+class HookStream {
  public:
-  explicit Handover(torch::Device device) : device_(device) {
-    if (device.is_cpu()) return;
-    event_ = std::make_shared<c10::Event>(device.type());
-    event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  explicit HookStream(torch::Device device) : device_(device) {
+    if (!device.is_cpu())
+      stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
   }
-  /// While the guard lives, the calling thread uses its stream.
-  [[nodiscard]] std::unique_ptr<c10::StreamGuard> enter() const {
-    if (!event_) return nullptr;
-    const c10::Stream stream =
-        c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
-    event_->block(stream);
-    return std::make_unique<c10::StreamGuard>(stream);
+  /// For work of another thread that begins after what this thread has queued.
+  using Event = std::shared_ptr<c10::Event>;
+  [[nodiscard]] Event mark() const {
+    if (!stream_) return nullptr;
+    auto event = std::make_shared<c10::Event>(device_.type());
+    event->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+    return event;
+  }
+  /// While the guard lives, the calling thread uses the stream, after the mark.
+  [[nodiscard]] std::unique_ptr<c10::StreamGuard> enter(const Event& event) const {
+    if (!stream_) return nullptr;
+    event->block(*stream_);
+    return std::make_unique<c10::StreamGuard>(*stream_);
   }
 
  private:
   torch::Device device_;
-  std::shared_ptr<c10::Event> event_;
+  std::optional<c10::Stream> stream_;
 };
+
+/// Reduces the bucket on the group's device, which may be another one than the gradient's.
+void reduce_there(GradientHook& hook, Bucket& bucket, Ranks& ranks) {
+  const torch::Tensor gradient = bucket.gradient;
+  bucket.gradient = gradient.to(ranks.device());  // The same one, if it is there.
+  hook.reduce(bucket, ranks);
+  if (!bucket.gradient.is_same(gradient)) gradient.copy_(bucket.gradient);
+  bucket.gradient = gradient;
+}
 
 class CommHook final : public c10d::CommHookInterface {
  public:
   CommHook(GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
            StepTimes& times)
-      : hook_(hook), conductor_(conductor), times_(times) {
+      : hook_(hook),
+        conductor_(conductor),
+        times_(times),
+        stream_(parameters.empty() ? torch::kCPU : parameters.front().device()) {
     for (const torch::Tensor& parameter : parameters)
       index_.emplace(parameter.unsafeGetTensorImpl(), index_.size());
   }
@@ -56,10 +73,10 @@ class CommHook final : public c10d::CommHookInterface {
         c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
     // Completing the future must happen on the hook's stream, so it is a part of the work.
     conductor_.start(
-        [this, bucket, future, handover = Handover(device)](Ranks& ranks) {
-          const auto guard = handover.enter();
+        [this, bucket, future, mark = stream_.mark()](Ranks& ranks) {
+          const auto guard = stream_.enter(mark);
           const auto begin = StepTimes::Clock::now();
-          hook_.reduce(*bucket, ranks);
+          reduce_there(hook_, *bucket, ranks);
           times_.reduced(bucket->index, begin);
           future->markCompleted(bucket->gradient);
         },
@@ -93,6 +110,7 @@ class CommHook final : public c10d::CommHookInterface {
   GradientHook& hook_;
   Conductor& conductor_;
   StepTimes& times_;
+  HookStream stream_;
   std::unordered_map<const void*, std::size_t> index_;
 };
 

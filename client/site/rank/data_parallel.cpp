@@ -16,6 +16,14 @@ namespace {
 
 constexpr std::size_t first_bucket_bytes = 1 << 20;  // Small, so that it is ready early.
 
+/// Calls call() with the values on the group's device, which may be another one than theirs.
+template <class Call>
+void on_device_of(const Ranks& ranks, torch::Tensor& values, const Call& call) {
+  torch::Tensor there = values.to(ranks.device());  // The same one, if it is there.
+  call(there);
+  if (!there.is_same(values)) values.copy_(there);
+}
+
 }  // namespace
 
 void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
@@ -97,6 +105,14 @@ void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_la
   const auto begin = StepTimes::Clock::now();
   conductor_->run([&](Ranks& ranks) { hook_->after_step(parameters, is_last, ranks); });
   times_.waited(begin, StepTimes::Clock::now());
+}
+
+void DataParallel::broadcast(torch::Tensor& values) {
+  on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->broadcast(there, 0); });
+}
+
+void DataParallel::sum(torch::Tensor& values) {
+  on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
 }
 
 }  // namespace fl

@@ -51,8 +51,8 @@ class DataParallel final : public StepSync {
   void before_backward(bool is_last) override;
   void after_backward(bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
-  void broadcast(torch::Tensor& values) override { ranks_->broadcast(values, 0); }
-  void sum(torch::Tensor& values) override { ranks_->sum(values); }
+  void broadcast(torch::Tensor& values) override;
+  void sum(torch::Tensor& values) override;
   bool on_any(bool here) override { return is_local_ ? ranks_->sum(std::int64_t{here}) > 0 : here; }
 
  private:

@@ -47,7 +47,7 @@ std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
     if (options.shares_memory) ranks->share_memory();
     return ranks;
   } catch (const std::exception& error) {
-    throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, error.what());
+    throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, reason_of(error));
   }
 }
 

@@ -22,12 +22,11 @@ torch::Tensor Bucket::view(const Part& part) const {
 }
 
 torch::Tensor& Residuals::of(const Bucket& bucket) {
+  const auto options = bucket.gradient.options().device(device_.value_or(bucket.gradient.device()));
   for (Entry& entry : entries_)
-    if (entry.parts == bucket.parts) return entry.values;
-  const auto options = bucket.gradient.options();
-  Entry entry{.parts = bucket.parts,
-              .values = torch::zeros({bucket.gradient.numel()},
-                                     device_ ? options.device(device_) : options)};
+    if (entry.parts == bucket.parts && entry.values.device() == options.device())
+      return entry.values;
+  Entry entry{.parts = bucket.parts, .values = torch::zeros({bucket.gradient.numel()}, options)};
   for (const Bucket::Part& part : bucket.parts) {
     const torch::Tensor before = take(part);
     if (before.defined()) entry.values.narrow(0, part.offset, part.elements()).copy_(before);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled against NCCL where libtorch has its CUDA half and nccl.h is found (FL_HAS_NCCL). No test
-// runs it yet, because no machine of the tests has two GPUs.
+// Compiled against NCCL where libtorch has its CUDA half and nccl.h is found (FL_HAS_NCCL).
 #include "client/site/rank/ranks.hpp"
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #ifdef FL_HAS_NCCL
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/env.h>
+#include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 #endif
@@ -24,6 +24,11 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
       // TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes), as it may in a call of the driver. The agent
       // notices ranks that hang, and ends them. With 0 the heartbeat's time has no effect.
       {"TORCH_NCCL_ENABLE_MONITORING", "0", true},
+      // After a failure the watchdog waits for the second thread, which there is not, to write what
+      // it knows, and the group's end waits for the watchdog: a minute in which this rank answers
+      // nobody.
+      {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0", true},
+      {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1", true},
       // How long a call of a communicator that does not block may take: making and ending it too.
       // By default 30 minutes, whatever the group's time-out.
       {"TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(std::max<std::int64_t>(1, whole)), true},
@@ -41,12 +46,7 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
 
 bool has_nccl() { return true; }
 
-std::string nccl_version() {
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "";
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
+std::string nccl_version() { return c10d::getNcclVersion(); }
 
 std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, int device,
                                        const RankOptions& options) {
@@ -71,7 +71,7 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, i
           return make_nccl_ranks(std::move(other), other_rank, other_size, device, options);
         });
   } catch (const std::exception& error) {
-    throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, error.what());
+    throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, reason_of(error));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
@@ -32,18 +33,33 @@ namespace {
 /// It hid most of the communication where it was measured.
 constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
-/// The number of a rank's GPU among those that it sees. Slurm may show each task its own GPU alone,
-/// by CUDA_VISIBLE_DEVICES. Without that, ranks that are too many for the GPUs get an error.
-int gpu_of(const SitePlace& place) {
+/// The number of the GPU on which a rank trains, among those that it sees; none: on the CPU. Slurm
+/// may show each task its own GPU alone, by CUDA_VISIBLE_DEVICES. Without that, ranks that are too
+/// many for the GPUs get an error. "cuda:N" is one GPU for all ranks of the machine.
+std::optional<int> gpu_of(const std::string& device, const SitePlace& place) {
+  if (device == "cpu" || !torch::cuda::is_available()) return {};
+  constexpr std::string_view one = "cuda:";
+  if (device.starts_with(one))
+    return number_in<std::uint8_t>(std::string_view(device).substr(one.size()));
   const bool is_shown_one = system_environment()("CUDA_VISIBLE_DEVICES").has_value();
   return is_shown_one && torch::cuda::device_count() == 1 ? 0 : place.local_rank;
+}
+
+Result<void> check_gpu(const std::string& device, const SitePlace& place) {
+  const auto gpu = gpu_of(device, place);
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  if (!gpu || *gpu < count) return {};
+  return Error(
+      Errc::invalid_input,
+      fmt::format("rank {} of {} on this machine would train on GPU {}, but libtorch finds "
+                  "{}: start one rank a GPU, or all with --device cpu",
+                  place.local_rank, place.local_size, *gpu, count));
 }
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
-  if (learn.device != "cpu" && torch::cuda::is_available())
-    learn.device = fmt::format("cuda:{}", gpu_of(place));
+  if (const auto gpu = gpu_of(learn.device, place)) learn.device = fmt::format("cuda:{}", *gpu);
   const auto ranks = static_cast<std::uint64_t>(place.local_size);
   if (learn.data_memory_bytes == 0) {
     const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -93,12 +109,19 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
 }
 
 /// Whether this program and this machine have what --backend asks for.
-Result<void> check_backend(const std::string& backend) {
-  if (backend != "nccl" || (has_nccl() && torch::cuda::is_available())) return {};
-  return Error(Errc::invalid_input,
-               has_nccl() ? "--backend nccl: libtorch finds no GPU on this machine; use gloo"
-                          : "--backend nccl: this fl-rank was built without NCCL; use gloo, or "
-                            "build it with FL_TORCH_CUDA=1 where nccl.h is installed");
+Result<void> check_backend(const std::string& backend, const std::string& device) {
+  if (backend != "nccl") return {};
+  if (!has_nccl())
+    return Error(Errc::invalid_input,
+                 "--backend nccl: this fl-rank was built without NCCL; use gloo, or build it with "
+                 "FL_TORCH_CUDA=1 where nccl.h is installed");
+  if (!torch::cuda::is_available())
+    return Error(Errc::invalid_input,
+                 "--backend nccl: libtorch finds no GPU on this machine; use gloo");
+  if (device == "cpu")
+    return Error(Errc::invalid_input,
+                 "--backend nccl sums between GPUs; with --device cpu use gloo");
+  return {};
 }
 
 /// The group's hook, and the topology by which it sums.
@@ -172,7 +195,7 @@ Result<json> Rank::answer(const json& request) {
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
     FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
-    FL_CHECK(check_backend(member_text(request, "backend")));
+    FL_CHECK(check_backend(member_text(request, "backend"), learn.device));
     link_.count_computing(true);
     auto loaded = guarded([&] { return load(std::move(learn)); });
     link_.count_computing(false);
@@ -202,6 +225,7 @@ Result<json> Rank::answer(const json& request) {
 
 Result<json> Rank::load(LearnOptions learn) {
   state_ = learn.state;
+  device_ = learn.device;
   const std::string model = learn.model;
   learn.model.clear();
   const std::string key = json_text(to_json_of(learn));
@@ -216,6 +240,7 @@ Result<json> Rank::load(LearnOptions learn) {
   loaded.holdout = data_.holdout.size();
   if (model.empty()) return to_json_of(loaded);
   if (model != model_ || !trainer_) {
+    FL_CHECK(check_gpu(device_, place_));
     together_.leave();
     trainer_.reset();
     learn.model = model;
@@ -239,9 +264,9 @@ Result<json> Rank::enter(const GroupOptions& group) {
   options.shares_memory = true;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));
-  const bool is_nccl = group.backend == "nccl" ||
-                       (group.backend == "auto" && has_nccl() && torch::cuda::is_available());
-  auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu_of(place_), options)
+  const auto gpu = gpu_of(device_, place_);
+  const bool is_nccl = group.backend == "nccl" || (group.backend == "auto" && has_nccl() && gpu);
+  auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu.value_or(0), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
   ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;

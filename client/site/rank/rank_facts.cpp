@@ -11,6 +11,7 @@
 #include <torch/version.h>
 
 #include <unistd.h>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -87,6 +88,13 @@ int direct_gpu_pairs([[maybe_unused]] int gpus) {
   return pairs;
 }
 
+/// Whether the variable is one of those that making a group sets (nccl_variables()).
+bool is_set_here(std::string_view name, std::string_view value) {
+  return std::ranges::any_of(nccl_variables(std::chrono::seconds(1)), [&](const NcclVariable& own) {
+    return name == own.name && (own.overwrites || value == own.value);
+  });
+}
+
 std::string gpu_name() {
 #ifdef FL_TORCH_CUDA
   if (torch::cuda::is_available()) return at::cuda::getDeviceProperties(0)->name;
@@ -123,7 +131,9 @@ RankFacts facts_of(const SitePlace& place) {
         text.starts_with("NCCL_") || text.starts_with("GLOO_") || text.starts_with("TORCH_NCCL_");
     if (!is_ours) continue;
     const auto equals = text.find('=');
-    facts.variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+    const std::string_view name = text.substr(0, equals);
+    if (!is_set_here(name, text.substr(equals + 1)))
+      facts.variables[std::string(name)] = text.substr(equals + 1);
   }
   return facts;
 }

@@ -15,9 +15,11 @@ std::uint64_t bytes_of(const torch::Tensor& values) {
   return static_cast<std::uint64_t>(values.nbytes());
 }
 
-/// How many ranks get the values from this one in Gloo's broadcast, a binomial tree.
-int children_of(int rank, int size, int root) {
+/// How many ranks get the values from this one in a broadcast: Gloo's is a binomial tree, NCCL's
+/// goes along the ring.
+int children_of(int rank, int size, int root, bool is_ring) {
   const int place = (rank + size - root) % size;
+  if (is_ring) return place + 1 < size ? 1 : 0;
   int count = 0;
   for (int bit = 1; bit < size; bit *= 2)
     if (place < bit && place + bit < size) ++count;
@@ -25,6 +27,11 @@ int children_of(int rank, int size, int root) {
 }
 
 }  // namespace
+
+std::string reason_of(const std::exception& error) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
 
 /// One call. Asserts that no other thread is inside of one, and tells the observer at its end.
 class Ranks::Turn {
@@ -80,7 +87,7 @@ void Ranks::guarded(const char* operation, int peer, const Body& body) {
   } catch (const std::exception& error) {
     has_failed_ = true;
     backend_->abort();  // Frees what waits on a GPU; nothing over Gloo, whose calls end by time.
-    throw RankFailure(operation, peer, error.what());
+    throw RankFailure(operation, peer, reason_of(error));
   }
 }
 
@@ -117,7 +124,7 @@ void Ranks::broadcast(torch::Tensor& values, int root) {
     std::vector<at::Tensor> tensors = {values};
     return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
   });
-  count_sent(bytes_of(values) * children_of(rank_, size_, root));
+  count_sent(bytes_of(values) * children_of(rank_, size_, root, device_.is_cuda()));
 }
 
 void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
@@ -186,7 +193,11 @@ void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> 
     }
     return started;
   };
-  const bool as_one = backend_->supportsCoalescing();  // NCCL's, which would block one by one.
+  const auto is_empty = [](const Transfer& transfer) { return transfer.tensor.numel() == 0; };
+  const bool has_some =
+      !std::ranges::all_of(sends, is_empty) || !std::ranges::all_of(receives, is_empty);
+  // NCCL's, which would block one by one. It has no work for nothing.
+  const bool as_one = has_some && backend_->supportsCoalescing();
   if (as_one) backend_->startCoalescing();
   Started in = start(receives, false);
   Started out = start(sends, true);

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -43,6 +44,9 @@ class RankFailure : public SyncFailure {
   std::string operation_;
   int rank_;
 };
+
+/// The error's text; without the stack of functions that libtorch's own errors have at the end.
+[[nodiscard]] std::string reason_of(const std::exception& error);
 
 /// A tensor that goes to another rank or comes from it: contiguous, of the same number of bytes at
 /// both ends.

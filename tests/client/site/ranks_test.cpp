@@ -255,7 +255,8 @@ TEST_CASE("NCCL's groups leave the process alive, and end their calls within the
   std::map<std::string, NcclVariable> all;
   for (const NcclVariable& variable : nccl_variables(std::chrono::milliseconds(1500)))
     all.emplace(variable.name, variable);
-  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"}) {
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
+                           "TORCH_NCCL_DUMP_ON_TIMEOUT"}) {
     CAPTURE(name);
     CHECK(all.at(name).value == "0");
     CHECK(all.at(name).overwrites);
@@ -263,7 +264,21 @@ TEST_CASE("NCCL's groups leave the process alive, and end their calls within the
   CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").value == "2");
   CHECK(all.at("TORCH_NCCL_NONBLOCKING_TIMEOUT").overwrites);
   CHECK(!all.at("TORCH_NCCL_BLOCKING_WAIT").overwrites);
-  CHECK(nccl_variables(std::chrono::milliseconds(0))[2].value == "1");
+  for (const NcclVariable& variable : nccl_variables(std::chrono::milliseconds(0)))
+    if (std::string_view(variable.name) == "TORCH_NCCL_NONBLOCKING_TIMEOUT")
+      CHECK(variable.value == "1");
+}
+
+TEST_CASE("the reason of a failure has no stack of functions") {
+  std::string reason;
+  try {
+    TORCH_CHECK(false, "the link is cut");
+  } catch (const std::exception& error) {
+    CHECK(std::string(error.what()).find("frame #") != std::string::npos);
+    reason = reason_of(error);
+  }
+  CHECK(reason == "the link is cut");
+  CHECK(reason_of(std::runtime_error("a rank has died")) == "a rank has died");
 }
 
 TEST_CASE("a build without NCCL says so") {

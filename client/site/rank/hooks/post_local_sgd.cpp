@@ -34,7 +34,7 @@ class PostLocalSgd final : public GradientHook {
       const torch::NoGradGuard no_gradient;
       std::vector<torch::Tensor> flat;
       for (const torch::Tensor& parameter : parameters) flat.push_back(parameter.flatten());
-      torch::Tensor mean = torch::cat(flat);
+      torch::Tensor mean = torch::cat(flat).to(ranks.device());
       divide_and_sum(mean, ranks);
       std::int64_t offset = 0;
       for (torch::Tensor& parameter : parameters) {
