@@ -35,6 +35,8 @@ WAIT_MAX_S = (
     120  # A program that takes longer hangs. Sanitizers and busy machines need much of this.
 )
 PARALLEL = 4  # Number of federations that run at the same time.
+if os.environ.get("FL_TEST_DEVICE", "cpu") == "cpu":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Tests compare bits, and those of a GPU are its own.
 DISK_STEPS_MAX = 500  # A longer walk over disk steps would not end.
 programs = weakref.WeakSet()  # All programs that the test has started.
 

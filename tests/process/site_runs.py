@@ -75,8 +75,9 @@ class SiteTest(FederationTest):
             for a, b in zip(values, other[name], strict=True):
                 self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
 
-    def launched(self, federation, rank, *flags, size=2, folder="."):
-        """A process as torchrun starts it, in this folder. The client listens at `self.port`."""
+    def launched(self, federation, rank, *flags, size=2, folder=".", more=()):
+        """A process as torchrun starts it, in this folder, with more variables. The client listens
+        at `self.port`."""
         variables = {
             "RANK": rank,
             "WORLD_SIZE": size,
@@ -84,6 +85,7 @@ class SiteTest(FederationTest):
             "LOCAL_WORLD_SIZE": size,
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": self.port - 1,
+            **dict(more),
         }
         command = ["env", "-C", folder, *(f"{name}={value}" for name, value in variables.items())]
         command += [BIN / "fl-client", "--state", federation.folder / "site"]

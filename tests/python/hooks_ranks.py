@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the groups of hooks_test.py: runs scenarios with communication hooks over Gloo, and
-writes what it has found.
+"""One rank of the groups of hooks_test.py: runs scenarios with communication hooks, and writes what
+it has found.
 
     hooks_ranks.py RANK RANKS FOLDER"""
 
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from needs_torch import DEVICE, join_group
 from tributary_fl import hooks
 
 RANK, RANKS = int(sys.argv[1]), int(sys.argv[2])
@@ -26,13 +27,13 @@ TINY_MB = 0.02  # Makes several buckets of the model.
 def make_model():
     torch.manual_seed(3)
     layers = [nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 64)]
-    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(64, 8))
+    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(64, 8)).to(DEVICE)
 
 
 def batch_of(rank, step, examples=16):
     draw = torch.Generator().manual_seed(1000 * step + rank)
     x = torch.randn(examples, 64, generator=draw)
-    return x, x[:, :3].argmax(1)
+    return x.to(DEVICE), x[:, :3].argmax(1).to(DEVICE)
 
 
 def loss_of(model, rank, step, examples=16):
@@ -41,7 +42,7 @@ def loss_of(model, rank, step, examples=16):
 
 
 def gradients(model):
-    return torch.cat([p.grad.reshape(-1) for p in model.parameters()]).numpy().copy()
+    return torch.cat([p.grad.reshape(-1) for p in model.parameters()]).cpu().numpy().copy()
 
 
 def mean_gradients(model, step, examples=16):
@@ -94,7 +95,8 @@ class Bucket:
 
 
 def reduced(hook, bucket, values):
-    return hook(hook.state, bucket.filled(values.clone())).wait().numpy().copy()
+    done = hook(hook.state, bucket.filled(values.clone().to(DEVICE)))
+    return done.wait().cpu().numpy().copy()
 
 
 def own_values(size, seed=0, rank=RANK):
@@ -159,7 +161,7 @@ def trained(hook, steps=50):
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).cpu().numpy()
     return np.mean(losses[-5:]), hashlib.sha256(weights.tobytes()).hexdigest()
 
 
@@ -294,9 +296,7 @@ def main():
     torch.set_num_threads(1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1000  # Else all of the model is in the first bucket.
     folder = pathlib.Path(sys.argv[3])
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=RANK, world_size=RANKS
-    )
+    join_group(init_method=f"file://{folder}/store", rank=RANK, world_size=RANKS)
     scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, unbiased, overflow]
     for scenario in [*scenarios, low_rank, *([resumed] if RANKS == 2 else []), death]:
         np.savez(folder / f"{scenario.__name__}-{RANK}.npz", **scenario())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tributary_fl.hooks under torch's DistributedDataParallel, with two and four ranks over Gloo.
+"""tributary_fl.hooks under torch's DistributedDataParallel, with two and four ranks over Gloo; with
+FL_TEST_DEVICE=cuda on a GPU, which all ranks share.
 
 FL_BIN names the folder of the built programs."""
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tributary_fl as fl
+from needs_torch import DEVICE, join_group
 from tributary_fl import metrics
 from tributary_fl._ranks import Ranks
 from tributary_fl.torch import Trainer
@@ -120,7 +121,7 @@ def arguments_of(options):
         "keep_optimizer": "keep" in options,
         "autocast": "fp16" if "fp16" in options else None,
         "metrics": measured(),
-        "device": "cpu",
+        "device": DEVICE,
     }
 
 
@@ -163,7 +164,7 @@ def main():
     torch.set_num_threads(1)
     rank, ranks = 0, 1
     if kind != "alone":
-        dist.init_process_group("gloo")
+        join_group()
         rank, ranks = dist.get_rank(), dist.get_world_size()
     (folder / f"pid-{rank}").write_text(str(os.getpid()))
     watch_sizes(folder, rank)
@@ -178,7 +179,7 @@ def main():
             return super().train_step(batch)
 
     def model(seed=1):
-        net = make_net("norm" in options, seed)
+        net = make_net("norm" in options, seed).to(DEVICE)
         if kind == "ddp":
             net = DistributedDataParallel(net)
         return shard(net, "mixed" in options) if kind == "fsdp" else net

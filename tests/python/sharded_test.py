@@ -3,7 +3,8 @@
 against a fake fl-client, and in whole runs with the real programs under torchrun.
 
 It needs PyTorch 2.8 or later, which Debian 12 and Ubuntu 24.04 do not have. Once build/torch-venv has
-one, from PyPI and of several gigabytes, ctest runs this test with it; no GPU is needed:
+one, from PyPI and of several gigabytes, ctest runs this test with it. No GPU is needed; with
+FL_TEST_DEVICE=cuda the ranks share one:
 
     tests/process/make-venv.sh build/torch-venv deploy/requirements-torch.txt
     FL_BIN=$PWD/build/bin build/torch-venv/bin/python tests/python/sharded_test.py"""
@@ -74,7 +75,7 @@ class ShardedTest(unittest.TestCase):
         """What a trainer with one rank and all of the data answers."""
         trainer = Trainer(
             make_net(), data(), eval_data=data(20), metrics=measured(), eval_batch_size=16,
-            device="cpu", **arguments,
+            device=needs_torch.DEVICE, **arguments,
         )  # fmt: skip
         with agent_for(trainer) as agent:
             hello = agent.hello()
@@ -253,7 +254,7 @@ class OtherPrograms(ShardedTest):
 
     def alone_in(self, folder, ask):
         trainer = Trainer(
-            make_net(), data(), optimizer=adam, keep_optimizer=True, device="cpu",
+            make_net(), data(), optimizer=adam, keep_optimizer=True, device=needs_torch.DEVICE,
         )  # fmt: skip
         trainer.state_folder = folder
         with agent_for(trainer) as agent:
