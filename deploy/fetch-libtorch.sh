@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Downloads libtorch to build/libtorch, in the layout of the wheels (torch/lib beside nvidia/*/lib, which
-# their run paths expect). Does nothing if it is there already.
+# Downloads libtorch to build/libtorch or to the folder that is named, in the layout of the wheels
+# (torch/lib beside nvidia/*/lib, which their run paths expect). Does nothing if it is there already.
 #
 # libtorch comes from the torch wheel of the Python package index that pip uses. After unpacking no
 # Python is needed. FL_TORCH_CUDA=1 adds the CUDA part (about 3 GB more to download). The wheels and
@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=deploy/common.sh
 . "$here/common.sh"
 
-target=$(dirname "$here")/build/libtorch
+target=${1:-$(dirname "$here")/build/libtorch}
 temporary=$target.part
 tries_max=4
 

@@ -44,7 +44,7 @@ install_clang() {
 }
 
 clean() {
-  rm -rf build-asan build-asan-all build-tsan build-fuzz build-clang build-lint build-check build-mutate build-arm64
+  rm -rf build-asan build-asan-all build-tsan build-fuzz build-clang build-lint build-check build-mutate build-arm64 build-cuda
   if [ "${1:-}" = --all ]; then
     rm -rf build
   elif [ -d build ]; then

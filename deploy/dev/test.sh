@@ -120,8 +120,13 @@ everything() {
   deploy/install-deps.sh --also python3-venv
   tests/process/make-venv.sh build/tools-venv "$PWD/deploy/requirements-tools.txt"
   PATH=$PWD/build/tools-venv/bin:$PATH run_all_tests "$@"
-  local made
-  for made in manifests wheel deb 'deb-test bookworm trixie' image 'image client' arm64; do
+  local made commands=(manifests wheel deb 'deb-test bookworm trixie' image 'image client' arm64)
+  if command -v nvcc > /dev/null; then
+    commands+=(cuda)
+  else
+    left_out+=$'./dev cuda: there is no nvcc\n'
+  fi
+  for made in "${commands[@]}"; do
     say "./dev $made"
     # shellcheck disable=SC2086 # A command and its arguments.
     if "$0" $made; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
@@ -180,6 +185,10 @@ bench() {
   case ${1:-} in
     books | dashboard | demo | flower | governor | niid | overlap | ranks | robust | strangers | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
     cross-datacenter) exec python3 examples/cross-datacenter/compare.py "${@:2}" ;;
+    gpu)
+      [ -x build-cuda/bin/fl-client ] || die "there is no build for GPUs yet: ./dev cuda"
+      FL_BIN=$PWD/build-cuda/bin exec python3 tests/bench/gpu_bench.py "${@:2}"
+      ;;
     soak)
       tests/process/make-venv.sh build/venv
       exec build/venv/bin/python tests/bench/soak_bench.py "${@:2}"

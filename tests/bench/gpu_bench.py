@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU saves a client: the time of a round's training and of coding its update, beside the
+same client on all cores of the CPU, in turn. Whole rounds of the real programs; each figure is that
+of the median round, the first one aside.
+
+    ./dev bench gpu [CODEC ...]         # by default four of them
+"""
+
+import os
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+
+import places  # noqa: F401  Tells where the programs are.
+from federation import Federation, write_images
+
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # The tests' helpers hide GPUs.
+ROUNDS = 5
+EXAMPLES = 2000
+MODEL = "mlp:784-8192-4096-10"  # 40 million parameters.
+CODECS = ("none", "ecuq:2+ef", "kbit:4", "eden:1", "topk:0.01+ef")
+
+
+def seconds(folder, data, codec, device):
+    """Of the median round: training, and coding the update."""
+    federation = Federation(folder)
+    run = ("--model", MODEL, "--rounds", ROUNDS, "--lr", 0.01, "--batch-size", 64, "--codec", codec)
+    steps = ("--local-steps", 20, "--deadline", 0, "--min-clients", 1)
+    server = federation.server("--new-run", *run, *steps)
+    federation.join("site")
+    client = federation.client("site", "--data", data, "--device", device)
+    for program in (client, server):
+        if program.wait(600) != 0:
+            raise SystemExit(str(program))
+    found = federation.query("SELECT train_seconds, encode_seconds FROM task WHERE round > 1")
+    federation.close()
+    return [statistics.median(times) for times in zip(*found, strict=True)]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        data = f"idx:{write_images(folder / 'data', EXAMPLES)}"
+        print(f"{MODEL}, seconds of a round on {os.cpu_count()} cores and on a GPU")
+        print(f"{'codec':<14} {'train':>18} {'code':>18}")
+        for codec in sys.argv[1:] or CODECS:
+            place = re.sub(r"\W", "-", codec)
+            both = [seconds(folder / f"{place}-{d}", data, codec, d) for d in ("cpu", "cuda")]
+            cells = (f"{cpu:.4f} / {gpu:.4f}" for cpu, gpu in zip(*both, strict=True))
+            print(f"{codec:<14} {' '.join(f'{cell:>18}' for cell in cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
