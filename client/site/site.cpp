@@ -260,6 +260,7 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.hook = options_.hook;
     group.topology = options_.topology;
     group.bucket_mb = options_.bucket_mb;
+    group.unused_parameters = options_.unused_parameters;
     group.timeout_s = options_.timeout_s;
     requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
   }

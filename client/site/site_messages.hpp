@@ -25,7 +25,8 @@ struct GroupOptions {
   std::string hook = "allreduce";    // How gradients are reduced (client/site/rank/hooks).
   std::string topology = "backend";  // The way of sums, or "auto".
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
-  double timeout_s = 60;             // Of a collective.
+  std::string unused_parameters = "refuse";
+  double timeout_s = 60;  // Of a collective.
 };
 
 /// What a rank says of the model and data that it has loaded.

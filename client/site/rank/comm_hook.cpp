@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/comm_hook.hpp"
 
+#include "client/site/rank/queued_tensor.hpp"
 #include "shared/base/error.hpp"
 
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -14,59 +11,25 @@ namespace fl {
 
 namespace {
 
-/// Lets work of another thread begin after what this thread has queued on its GPU, on a stream of
-/// its own. Nothing on a CPU, which queues nothing.
-class Handover {
- public:
-  explicit Handover(torch::Device device) : device_(device) {
-    if (device.is_cpu()) return;
-    event_ = std::make_shared<c10::Event>(device.type());
-    event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
-  /// While the guard lives, the calling thread uses its stream.
-  [[nodiscard]] std::unique_ptr<c10::StreamGuard> enter() const {
-    if (!event_) return nullptr;
-    const c10::Stream stream =
-        c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
-    event_->block(stream);
-    return std::make_unique<c10::StreamGuard>(stream);
-  }
-
- private:
-  torch::Device device_;
-  std::shared_ptr<c10::Event> event_;
-};
-
 class CommHook final : public c10d::CommHookInterface {
  public:
   CommHook(GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
-           StepTimes& times)
-      : hook_(hook), conductor_(conductor), times_(times) {
+           StepTimes& times, BucketStarted started)
+      : hook_(hook), conductor_(conductor), times_(times), started_(std::move(started)) {
     for (const torch::Tensor& parameter : parameters)
       index_.emplace(parameter.unsafeGetTensorImpl(), index_.size());
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& given) override {
     times_.bucket_ready();
-    auto bucket = std::make_shared<Bucket>(described(given));
-    const torch::Device device = bucket->gradient.device();
-    std::vector<torch::Device> devices;
-    if (!device.is_cpu()) devices.push_back(device);
-    auto future =
-        c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
-    // Completing the future must happen on the hook's stream, so it is a part of the work.
-    conductor_.start(
-        [this, bucket, future, handover = Handover(device)](Ranks& ranks) {
-          const auto guard = handover.enter();
-          const auto begin = StepTimes::Clock::now();
-          hook_.reduce(*bucket, ranks);
-          times_.reduced(bucket->index, begin);
-          future->markCompleted(bucket->gradient);
-        },
-        [future](const std::exception_ptr& error) {
-          if (error) future->setErrorIfNeeded(error);
-        });
-    return future;
+    const auto bucket = std::make_shared<Bucket>(described(given));
+    started_(bucket);
+    return queue_tensor(conductor_, bucket->gradient, [this, bucket](Ranks& ranks) {
+      const auto begin = StepTimes::Clock::now();
+      hook_.reduce(*bucket, ranks);
+      times_.reduced(bucket->index, begin);
+      return bucket->gradient;
+    });
   }
 
   torch::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
@@ -93,6 +56,7 @@ class CommHook final : public c10d::CommHookInterface {
   GradientHook& hook_;
   Conductor& conductor_;
   StepTimes& times_;
+  const BucketStarted started_;
   std::unordered_map<const void*, std::size_t> index_;
 };
 
@@ -100,8 +64,8 @@ class CommHook final : public c10d::CommHookInterface {
 
 std::unique_ptr<c10d::CommHookInterface> make_comm_hook(
     GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
-    StepTimes& times) {
-  return std::make_unique<CommHook>(hook, conductor, parameters, times);
+    StepTimes& times, BucketStarted started) {
+  return std::make_unique<CommHook>(hook, conductor, parameters, times, std::move(started));
 }
 
 }  // namespace fl

@@ -250,7 +250,8 @@ Result<json> Rank::enter(const GroupOptions& group) {
   const std::size_t model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0;
   FL_TRY(const std::size_t bucket_bytes,
          choose_bucket_bytes(group, reduction, model_bytes, *ranks));
-  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local);
+  FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
+  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local, unused);
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
   return json::object();
 }
