@@ -81,10 +81,12 @@ std::string listening_host(const SitePlace& place) {
 
 }  // namespace
 
-Site::Site(SiteOptions options, LearnOptions learn, TensorFolder folder, int size)
+Site::Site(SiteOptions options, LearnOptions learn, TensorFolder folder, KeptChoices measured,
+           int size)
     : options_(std::move(options)),
       learn_(std::move(learn)),
       folder_(std::move(folder)),
+      measured_(std::move(measured)),
       size_(size) {}
 
 Site::~Site() {
@@ -98,10 +100,12 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
                                           const std::filesystem::path& state,
                                           const std::stop_token& stop) {
   FL_TRY(TensorFolder folder, TensorFolder::make(state));
+  FL_TRY(KeptChoices measured, KeptChoices::open(posix_files(), state / "ranks/measured.json"));
   const int size = place ? place->size : options.ranks;
   LearnOptions ranks = learn;
   ranks.state = std::filesystem::absolute(state).string();
-  std::shared_ptr<Site> site(new Site(options, std::move(ranks), std::move(folder), size));
+  std::shared_ptr<Site> site(
+      new Site(options, std::move(ranks), std::move(folder), std::move(measured), size));
   std::string secret;
   if (!options.secret_file.empty()) {
     FL_TRY(secret, read_secret_file(posix_files(), options.secret_file));
@@ -260,10 +264,14 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.hook = options_.hook;
     group.topology = options_.topology;
     group.bucket_mb = options_.bucket_mb;
+    group.unused_parameters = options_.unused_parameters;
+    group.measured = measured_.all();
     group.timeout_s = options_.timeout_s;
     requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
   }
-  FL_CHECK(ask_all(requests, stop));
+  FL_TRY(const auto answers, ask_all(requests, stop));
+  FL_TRY(const MeasuredChoices choices, parse_measured(answers[0]));
+  if (!learn_.model.empty()) FL_CHECK(measured_.add(choices));  // Without one there is no state.
   group_ = std::move(members);
   group_model_ = learn_.model;
   return {};

@@ -10,6 +10,7 @@
 #include "client/site/doctor.hpp"
 #include "client/site/hub.hpp"
 #include "client/site/local_ranks.hpp"
+#include "client/site/measured_choices.hpp"
 #include "client/site/shared_values.hpp"
 #include "client/site/site_messages.hpp"
 #include "client/site/site_options.hpp"
@@ -65,7 +66,8 @@ class Site {
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 
  private:
-  Site(SiteOptions options, LearnOptions learn, TensorFolder folder, int size);
+  Site(SiteOptions options, LearnOptions learn, TensorFolder folder, KeptChoices measured,
+       int size);
   [[nodiscard]] Result<std::vector<SiteMember>> gather(const std::stop_token& stop);
   [[nodiscard]] Result<RankLoaded> load_at(const std::vector<SiteMember>& members,
                                            const std::stop_token& stop);
@@ -80,6 +82,7 @@ class Site {
   const SiteOptions options_;
   LearnOptions learn_;  // Its model is the one that was loaded last.
   TensorFolder folder_;
+  KeptChoices measured_;
   const int size_;
   std::unique_ptr<LocalRanks> local_;  // Outlives the hub, which calls it.
   std::unique_ptr<SiteHub> hub_;

@@ -45,6 +45,11 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "else 4)")
       ->type_name("MB")
       ->check(CLI::IsMember({"auto"}) | CLI::Range(0.01, 4096.0));
+  app.add_option("--unused-parameters", options.unused_parameters,
+                 "Where a parameter gets no gradient in a step: refuse it as an error, find such "
+                 "parameters in each step, or take them as static, the same ones in all steps")
+      ->check(CLI::IsMember({"refuse", "find", "static"}))
+      ->capture_default_str();
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "
                  "(default: that of the host's name; with --ranks, loopback)");
@@ -65,7 +70,7 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
     for (const char* flag :
          {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
-          "--site-interface", "--site-address", "--site-secret-file"}) {
+          "--unused-parameters", "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }

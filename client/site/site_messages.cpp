@@ -62,7 +62,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes,
                                    shards, partition_seed, holdout, evaluate_only, device,
                                    precision, threads, hogwild, keep_moments, state, client_seed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
-                                   bucket_mb, timeout_s)
+                                   bucket_mb, unused_parameters, timeout_s, measured)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
@@ -102,6 +102,10 @@ Result<std::vector<TraceSpan>> parse_spans(const json& spans) {
                                              spans.size(), limits::trace_spans_max));
   }
   return value_as<std::vector<TraceSpan>>(spans);
+}
+
+Result<MeasuredChoices> parse_measured(const json& answer) {
+  return value_as<MeasuredChoices>(answer.value("measured", json()));
 }
 
 template <class Value>

@@ -7,6 +7,7 @@
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/site/hub.hpp"
+#include "client/site/measured_choices.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
@@ -25,7 +26,9 @@ struct GroupOptions {
   std::string hook = "allreduce";    // How gradients are reduced (client/site/rank/hooks).
   std::string topology = "backend";  // The way of sums, or "auto".
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
-  double timeout_s = 60;             // Of a collective.
+  std::string unused_parameters = "refuse";
+  double timeout_s = 60;          // Of a collective.
+  MeasuredChoices measured = {};  // Those that are kept.
 };
 
 /// What a rank says of the model and data that it has loaded.
@@ -35,6 +38,10 @@ struct RankLoaded {
   std::uint64_t holdout = 0;
   std::vector<ColumnSummary> summaries = {};
 };
+
+/// What the ranks of a group have chosen by measuring, from the answer of one of them. Errors:
+/// protocol.
+[[nodiscard]] Result<MeasuredChoices> parse_measured(const nlohmann::json& answer);
 
 /// Files that agent and rank 0 map; flat fp32 vectors. "" for what there is not.
 struct RankFiles {

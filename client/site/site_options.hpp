@@ -20,6 +20,7 @@ struct SiteOptions {
   std::string hook = "allreduce";    // How gradients are reduced.
   std::string topology = "backend";  // The way of sums (client/site/rank/topology.hpp), or "auto".
   std::string bucket_mb;  // Gradients are reduced in pieces of this size, or "auto"; "": a default.
+  std::string unused_parameters = "refuse";  // client/site/rank/data_parallel.hpp.
   std::string interface;  // By which this machine's ranks talk; "": the host's own.
   std::string address;    // HOST:PORT where the agent listens; "": by the launcher.
   std::string secret_file;

@@ -144,7 +144,7 @@ class Site(SiteTest):
         )
         self.assertNotIn("gradients go in pieces", client.stderr())
         _, measured, client = self.run_of("--ranks", 2, batch=8, name="measured", model=model)
-        self.assertRegex(client.stderr(), r"gradients go in pieces of [\d.]+ MiB: a sum takes")
+        self.assertRegex(client.stderr(), r"gradients go in pieces of [\d.]+ MiB, as measured now: a sum takes")
         self.assertEqual(measured, fixed)
         _, _, client = self.run_of("--ranks", 3, batch=8, name="three", model=model)
         self.assertNotIn("gradients go in pieces", client.stderr())
@@ -152,6 +152,57 @@ class Site(SiteTest):
             "--ranks", 3, "--bucket-mb", "auto", batch=8, name="auto", model=model
         )
         self.assertIn("gradients go in pieces", client.stderr())
+
+    def test_what_was_measured_is_kept_by_a_client_that_is_restarted(self):
+        """Another way of sums and other pieces make other bits of three ranks' sums. The client keeps
+        the first choices, with what they depend on, when ranks are replaced and when it starts again."""
+        run = {"batch": 8, "rounds": 40, "model": "mlp:784-400-10"}
+        auto = ("--ranks", 3, "--bucket-mb", "auto", "--topology", "auto")
+
+        def said(client, when):
+            """The ranks that say so."""
+            lines = re.findall(r"info rank (\d): \S+ info (.*)", client.stderr())
+            return [
+                sorted(rank for rank, text in lines if re.match(f"{what}.*, as measured {when}", text))
+                for what in ("gradients are summed by the topology", "gradients go in pieces of")
+            ]
+
+        all_ranks = [["0", "1", "2"]] * 2
+
+        def disturb(federation, client):
+            wait_until("two rounds", lambda: federation.rounds_done() >= 2)
+            os.kill(ranks_of(client)[1], signal.SIGKILL)
+            client.wait_for("begins again with a new group")
+            wait_until("the new group", lambda: said(client, "before") == all_ranks)
+            self.assertEqual(said(client, "now"), all_ranks, "only the first group measures")
+            client.kill()
+            path = federation.folder / "site/ranks/measured.json"
+            self.pieces, self.topology = sorted(json.loads(path.read_text()))
+            self.train()
+
+        self.run_of(*auto, **run, name="auto", meanwhile=disturb)
+        self.assertEqual(said(self.client, "before"), all_ranks)
+        self.assertEqual(said(self.client, "now"), [[], []])
+        pattern = r"(bytes of pieces: model of \d+ bytes, 3 ranks, topology )\w+(, hook allreduce)"
+        self.assertRegex(self.pieces, pattern)
+        self.assertEqual(self.topology, "topology: ranks on nodes 0,0,0")
+
+        def plant(federation, client):
+            """Choices that no measurement ends in."""
+            wait_until("a round", lambda: federation.rounds_done() >= 1)
+            client.kill()
+            self.server.kill()
+            pieces = re.sub(pattern, r"\1ring\2", self.pieces)
+            choices = {pieces: str(int(0.01 * 2**20)), self.topology: "ring"}
+            (federation.folder / "site/ranks/measured.json").write_text(json.dumps(choices))
+            self.serve("--new-run")
+            self.train()
+
+        _, planted, client = self.run_of(*auto, **run, name="planted", meanwhile=plant)
+        self.assertEqual(said(client, "before"), all_ranks)
+        fixed = ("--ranks", 3, "--topology", "ring", "--bucket-mb")
+        self.assertEqual(self.run_of(*fixed, 0.01, **run, name="fixed")[1][-1], planted[-1])
+        self.assertNotEqual(self.run_of(*fixed, 1, **run, name="other")[1][-1], planted[-1])
 
     def test_whichever_rank_is_lost_the_model_is_the_same(self):
         """One rank is killed and one is stopped in the middle of a run. The hook's error feedback

@@ -28,15 +28,14 @@ class StepSync {
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Call before each forward pass. `parameters`: what is trained, always the same; their gradients
-  /// are defined. After the backward pass of one that is the step's last, each gradient is the mean
-  /// over the ranks of what the step's passes have added up; the other passes only add.
+  /// are defined.
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
   /// Call before each batch of work that is no step: whoever waits sees that this rank goes on.
   virtual void advance() = 0;
-  /// Call between the two.
-  virtual void before_backward(bool is_last) = 0;
-  /// Call after each backward pass.
-  virtual void after_backward(bool is_last) = 0;
+  /// Takes the backward pass of `loss`, after that forward pass. It adds to the gradients; after
+  /// one that is the step's last, each gradient is the mean over the ranks of what the step's
+  /// passes have added up.
+  virtual void backward(const torch::Tensor& loss, bool is_last) = 0;
   /// Call after each step of the optimizer; it may change the parameters. is_last: no other step
   /// follows in this round; then all ranks have the same parameters.
   virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last) = 0;

@@ -299,9 +299,10 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
     torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
     mean += loss.item<double>();
     if (is_scaled(is_low)) loss = loss * formats.scale.factor();
-    if (together != nullptr) together->before_backward(is_last);
-    loss.backward();
-    if (together != nullptr) together->after_backward(is_last);
+    if (together != nullptr)
+      together->backward(loss, is_last);
+    else
+      loss.backward();
   }
   if (is_scaled(is_low)) parameters_.gradient.mul_(1 / formats.scale.factor());
   return weight == 0 ? 0 : mean / weight;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/bucket_size.hpp"
 
+#include "shared/base/log.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -43,6 +44,8 @@ double sum_s(std::int64_t bytes, Topology topology, const Nodes& nodes, Ranks& r
   return told.item<double>();
 }
 
+double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 }  // namespace
 
 Result<BucketChoice> parse_bucket_mb(std::string_view text) {
@@ -79,6 +82,36 @@ std::size_t best_bucket_bytes(std::size_t model_bytes, const SumCost& cost) {
       std::sqrt(static_cast<double>(model_bytes) * cost.latency_s / cost.s_per_byte);
   std::size_t bytes = bucket_bytes_min;
   while (bytes < bucket_bytes_max && static_cast<double>(bytes) * std::sqrt(2.0) < best) bytes *= 2;
+  return bytes;
+}
+
+Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nodes,
+                                        MeasuredChoices& choices, Ranks& ranks) {
+  FL_TRY(const BucketChoice choice, parse_bucket_mb(plan.bucket_mb));
+  if (choice.mb > 0) return static_cast<std::size_t>(choice.mb * (1 << 20));
+  const bool is_by_element = plan.hook == "allreduce" || plan.hook == "bf16";
+  const bool is_free = is_by_element && !plan.is_topology_measured &&
+                       is_free_of_bucket_size(plan.topology, ranks.size());
+  // The first piece is of 1 MiB.
+  if (ranks.size() == 1 || plan.model_bytes <= 1 << 20 || (!choice.is_measured && !is_free))
+    return bucket_bytes_otherwise;
+  const std::string key =
+      fmt::format("bytes of pieces: model of {} bytes, {} ranks, topology {}, hook {}",
+                  plan.model_bytes, ranks.size(), to_string(plan.topology), plan.hook);
+  const auto kept = choices.find(key);
+  const auto kept_bytes =
+      kept == choices.end() ? std::nullopt : number_in<std::size_t>(kept->second);
+  if (kept_bytes && *kept_bytes > 0) {
+    log_info("gradients go in pieces of {:.3g} MiB, as measured before", mib(*kept_bytes));
+    return *kept_bytes;
+  }
+  const SumCost cost = measure_sum(plan.topology, nodes, ranks);
+  const std::size_t bytes = best_bucket_bytes(plan.model_bytes, cost);
+  choices[key] = std::to_string(bytes);
+  log_info(
+      "gradients go in pieces of {:.3g} MiB, as measured now: a sum takes {:.2g} ms, and {:.3g} ms "
+      "for each MB",
+      mib(bytes), cost.latency_s * 1e3, cost.s_per_byte * 1e9);
   return bytes;
 }
 

@@ -3,10 +3,12 @@
 // leave little to wait for at the end; each costs a latency.
 #pragma once
 
+#include "client/site/measured_choices.hpp"
 #include "client/site/rank/topology.hpp"
 #include "shared/base/error.hpp"
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace fl {
@@ -37,5 +39,23 @@ struct SumCost {
 /// does not depend on s, so s = sqrt(M latency / s_per_byte). To a power of two, from 512 KiB to
 /// 32 MiB.
 [[nodiscard]] std::size_t best_bucket_bytes(std::size_t model_bytes, const SumCost& cost);
+
+/// Where nothing is measured. It hid most of the communication where it was tried.
+inline constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
+
+/// What the size of a group's pieces depends on.
+struct BucketPlan {
+  std::string bucket_mb;  // --bucket-mb.
+  std::string hook;       // --hook.
+  Topology topology = Topology::backend;
+  bool is_topology_measured = false;  // --topology auto.
+  std::size_t model_bytes = 0;
+};
+/// The size: as --bucket-mb says, or by a measurement where it asks for one, or where it says
+/// nothing and the size changes no bit. What was measured before is in `choices`, and counts; else
+/// the new size goes there. A collective, with the same `choices` on all ranks. Errors:
+/// invalid_input.
+[[nodiscard]] Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nodes,
+                                                      MeasuredChoices& choices, Ranks& ranks);
 
 }  // namespace fl

@@ -2,12 +2,14 @@
 #include "client/site/rank/data_parallel.hpp"
 
 #include "client/site/rank/comm_hook.hpp"
+#include "client/site/rank/reducer_group.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace fl {
@@ -16,18 +18,25 @@ namespace {
 
 constexpr std::size_t first_bucket_bytes = 1 << 20;  // Small, so that it is ready early.
 
-/// Calls call() with the values on the group's device, which may be another one than theirs.
-template <class Call>
-void on_device_of(const Ranks& ranks, torch::Tensor& values, const Call& call) {
-  torch::Tensor there = values.to(ranks.device());  // The same one, if it is there.
-  call(there);
-  if (!there.is_same(values)) values.copy_(there);
+std::string changed_graph(const char* what) {
+  return fmt::format(
+      "a parameter {}: --unused-parameters static is for models that use the same parameters in "
+      "each step; use find",
+      what);
 }
 
 }  // namespace
 
+Result<UnusedParameters> parse_unused_parameters(std::string_view text) {
+  if (text == "refuse") return UnusedParameters::refuse;
+  if (text == "find") return UnusedParameters::find;
+  if (text == "static") return UnusedParameters::static_graph;
+  return Error(Errc::invalid_input,
+               fmt::format("--unused-parameters '{}' is none of refuse, find, static", text));
+}
+
 void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
-                         std::size_t bucket_bytes, bool is_local) {
+                         std::size_t bucket_bytes, bool is_local, UnusedParameters unused) {
   leave();
   ranks_ = std::move(ranks);
   std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
@@ -45,10 +54,14 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   conductor_.emplace(*wire_);
   bucket_bytes_ = bucket_bytes;
   is_local_ = is_local;
+  unused_ = unused;
 }
 
 void DataParallel::leave() {
+  logger_.reset();
   reducer_.reset();
+  reduced_.clear();
+  parameters_.clear();
   conductor_.reset();
   hook_.reset();
   wire_.reset();
@@ -66,39 +79,94 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
   buckets_ = buckets.size();
-  reducer_ = std::make_unique<c10d::Reducer>(
-      parameters, std::move(buckets), ranks_->group(), std::vector<bool>(parameters.size(), false),
-      static_cast<std::int64_t>(bucket_bytes_), /*find_unused_parameters=*/false,
+  auto group = make_reducer_group(ranks_->rank(), ranks_->size(), *conductor_, times_);
+  reducer_ = std::make_shared<c10d::Reducer>(
+      parameters, std::move(buckets), std::move(group), std::vector<bool>(parameters.size(), false),
+      static_cast<std::int64_t>(bucket_bytes_),
+      /*find_unused_parameters=*/unused_ == UnusedParameters::find,
       /*gradient_as_bucket_view=*/false, std::unordered_map<std::size_t, std::string>(),
       static_cast<std::int64_t>(first), /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, std::vector<std::int64_t>());
-  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters, times_));
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  if (unused_ == UnusedParameters::static_graph) reducer_->set_static_graph();
+  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters, times_,
+                                              [this](const std::shared_ptr<Bucket>& bucket) {
+                                                // In the first step of a static graph the Reducer
+                                                // calls all of them number 0.
+                                                bucket->index = reduced_.size();
+                                                bucket->is_last = bucket->index + 1 == buckets_;
+                                                reduced_.push_back(bucket);
+                                              }));
+  parameters_ = parameters;
+  has_stepped_ = false;
 }
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
   times_.forward();
   on_progress_();
+  // Where it looks for parameters, it must also see those that the first step's first passes use.
+  // Of a static graph it counts, in a first step, the gradients of one pass only.
+  const bool looks = unused_ == UnusedParameters::find;
+  if (!reducer_ && (is_last || looks)) make_reducer(parameters);
   if (!is_last) return;
-  if (!reducer_) make_reducer(parameters);
+  reduced_.clear();
   reducer_->prepare_for_forward();
 }
 
-void DataParallel::before_backward(bool is_last) {
-  if (is_last) reducer_->prepare_for_backward({});
+void DataParallel::backward(const torch::Tensor& loss, bool is_last) {
+  if (is_last) {
+    const bool looks = unused_ == UnusedParameters::find;
+    reducer_->prepare_for_backward(looks ? std::vector<torch::Tensor>{loss}
+                                         : std::vector<torch::Tensor>());
+  }
   times_.backward();
+  run_backward(loss, is_last);
+  times_.backward_ended(is_last);
+  if (!is_last) return;
+  has_stepped_ = true;
+  check_buckets();
+  if (unused_ != UnusedParameters::refuse) take_unused();
 }
 
-void DataParallel::after_backward(bool is_last) {
-  times_.backward_ended(is_last);
-  // The Reducer sums a bucket when all of its gradients are there. Where one never comes, it sums
-  // neither that bucket nor those after it, and the gradients stay each rank's own, without a word.
-  // (Its find_unused_parameters=true would look for such ones, at the price of a walk through the
-  // graph and a collective in each step; no built-in model needs it.)
-  if (!is_last || times_.buckets_ready() == buckets_) return;
+void DataParallel::run_backward(const torch::Tensor& loss, bool is_last) {
+  const bool is_static = unused_ == UnusedParameters::static_graph;
+  try {
+    loss.backward();
+  } catch (const c10::Error& error) {
+    const std::string_view text = error.what_without_backtrace();
+    if (!is_static || text.find("training graph has changed") == std::string_view::npos) throw;
+    throw std::logic_error(changed_graph("got a gradient in this step, but not in the first"));
+  }
+  // In its first step of a static graph the Reducer only counts which gradients come.
+  if (is_static && is_last && !has_stepped_) reducer_->delay_all_reduce();
+}
+
+/// The Reducer sums a bucket when all of its gradients are there, or are known not to come. Where
+/// one never comes, it sums neither that bucket nor those after it, and the gradients stay each
+/// rank's own, without a word.
+void DataParallel::check_buckets() const {
+  if (reduced_.size() == buckets_) return;
+  if (unused_ == UnusedParameters::static_graph)
+    throw std::logic_error(changed_graph("got no gradient in this step, but did in the first"));
   throw std::logic_error(fmt::format(
       "{} of {} pieces of the gradient were not summed, because a parameter got no gradient in "
-      "this step: ranks can't train a model that does not use all of its parameters in each step",
-      buckets_ - times_.buckets_ready(), buckets_));
+      "this step. Where a model does not use all of its parameters in each step, ranks need "
+      "--unused-parameters find, or static if each step leaves the same ones out",
+      buckets_ - reduced_.size(), buckets_));
+}
+
+/// The Reducer leaves the gradient alone of a parameter that no rank has used. What a hook makes of
+/// it may be more than 0: what it has kept back before, or a step of its own.
+void DataParallel::take_unused() {
+  const torch::Tensor uses = reducer_->get_local_used_map_on_device().cpu();
+  for (const auto& bucket : reduced_) {
+    for (const Bucket::Part& part : bucket->parts) {
+      if (uses[part.parameter].item<int>() > 0) continue;
+      const torch::Tensor& parameter = parameters_[static_cast<std::size_t>(part.parameter)];
+      parameter.mutable_grad().copy_(bucket->view(part));
+    }
+  }
 }
 
 void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {

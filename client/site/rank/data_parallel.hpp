@@ -9,16 +9,29 @@
 #include "client/site/rank/gradient_hook.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
+#include "shared/base/error.hpp"
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <utility>
 #include <vector>
 
 namespace fl {
+
+/// What is done where a parameter gets no gradient in a step (--unused-parameters). A gradient that
+/// no rank has counts as 0; one that some ranks have, as 0 on the others.
+enum class UnusedParameters {
+  refuse,        // It is an error.
+  find,          // Each step looks for them: a walk through its graph, and a small sum.
+  static_graph,  // Each rank's first step finds them; they are the same ones in all steps.
+};
+/// "refuse", "find" or "static". Errors: invalid_input.
+[[nodiscard]] Result<UnusedParameters> parse_unused_parameters(std::string_view text);
 
 /// The thread that trains.
 class DataParallel final : public StepSync {
@@ -30,7 +43,8 @@ class DataParallel final : public StepSync {
   /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
   /// so many bytes. is_local: HookRow::is_local of the hook. Throws RankFailure.
   void enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
-             std::size_t bucket_bytes, bool is_local = false);
+             std::size_t bucket_bytes, bool is_local = false,
+             UnusedParameters unused = UnusedParameters::refuse);
   /// Ends the group; the calls of StepSync need another one first.
   void leave();
   [[nodiscard]] bool has_group() const { return ranks_ != nullptr; }
@@ -48,8 +62,7 @@ class DataParallel final : public StepSync {
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void advance() override { on_progress_(); }
-  void before_backward(bool is_last) override;
-  void after_backward(bool is_last) override;
+  void backward(const torch::Tensor& loss, bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
   void broadcast(torch::Tensor& values) override;
   void sum(torch::Tensor& values) override;
@@ -57,19 +70,27 @@ class DataParallel final : public StepSync {
 
  private:
   void make_reducer(const std::vector<torch::Tensor>& parameters);
+  void run_backward(const torch::Tensor& loss, bool is_last);
+  void check_buckets() const;
+  void take_unused();
 
   const std::function<void()> on_progress_;
   StepTimes times_;
   // Each of these uses those before it. Collectives of one group must start in one thread, so the
   // gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;  // The thread that trains, and the Reducer within its calls.
+  std::unique_ptr<Ranks> ranks_;  // The thread that trains.
   std::unique_ptr<Ranks> wire_;   // The conductor's.
   std::unique_ptr<GradientHook> hook_;
   std::optional<Conductor> conductor_;
-  std::unique_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
+  std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
+  std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it where it looks for parameters.
+  std::vector<torch::Tensor> parameters_;   // The Reducer's.
   std::size_t buckets_ = 0;                 // The Reducer's.
+  std::vector<std::shared_ptr<const Bucket>> reduced_;  // The step's buckets.
   std::size_t bucket_bytes_ = 0;
   bool is_local_ = false;
+  UnusedParameters unused_ = UnusedParameters::refuse;
+  bool has_stepped_ = false;  // The Reducer has had a step.
 };
 
 }  // namespace fl

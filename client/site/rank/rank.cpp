@@ -16,6 +16,7 @@
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
@@ -29,9 +30,6 @@ namespace fl {
 using nlohmann::json;
 
 namespace {
-
-/// It hid most of the communication where it was measured.
-constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
 /// The number of the GPU on which a rank trains, among those that it sees; none: on the CPU. Slurm
 /// may show each task its own GPU alone, by CUDA_VISIBLE_DEVICES. Without that, ranks that are too
@@ -131,7 +129,23 @@ struct Reduction {
   Nodes nodes = {};
 };
 
-Result<Reduction> make_reduction(ParsedHook parsed, const GroupOptions& group, Ranks& ranks) {
+/// The topology that --topology auto ends in: the kept one, or by a measurement.
+Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& choices,
+                                          Ranks& ranks) {
+  const std::string key = fmt::format("topology: ranks on nodes {}", fmt::join(nodes.node, ","));
+  const auto kept = choices.find(key);
+  if (kept != choices.end()) {
+    log_info("gradients are summed by the topology {}, as measured before", kept->second);
+    return parse_topology(kept->second);
+  }
+  const Topology topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
+  choices[key] = to_string(topology);
+  log_info("gradients are summed by the topology {}, as measured now", to_string(topology));
+  return topology;
+}
+
+Result<Reduction> make_reduction(ParsedHook parsed, const GroupOptions& group,
+                                 MeasuredChoices& choices, Ranks& ranks) {
   if (group.topology == to_string(Topology::backend) || ranks.size() == 1)
     return Reduction{.hook = std::move(parsed.hook)};
   Nodes nodes = find_nodes(host_name(), ranks);
@@ -143,32 +157,12 @@ Result<Reduction> make_reduction(ParsedHook parsed, const GroupOptions& group, R
   }
   Topology topology = Topology::backend;
   if (group.topology == auto_topology) {
-    topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
-    log_info("gradients are summed by the topology {}", to_string(topology));
+    FL_TRY(topology, choose_measured_topology(nodes, choices, ranks));
   } else {
     FL_TRY(topology, parse_topology(group.topology));
   }
   return Reduction{
       .hook = make_topology_mean(topology, nodes), .topology = topology, .nodes = nodes};
-}
-
-/// The size of the pieces: as --bucket-mb says, or by a measurement where it asks for one, or where
-/// it says nothing and the size changes no bit.
-Result<std::size_t> choose_bucket_bytes(const GroupOptions& group, const Reduction& reduction,
-                                        std::size_t model_bytes, Ranks& ranks) {
-  FL_TRY(const BucketChoice choice, parse_bucket_mb(group.bucket_mb));
-  if (choice.mb > 0) return static_cast<std::size_t>(choice.mb * (1 << 20));
-  const bool is_by_element = group.hook == "allreduce" || group.hook == "bf16";
-  const bool is_free = is_by_element && group.topology != auto_topology &&
-                       is_free_of_bucket_size(reduction.topology, ranks.size());
-  // The first piece is of 1 MiB.
-  if (ranks.size() == 1 || model_bytes <= 1 << 20 || (!choice.is_measured && !is_free))
-    return bucket_bytes_otherwise;
-  const SumCost cost = measure_sum(reduction.topology, reduction.nodes, ranks);
-  const std::size_t bytes = best_bucket_bytes(model_bytes, cost);
-  log_info("gradients go in pieces of {:.3g} MiB: a sum takes {:.2g} ms, and {:.3g} ms for each MB",
-           static_cast<double>(bytes) / (1 << 20), cost.latency_s * 1e3, cost.s_per_byte * 1e9);
-  return bytes;
 }
 
 }  // namespace
@@ -271,13 +265,21 @@ Result<json> Rank::enter(const GroupOptions& group) {
   ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
   returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
   const bool is_local = parsed.row != nullptr && parsed.row->is_local;
-  FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, *ranks));
-  const std::size_t model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0;
+  MeasuredChoices choices = group.measured;
+  FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, choices, *ranks));
+  const BucketPlan plan{
+      .bucket_mb = group.bucket_mb,
+      .hook = group.hook,
+      .topology = reduction.topology,
+      .is_topology_measured = group.topology == auto_topology,
+      .model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0,
+  };
   FL_TRY(const std::size_t bucket_bytes,
-         choose_bucket_bytes(group, reduction, model_bytes, *ranks));
-  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local);
+         choose_bucket_bytes(plan, reduction.nodes, choices, *ranks));
+  FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
+  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local, unused);
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
-  return json::object();
+  return json{{"measured", choices}};
 }
 
 Result<void> Rank::check_ready() const {

@@ -166,6 +166,15 @@ class Ranks {
   std::unique_ptr<NearSums> near_;  // Null: all sums go through the backend.
 };
 
+/// Calls call(there) with the values on the group's device, which may be another one than theirs,
+/// and takes back what it has made of them.
+template <class Call>
+void on_device_of(const Ranks& ranks, torch::Tensor& values, const Call& call) {
+  torch::Tensor there = values.to(ranks.device());  // The same one, if it is there.
+  call(there);
+  if (!there.is_same(values)) values.copy_(there);
+}
+
 struct RankOptions {
   /// Each call ends after this time, and so does making the group.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);

@@ -37,7 +37,6 @@ void StepTimes::begin_round(bool keeps_spans) {
 void StepTimes::forward() {
   const std::lock_guard lock(mutex_);
   part_began_ = Clock::now();
-  buckets_ready_ = 0;
 }
 
 void StepTimes::backward() {
@@ -74,12 +73,6 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
 void StepTimes::bucket_ready() {
   const std::lock_guard lock(mutex_);
   ready_ = Clock::now();
-  ++buckets_ready_;
-}
-
-std::size_t StepTimes::buckets_ready() const {
-  const std::lock_guard lock(mutex_);
-  return buckets_ready_;
 }
 
 void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
@@ -89,6 +82,12 @@ void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
   if (!keeps_spans_) return;
   keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
   keep_coding(begin, now);
+}
+
+void StepTimes::reduced_beside(TimePoint begin) {
+  const std::lock_guard lock(mutex_);
+  reducing_ += seconds(Clock::now() - begin);
+  calls_.clear();  // They are of no bucket.
 }
 
 /// Under the lock. What a bucket's work from `begin` to `end` was outside of its collectives.

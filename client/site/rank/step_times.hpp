@@ -38,10 +38,10 @@ class StepTimes {
 
   /// A bucket's gradients are there and go to the conductor. The thread of the backward pass.
   void bucket_ready();
-  /// How many were ready since forward().
-  [[nodiscard]] std::size_t buckets_ready() const;
   // The conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
+  /// What is reduced beside the buckets, since `begin`.
+  void reduced_beside(TimePoint begin);
   void called(const Ranks::Call& call);
   /// A call of the group of the thread that trains, such as the model's broadcast: for the trace
   /// only. Any thread.
@@ -64,10 +64,9 @@ class StepTimes {
   std::vector<std::pair<TimePoint, TimePoint>> calls_;
   TimePoint part_began_{};          // When the training thread began what it does now.
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
-  std::size_t buckets_ready_ = 0;
   double compute_ = 0;
   double exposed_ = 0;
-  double reducing_ = 0;  // Seconds of the conductor for all buckets.
+  double reducing_ = 0;  // Seconds of the conductor for all reductions.
   double calling_ = 0;   // The part of that in collectives.
 };
 

@@ -5,6 +5,7 @@
 #include "tests/client/site/trained_ranks.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <string>
@@ -49,6 +50,59 @@ TEST_CASE("all ranks measure the same cost of a sum") {
       CHECK(found.begin()->second < 1e-6);
     }
   }
+}
+
+TEST_CASE("a size that was measured is taken by every later group that it was measured for") {
+  const BucketPlan plan = {.bucket_mb = "auto",
+                           .hook = "topk:0.1",
+                           .topology = Topology::backend,
+                           .model_bytes = 8 << 20};
+  std::mutex mutex;
+  std::set<MeasuredChoices> kept;
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    std::atomic<int> calls = 0;
+    ranks.observe([&calls](const Ranks::Call&) { ++calls; });
+    const Nodes nodes{{0, 0, 0}};
+    MeasuredChoices choices = {{"other", "1"}};
+    const auto size = [&](const BucketPlan& asked) {
+      calls = 0;
+      return choose_bucket_bytes(asked, nodes, choices, ranks).value();
+    };
+    const std::size_t measured = size(plan);
+    right += calls > 0 && choices.size() == 2;
+    // As if it had been another size.
+    for (auto& [key, value] : choices)
+      if (key != "other") value = "777";
+    right += size(plan) == 777 && calls == 0;
+    right += measured != 777;
+    // What it depends on is another: it is measured for that, and kept beside it.
+    std::size_t entries = choices.size();
+    for (BucketPlan other : {BucketPlan(plan), BucketPlan(plan), BucketPlan(plan)}) {
+      if (entries == 2) other.model_bytes = 9 << 20;
+      if (entries == 3) other.hook = "sign";
+      if (entries == 4) other.topology = Topology::tree;
+      right += size(other) != 777 && calls > 0;
+      right += choices.size() == ++entries;
+    }
+    const auto two = ranks.rank() < 2 ? ranks.subgroup({0, 1}, "two") : nullptr;
+    if (two) right += choose_bucket_bytes(plan, nodes, choices, *two).value() != 777;
+    if (!two) right += 1;
+    // Without being asked nothing is measured where it changes bits, and nothing that is kept
+    // counts.
+    BucketPlan silent = plan;
+    silent.bucket_mb = "";
+    right += size(silent) == bucket_bytes_otherwise && calls == 0;
+    silent.bucket_mb = "2";
+    right += size(silent) == 2 << 20 && calls == 0;
+    // What is no size counts for nothing.
+    for (auto& [key, value] : choices) value = "-";
+    right += size(plan) > 1000 && calls > 0;
+    const std::lock_guard lock(mutex);
+    kept.insert(choices);
+  });
+  CHECK(right == 3 * 13);
+  CHECK(kept.size() == 2);  // Of the two that were in another group, and of the third.
 }
 
 TEST_CASE("where the size is chosen by a measurement without being asked, it changes no bit") {

@@ -64,7 +64,8 @@ struct Replica : Model {
     reducer = std::make_unique<c10d::Reducer>(
         parameters, indices, group, std::vector<bool>(parameters.size(), false), 700, false, false,
         std::unordered_map<size_t, std::string>{}, 700, false, false, std::vector<int64_t>{});
-    reducer->register_comm_hook(make_comm_hook(hook, conductor, parameters, times));
+    reducer->register_comm_hook(
+        make_comm_hook(hook, conductor, parameters, times, [](const std::shared_ptr<Bucket>&) {}));
   }
   void step(int rank, int number) {
     layers->zero_grad(false);

@@ -153,7 +153,9 @@ TEST_CASE("bytes_sent() is what the sockets carry") {
          ranks.exchange({&out, 1}, {&in, 1});
        }}};
   for (const int size : {2, 3, 4}) {
-    for (const auto& [name, call] : calls) {
+    for (const auto& one : calls) {
+      const std::string& name = one.first;
+      const Call& call = one.second;
       CAPTURE(size);
       CAPTURE(name);
       std::atomic<std::uint64_t> said = 0;

@@ -3,10 +3,12 @@
 
 #include "client/site/shared_values.hpp"
 #include "client/site/site.hpp"
+#include "client/site/site_flags.hpp"
 #include "client/site/slurm_place.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <CLI/CLI.hpp>
 
 #include <map>
 
@@ -137,6 +139,29 @@ TEST_CASE("lists of Slurm are read, and wrong ones are refused") {
     CAPTURE(wrong);
     CHECK(!tasks_of_node(wrong, 0));
   }
+}
+
+TEST_CASE("--unused-parameters goes from the command line of a site to its ranks") {
+  const auto parse = [](const std::string& line) -> std::string {
+    CLI::App app;
+    SiteOptions options;
+    declare_site_flags(app, options);
+    try {
+      app.parse(line);
+      check_site_flags(app, options);
+    } catch (const CLI::ParseError& error) {
+      return error.what();
+    }
+    GroupOptions group;
+    group.unused_parameters = options.unused_parameters;
+    return parse_as<GroupOptions>(to_json_of(group))->unused_parameters;
+  };
+  CHECK(parse("--ranks 2") == "refuse");
+  for (const char* const choice : {"refuse", "find", "static"})
+    CHECK(parse(std::string("--ranks 2 --unused-parameters ") + choice) == choice);
+  CHECK(parse("--ranks 2 --unused-parameters all").find("refuse,find,static") != std::string::npos);
+  CHECK(parse("--unused-parameters find").find("it needs --ranks N or --site") !=
+        std::string::npos);
 }
 
 TEST_CASE("rank 0 that can't listen says how to name another address") {

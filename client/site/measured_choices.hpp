@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// MeasuredChoices: what the ranks of a site have chosen by measuring, such as the size of the
+// pieces of gradients. A second measurement may end in another choice, and some choices decide
+// about bits, so the client keeps the first one for as long as it keeps its state. The ranks
+// choose; the agent keeps, and tells every group what there is.
+#pragma once
+
+#include "shared/base/error.hpp"
+#include "shared/base/io/file.hpp"
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace fl {
+
+/// By what each depends on.
+using MeasuredChoices = std::map<std::string, std::string>;
+
+/// One thread at a time.
+class KeptChoices {
+ public:
+  /// Reads the file; there may be none. Its folder is made with the first choice. Errors: those of
+  /// the disk; corrupt, with the file.
+  [[nodiscard]] static Result<KeptChoices> open(Files& files, std::filesystem::path file);
+
+  [[nodiscard]] const MeasuredChoices& all() const { return choices_; }
+  /// Keeps those that are new, durably. What is kept stays as it is.
+  [[nodiscard]] Result<void> add(const MeasuredChoices& choices);
+
+ private:
+  KeptChoices(Files& files, std::filesystem::path file) : files_(&files), file_(std::move(file)) {}
+
+  Files* files_;
+  std::filesystem::path file_;
+  MeasuredChoices choices_;
+};
+
+}  // namespace fl
