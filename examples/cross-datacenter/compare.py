@@ -86,9 +86,9 @@ which ranks computed, and the median seconds of so many steps."""
 class Training:
     """One training, in a wide area of its own. `folder` is new; `books` has site-a/ ... and test/."""
 
-    def __init__(self, way, books, folder, rounds, steps, rate=None, start=None):
+    def __init__(self, way, books, folder, rounds, steps, rate=None, start=None, seed=0):
         self.way, self.books, self.folder = way, books, folder
-        self.rounds, self.steps, self.rate = rounds, steps, rate
+        self.rounds, self.steps, self.rate, self.seed = rounds, steps, rate, seed
         self.start_weights = start  # A file, or None: weights that are made up.
         self.programs = []
 
@@ -129,7 +129,7 @@ class Training:
             *(self.home, "server", BIN / "fl-server", "--state", self.folder / "server"),
             *("--listen", "0.0.0.0:8443", "--advertise", f"{address}:8443", "--admin", "off"),
             *("--ready-file", ready, "--model", self.way.model, *TRAINING, "--rounds", self.rounds),
-            *("--local-steps", self.steps, "--deadline", 0),
+            *("--local-steps", self.steps, "--deadline", 0, "--seed", self.seed),
             *("--min-clients", 1 if self.way.is_one_site else len(self.way.sites)),
             *(("--initial-weights", self.start_weights) if self.start_weights else ()),
             *self.way.server,
@@ -274,7 +274,9 @@ def sent(done):
 
 def train_alone(options, books, folder):
     """Returns the file of the model with which all ways begin, and its loss."""
-    first = Training(ALONE, books, folder / "alone", options.alone, options.steps)
+    first = Training(
+        ALONE, books, folder / "alone", options.alone, options.steps, seed=options.seed
+    )
     rounds, _ = first.run()
     print(f"after {len(rounds)} rounds of {SITES[0]} alone: {bits(rounds[-1].loss):.4f} bits per byte")
     file = folder / f"alone/server/checkpoints/round-{len(rounds):06d}.safetensors"
@@ -297,7 +299,8 @@ def train_all(options, books, folder):
                 # All steps are alike where the ranks meet in each.
                 steps = max(1, steps // 6) if way.is_one_site else steps
             place = folder / f"{number}-{rate}"
-            done, use = Training(way, books, place, rounds, steps, rate, start).run()
+            training = Training(way, books, place, rounds, steps, rate, start, options.seed)
+            done, use = training.run()
             # The first round has the beginning of all programs in it.
             pace = statistics.median(each.seconds for each in done[1:]) * trained.steps / steps
             trained.use[rate], trained.pace[rate] = use, pace
@@ -358,6 +361,7 @@ def main():
     parser.add_argument("--timed-rounds", type=int, default=3, help="over each shaped link")
     parser.add_argument("--text", type=pathlib.Path, help="a folder of *.txt instead of the Bible")
     parser.add_argument("--only", help="ways whose name has this, or these: fp16|ecuq")
+    parser.add_argument("--seed", type=int, default=0, help="of first weights and shuffles")
     parser.add_argument("--json", help="also write what was measured to this file")
     options = parser.parse_args()
     enter_namespaces()
