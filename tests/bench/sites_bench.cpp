@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sites_bench [RANKS [HOOK …]]: what the ranks of a site take on this machine, over Gloo on
+// sites_bench [RANKS [sums | HOOK …]]: what the ranks of a site take on this machine, over Gloo on
 // loopback, each rank a process with one thread (by default 4 ranks).
 //
 // - A sum of fp32 values by size and topology, beside Gloo's own. The topologies take turns in each
@@ -8,7 +8,8 @@
 //   which other programs do not lengthen, and bytes sent by each rank, beside what fp32 sends and
 //   what the hook's definition asks for.
 //
-// With further arguments, only these hooks: sites_bench 2 topk:0.01 sign
+// With further arguments, only these hooks, or only the sums: sites_bench 2 topk:0.01 sign, and
+// sites_bench 2 sums
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/topology.hpp"
 #include "tests/client/site/hook_bytes.hpp"
@@ -36,7 +37,7 @@ constexpr Topology topologies[] = {Topology::backend,   Topology::ring,     Topo
                                    Topology::pipelined, Topology::alltoall, Topology::hierarchical,
                                    Topology::hybrid};
 constexpr std::int64_t sizes[] = {4 << 10, 256 << 10, 4 << 20, 32 << 20};  // Bytes.
-constexpr int laps = 7;
+constexpr int laps = 21;
 
 const std::vector<std::string_view> all_hooks = {"allreduce",
                                                  "fp16",
@@ -176,8 +177,11 @@ int main(int count, char** arguments) {
     return 2;
   }
   std::vector<std::string_view> hooks(arguments + std::min(count, 2), arguments + count);
-  const bool has_sums = hooks.empty();
-  if (hooks.empty()) hooks = all_hooks;
+  const bool has_sums = hooks.empty() || hooks.front() == "sums";
+  if (hooks.empty())
+    hooks = all_hooks;
+  else if (has_sums)
+    hooks.clear();
   const fl::test::RankProcesses processes(
       size,
       [&](Ranks& ranks, const Ranks::Store&) {
@@ -195,6 +199,6 @@ int main(int count, char** arguments) {
     return 1;
   }
   if (has_sums) print_sums(size, numbers);
-  print_hooks(size, hooks, std::span(numbers).subspan(sums));
+  if (!hooks.empty()) print_hooks(size, hooks, std::span(numbers).subspan(sums));
   return 0;
 }

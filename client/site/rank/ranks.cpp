@@ -172,46 +172,68 @@ void Ranks::receive(torch::Tensor& values, int from) {
   exchange({}, {&transfer, 1});
 }
 
-void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
-                     const Received& received) {
-  const Turn turn(*this, "exchange");
-  using Started = std::vector<c10::intrusive_ptr<c10d::Work>>;  // Null for empty tensors.
-  const auto start = [&](std::span<const Transfer> transfers, bool is_send) {
-    Started started;
-    std::vector<int> tags(static_cast<size_t>(size_));  // The number of transfers with each rank.
-    for (const Transfer& transfer : transfers) {
-      FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
-      started.emplace_back();
-      if (transfer.tensor.numel() == 0) continue;
-      const int tag = tags.at(static_cast<size_t>(transfer.rank))++;
-      std::vector<at::Tensor> tensors = {transfer.tensor};
-      guarded(is_send ? "send" : "receive", transfer.rank, [&] {
-        started.back() = is_send ? backend_->send(tensors, transfer.rank, tag)
-                                 : backend_->recv(tensors, transfer.rank, tag);
-      });
-      if (is_send) count_sent(bytes_of(transfer.tensor));
-    }
-    return started;
-  };
+/// `tags`: how many transfers with each rank have been started that way.
+Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags) {
+  Works started;
+  for (const Transfer& transfer : transfers) {
+    FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
+    started.emplace_back();
+    if (transfer.tensor.numel() == 0) continue;
+    const int tag = tags.at(static_cast<size_t>(transfer.rank))++;
+    std::vector<at::Tensor> tensors = {transfer.tensor};
+    guarded(way == Way::send ? "send" : "receive", transfer.rank, [&] {
+      started.back() = way == Way::send ? backend_->send(tensors, transfer.rank, tag)
+                                        : backend_->recv(tensors, transfer.rank, tag);
+    });
+    if (way == Way::send) count_sent(bytes_of(transfer.tensor));
+  }
+  return started;
+}
+
+/// For NCCL, which would block one by one, and has no work for nothing.
+void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected) {
   const auto is_empty = [](const Transfer& transfer) { return transfer.tensor.numel() == 0; };
-  const bool has_some =
-      !std::ranges::all_of(sends, is_empty) || !std::ranges::all_of(receives, is_empty);
-  // NCCL's, which would block one by one. It has no work for nothing.
-  const bool as_one = has_some && backend_->supportsCoalescing();
-  if (as_one) backend_->startCoalescing();
-  Started in = start(receives, false);
-  Started out = start(sends, true);
-  if (as_one) {
-    run("exchange", [&] { return backend_->endCoalescing(); });
-    in.assign(in.size(), nullptr);
-    out.clear();
+  if (std::ranges::all_of(step.sends, is_empty) && std::ranges::all_of(step.receives, is_empty))
+    return;
+  backend_->startCoalescing();
+  (void)start(Way::receive, step.receives, expected);
+  (void)start(Way::send, step.sends, sent);
+  run("exchange", [&] { return backend_->endCoalescing(); });
+}
+
+void Ranks::exchange(std::span<const Step> steps) {
+  const Turn turn(*this, "exchange");
+  std::vector<int> sent(static_cast<size_t>(size_));
+  std::vector<int> expected(static_cast<size_t>(size_));
+  const bool is_as_one = backend_->supportsCoalescing();
+  std::vector<Works> in(steps.size());
+  // Gloo sends nothing until the other end has said that it receives. When that message arrives
+  // while this thread sends, Gloo's own thread wakes up and spins for the lock that this one holds,
+  // for a time slice if both are on one core. Receives that were started early avoid most of that.
+  for (std::size_t i = 0; i < steps.size() && !is_as_one; ++i)
+    in[i] = start(Way::receive, steps[i].receives, expected);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    Works out;
+    if (is_as_one) {
+      exchange_as_one(step, sent, expected);
+      in[i].resize(step.receives.size());
+    } else {
+      out = start(Way::send, step.sends, sent);
+    }
+    for (std::size_t j = 0; j < in[i].size(); ++j) {
+      if (in[i][j]) guarded("exchange", step.receives[j].rank, [&] { await(*in[i][j]); });
+      if (step.received) step.received(j);
+    }
+    for (std::size_t j = 0; j < out.size(); ++j)
+      if (out[j]) guarded("exchange", step.sends[j].rank, [&] { await(*out[j]); });
   }
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    if (in[i]) guarded("exchange", receives[i].rank, [&] { await(*in[i]); });
-    if (received) received(i);
-  }
-  for (std::size_t i = 0; i < out.size(); ++i)
-    if (out[i]) guarded("exchange", sends[i].rank, [&] { await(*out[i]); });
+}
+
+void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives) {
+  const Step step{.sends = {sends.begin(), sends.end()},
+                  .receives = {receives.begin(), receives.end()}};
+  exchange({&step, 1});
 }
 
 void Ranks::mean_in_rank_order(torch::Tensor& values) {

@@ -55,6 +55,16 @@ struct Transfer {
   torch::Tensor tensor;
 };
 
+/// What a rank sends and receives at the same time, in any order: no rank waits for another one
+/// that waits for it.
+struct Step {
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  /// If given, received(i) is called when receives[i] is there, one after the other in their order,
+  /// while later ones may still be on their way.
+  std::function<void(std::size_t)> received = {};
+};
+
 /// All functions throw RankFailure, on every rank that notices; after that each throws at once.
 /// Tensors are contiguous and on the group's device.
 class Ranks {
@@ -94,13 +104,13 @@ class Ranks {
 
   void send(const torch::Tensor& values, int to);
   void receive(torch::Tensor& values, int from);
-  using Received = std::function<void(std::size_t)>;
-  /// Starts all transfers, then waits for all, in any order: no rank waits for another one that
-  /// waits for it. The n-th send to a rank meets the n-th receive of that rank from this one. Empty
-  /// tensors are skipped at both ends. Calls received(i), if given, when receives[i] is there, one
-  /// after the other in their order, while later ones may still be on their way.
-  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
-                const Received& received = {});
+  /// Steps one after the other; what a step sends may depend on what earlier steps have received.
+  /// The n-th send to a rank meets the n-th receive of that rank from this one. Empty tensors are
+  /// skipped at both ends. Over Gloo all receives are started at once. So a tensor into which a
+  /// later step receives may be used before only if the sender can't send until that use is over.
+  void exchange(std::span<const Step> steps);
+  /// One step.
+  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives);
 
   /// The mean over the ranks, in place, the same bits from run to run: each rank adds up a part of
   /// the vector in rank order ((x0 + x1) + x2 …, in the vector's type), divides by size(), and all
@@ -146,6 +156,10 @@ class Ranks {
   template <class Body>
   void guarded(const char* operation, int peer, const Body& body);
   void await(c10d::Work& work) const;
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;  // Null for empty tensors.
+  enum class Way { send, receive };
+  Works start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags);
+  void exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected);
   void count_sent(std::uint64_t bytes);
 
   Group group_;

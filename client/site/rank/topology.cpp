@@ -24,7 +24,7 @@ constexpr std::array<std::pair<Topology, std::string_view>, 7> names = {{
 }};
 
 /// A chunk is long enough that its latency counts little.
-constexpr std::int64_t chunk_elements_min = 65'536;
+constexpr std::int64_t chunk_elements_min = 262'144;
 constexpr std::int64_t chunks_max = 16;
 
 constexpr std::size_t host_bytes = 64;
@@ -83,32 +83,33 @@ struct Ring {
 
 /// Afterwards the member at place p has the sum of part p; the other parts have partial sums. Parts
 /// go in chunks: one is added while the next arrives.
-void ring_reduce_scatter(torch::Tensor& values, const Members& members, Ranks& ranks) {
-  const Ring ring(members, ranks);
+void add_reduce_scatter(std::vector<Step>& steps, const torch::Tensor& values, const Ring& ring) {
   const std::int64_t longest = (values.numel() + ring.size - 1) / ring.size;
-  const torch::Tensor scratch = scratch_for(values, longest);
+  const torch::Tensor scratch = scratch_for(values, longest * (ring.size - 1));
   for (int step = 1; step < ring.size; ++step) {
     const torch::Tensor mine = ring.part_before(values, step + 1);
-    const std::vector<Transfer> sends = chunks_with(ring.next, ring.part_before(values, step));
-    const std::vector<Transfer> receives =
-        chunks_with(ring.previous, scratch.narrow(0, 0, mine.numel()));
     const std::vector<Transfer> sums = chunks_with(ring.previous, mine);
-    ranks.exchange(sends, receives,
-                   [&](std::size_t i) { sums[i].tensor.add_(receives[i].tensor); });
+    const std::vector<Transfer> receives =
+        chunks_with(ring.previous, scratch.narrow(0, (step - 1) * longest, mine.numel()));
+    steps.push_back({.sends = chunks_with(ring.next, ring.part_before(values, step)),
+                     .receives = receives,
+                     .received = [=](std::size_t i) { sums[i].tensor.add_(receives[i].tensor); }});
   }
 }
 
-void ring_all_gather(torch::Tensor& values, const Members& members, Ranks& ranks) {
-  const Ring ring(members, ranks);
+void add_all_gather(std::vector<Step>& steps, const torch::Tensor& values, const Ring& ring) {
   for (int step = 0; step < ring.size - 1; ++step)
-    ranks.exchange(chunks_with(ring.next, ring.part_before(values, step)),
-                   chunks_with(ring.previous, ring.part_before(values, step + 1)));
+    steps.push_back({.sends = chunks_with(ring.next, ring.part_before(values, step)),
+                     .receives = chunks_with(ring.previous, ring.part_before(values, step + 1))});
 }
 
 void ring(torch::Tensor& values, const Members& members, Ranks& ranks) {
   if (members.size() < 2) return;
-  ring_reduce_scatter(values, members, ranks);
-  ring_all_gather(values, members, ranks);
+  const Ring ring(members, ranks);
+  std::vector<Step> steps;
+  add_reduce_scatter(steps, values, ring);
+  add_all_gather(steps, values, ring);
+  ranks.exchange(steps);
 }
 
 /// The sum of the members goes to the first one, along a binomial tree.
@@ -145,53 +146,48 @@ void pipelined(torch::Tensor& values, Ranks& ranks) {
   const std::int64_t chunks = pipeline_chunks(values.numel());
   const int rank = ranks.rank();
   const int last = ranks.size() - 1;
-  const auto chunk = [&](std::int64_t i) { return part_of(values, i, chunks); };
-  std::vector<torch::Tensor> received(static_cast<std::size_t>(chunks));
+  const torch::Tensor scratch = scratch_for(values, values.numel());
+  std::vector<Step> steps;
   for (std::int64_t i = 0; i <= chunks; ++i) {  // Towards the last rank.
-    std::vector<Transfer> sends;
-    std::vector<Transfer> receives;
-    if (rank < last && i > 0) sends.push_back({.rank = rank + 1, .tensor = chunk(i - 1)});
-    torch::Tensor next;
-    if (rank > 0 && i < chunks) {
-      next = scratch_for(values, chunk(i).numel());
-      receives.push_back({.rank = rank - 1, .tensor = next});
-    }
-    ranks.exchange(sends, receives);
-    if (next.defined()) chunk(i).add_(next);
+    Step& step = steps.emplace_back();
+    if (rank < last && i > 0)
+      step.sends.push_back({.rank = rank + 1, .tensor = part_of(values, i - 1, chunks)});
+    if (rank == 0 || i == chunks) continue;
+    const torch::Tensor before = part_of(scratch, i, chunks);
+    step.receives.push_back({.rank = rank - 1, .tensor = before});
+    step.received = [before, sum = part_of(values, i, chunks)](std::size_t) { sum.add_(before); };
   }
   for (std::int64_t i = 0; i <= chunks; ++i) {  // And back.
-    std::vector<Transfer> sends;
-    std::vector<Transfer> receives;
-    if (rank > 0 && i > 0) sends.push_back({.rank = rank - 1, .tensor = chunk(i - 1)});
-    if (rank < last && i < chunks) receives.push_back({.rank = rank + 1, .tensor = chunk(i)});
-    ranks.exchange(sends, receives);
+    Step& step = steps.emplace_back();
+    if (rank > 0 && i > 0)
+      step.sends.push_back({.rank = rank - 1, .tensor = part_of(values, i - 1, chunks)});
+    if (rank < last && i < chunks)
+      step.receives.push_back({.rank = rank + 1, .tensor = part_of(values, i, chunks)});
   }
+  ranks.exchange(steps);
 }
 
 /// A mean of fp32 values times W would not be their sum in all bits, so this adds up itself.
 void alltoall(torch::Tensor& values, Ranks& ranks) {
   const std::int64_t size = ranks.size();
-  torch::Tensor own = part_of(values, ranks.rank(), size);
+  const torch::Tensor own = part_of(values, ranks.rank(), size);
   const torch::Tensor parts = scratch_for(values, size * own.numel()).view({size, own.numel()});
-  std::vector<Transfer> sends;
-  std::vector<Transfer> receives;
+  std::vector<Step> steps(2);
   for (int rank = 0; rank < size; ++rank) {
     if (rank == ranks.rank()) continue;
-    sends.push_back({.rank = rank, .tensor = part_of(values, rank, size)});
-    receives.push_back({.rank = rank, .tensor = parts[rank]});
+    const torch::Tensor its = part_of(values, rank, size);
+    steps[0].sends.push_back({.rank = rank, .tensor = its});
+    steps[0].receives.push_back({.rank = rank, .tensor = parts[rank]});
+    steps[1].sends.push_back({.rank = rank, .tensor = own});
+    steps[1].receives.push_back({.rank = rank, .tensor = its});
   }
-  ranks.exchange(sends, receives);
-  parts[ranks.rank()].copy_(own);
-  own.copy_(parts[0]);
-  for (std::int64_t rank = 1; rank < size; ++rank) own.add_(parts[rank]);
-  sends.clear();
-  receives.clear();
-  for (int rank = 0; rank < size; ++rank) {
-    if (rank == ranks.rank()) continue;
-    sends.push_back({.rank = rank, .tensor = own});
-    receives.push_back({.rank = rank, .tensor = part_of(values, rank, size)});
-  }
-  ranks.exchange(sends, receives);
+  steps[0].received = [&](std::size_t i) {
+    if (i + 1 < steps[0].receives.size()) return;
+    parts[ranks.rank()].copy_(own);
+    own.copy_(parts[0]);
+    for (std::int64_t rank = 1; rank < size; ++rank) own.add_(parts[rank]);
+  };
+  ranks.exchange(steps);
 }
 
 void hierarchical(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
@@ -204,14 +200,18 @@ void hierarchical(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
 /// Ranks at the same place of their nodes sum the same part over the nodes.
 void hybrid(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
   const Members node = nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
-  const int place = place_of(node, ranks.rank());
+  const Ring inside(node, ranks);
   Members peers;
   for (int number = 0; number < nodes.count(); ++number)
-    peers.push_back(nodes.ranks_of(number).at(static_cast<std::size_t>(place)));
-  ring_reduce_scatter(values, node, ranks);
-  torch::Tensor part = part_of(values, place, static_cast<std::int64_t>(node.size()));
+    peers.push_back(nodes.ranks_of(number).at(static_cast<std::size_t>(inside.place)));
+  std::vector<Step> scatter;
+  add_reduce_scatter(scatter, values, inside);
+  ranks.exchange(scatter);
+  torch::Tensor part = part_of(values, inside.place, inside.size);
   ring(part, peers, ranks);
-  ring_all_gather(values, node, ranks);
+  std::vector<Step> gather;
+  add_all_gather(gather, values, inside);
+  ranks.exchange(gather);
 }
 
 Members node_of(const Nodes& nodes, const Ranks& ranks) {

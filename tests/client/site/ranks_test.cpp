@@ -89,6 +89,36 @@ TEST_CASE("an exchange meets in order, whoever starts first") {
   CHECK(right == 3 * 5);
 }
 
+TEST_CASE("a step of an exchange sends what the steps before it have received") {
+  constexpr int size = 4;
+  std::atomic<int> right = 0;
+  on_ranks(size, [&](Ranks& ranks) {
+    const int next = (ranks.rank() + 1) % size;
+    const int previous = (ranks.rank() + size - 1) % size;
+    // What comes is one more in each step, and goes on; every other piece is empty.
+    std::vector<Step> steps;
+    torch::Tensor at_hand = torch::full({50'000}, 100 * ranks.rank(), torch::kInt);
+    std::vector<std::size_t> order;
+    for (int i = 0; i < 6; ++i) {
+      const torch::Tensor none = torch::zeros({0}, torch::kInt);
+      const torch::Tensor coming = torch::zeros({50'000}, torch::kInt);
+      steps.push_back({.sends = {{next, none}, {next, at_hand}},
+                       .receives = {{previous, none}, {previous, coming}},
+                       .received = [&order, coming, i](std::size_t j) {
+                         order.push_back(2 * static_cast<std::size_t>(i) + j);
+                         if (j == 1) coming.add_(1);
+                       }});
+      at_hand = coming;
+    }
+    ranks.exchange(steps);
+    right += at_hand.eq(100 * ((ranks.rank() + 2 * size - 6) % size) + 6).all().item<bool>();
+    for (std::size_t i = 0; i < 12; ++i) right += order.at(i) == i;
+    ranks.exchange(std::span<const Step>{});
+    right += ranks.bytes_sent() == 6 * 200'000;
+  });
+  CHECK(right == size * 14);
+}
+
 TEST_CASE("a subgroup has the members that it was asked for, in their order") {
   std::atomic<int> right = 0;
   on_ranks(4, [&](Ranks& ranks) {
@@ -146,11 +176,20 @@ TEST_CASE("bytes_sent() is what the sockets carry") {
          ranks.all_gather(all, values);
        }},
       {"mean", [](Ranks& ranks, torch::Tensor& values) { ranks.mean_in_rank_order(values); }},
-      {"exchange", [](Ranks& ranks, torch::Tensor& values) {
+      {"exchange",
+       [](Ranks& ranks, torch::Tensor& values) {
          torch::Tensor other = torch::empty_like(values);
          const Transfer in{(ranks.rank() + ranks.size() - 1) % ranks.size(), other};
          const Transfer out{(ranks.rank() + 1) % ranks.size(), values};
          ranks.exchange({&out, 1}, {&in, 1});
+       }},
+      {"steps", [](Ranks& ranks, torch::Tensor& values) {
+         const int next = (ranks.rank() + 1) % ranks.size();
+         const int previous = (ranks.rank() + ranks.size() - 1) % ranks.size();
+         const std::vector<Step> steps(
+             3,
+             Step{.sends = {{next, values}}, .receives = {{previous, torch::empty_like(values)}}});
+         ranks.exchange(steps);
        }}};
   for (const int size : {2, 3, 4}) {
     for (const auto& one : calls) {
@@ -219,6 +258,35 @@ TEST_CASE("a rank that leaves makes the others fail at once, and then for good")
     }
   });
   CHECK(failed == 4);
+}
+
+TEST_CASE("a rank that leaves or hangs within an exchange of several steps makes it end") {
+  for (const bool hangs : {false, true}) {
+    CAPTURE(hangs);
+    std::atomic<int> failed = 0;
+    on_ranks(
+        3,
+        [&](Ranks& ranks) {
+          const int next = (ranks.rank() + 1) % 3;
+          const int previous = (ranks.rank() + 2) % 3;
+          std::vector<Step> steps;
+          for (int i = 0; i < 4; ++i)
+            steps.push_back({.sends = {{next, torch::ones({1000})}},
+                             .receives = {{previous, torch::zeros({1000})}}});
+          if (ranks.rank() == 1) {
+            ranks.exchange({steps.data(), 1});  // Of the four steps only one.
+            while (hangs && failed < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            return;
+          }
+          try {
+            ranks.exchange(steps);
+          } catch (const RankFailure&) {
+            ++failed;
+          }
+        },
+        loopback(std::chrono::milliseconds(500)));
+    CHECK(failed == 2);
+  }
 }
 
 TEST_CASE("a rank that hangs is noticed by the deadline, and named where one waits for it") {

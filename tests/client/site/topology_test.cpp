@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 namespace fl::test {
 namespace {
@@ -65,6 +66,27 @@ TEST_CASE("each topology sums, with the same bits on all ranks, at odd sizes too
         ++i;
       }
     }
+  }
+}
+
+TEST_CASE("long values go in several chunks, again and again") {
+  for (const Nodes& nodes : {Nodes{{0, 1}}, Nodes{{0, 0, 1, 1}}}) {
+    const auto size = static_cast<int>(nodes.node.size());
+    CAPTURE(size);
+    const std::int64_t length = 2'100'001;
+    CHECK(pipeline_chunks(length / size) > 1);
+    std::atomic<int> right = 0;
+    on_ranks(size, [&](Ranks& ranks) {
+      const torch::Tensor place = torch::arange(length, torch::kFloat32).remainder(1009);
+      for (const Topology topology : topologies) {
+        for (int again = 1; again <= 2; ++again) {
+          torch::Tensor values = place * again + ranks.rank();
+          sum_by(topology, values, nodes, ranks);
+          right += values.equal(place * (again * size) + size * (size - 1) / 2);
+        }
+      }
+    });
+    CHECK(std::cmp_equal(right.load(), 2 * size * topologies.size()));
   }
 }
 
