@@ -7,11 +7,11 @@
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/links.hpp"
+#include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/rank_facts.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
-#include "shared/base/environment.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
@@ -29,13 +29,6 @@ namespace fl {
 using nlohmann::json;
 
 namespace {
-
-/// The number of a rank's GPU among those that it sees. Slurm may show each task its own GPU alone,
-/// by CUDA_VISIBLE_DEVICES. Without that, ranks that are too many for the GPUs get an error.
-int gpu_of(const SitePlace& place) {
-  const bool is_shown_one = system_environment()("CUDA_VISIBLE_DEVICES").has_value();
-  return is_shown_one && torch::cuda::device_count() == 1 ? 0 : place.local_rank;
-}
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
