@@ -267,6 +267,22 @@ class Site(SiteTest):
         self.assertRegex(events, r"site says: rank 0 \(.+, process \d+\): .*killed by signal 9")
         self.assertRegex(events, r"site says: rank 1 \(.+, process \d+\): .*silent for 3 s")
 
+    def test_looking_for_unused_parameters_changes_no_bit_of_a_model_that_uses_all(self):
+        """Neither does a rank that is lost on the way, whose work begins again with a new group."""
+        flags = {"batch": 8, "rounds": 20}
+        _, plain, _ = self.run_of("--ranks", 2, **flags, name="refuse")
+
+        def disturb(federation, client):
+            wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+            os.kill(ranks_of(client)[1], signal.SIGKILL)
+            client.wait_for("begins again with a new group")
+
+        for choice in ("find", "static"):
+            with self.subTest(choice=choice):
+                site = ("--ranks", 2, "--unused-parameters", choice)
+                _, digests, _ = self.run_of(*site, **flags, name=choice, meanwhile=disturb)
+                self.assertEqual(digests, plain)
+
     def test_a_killed_client_takes_its_ranks_with_it_and_goes_on_where_it_was(self):
         site = ("--ranks", 2)
         rounds = 20
