@@ -103,14 +103,32 @@ DoctorLine processors_line(const std::vector<RankFacts>& facts) {
                       facts[0].host)};
 }
 
+/// The first rank of the same machine that takes the same GPU; null if there is none.
+const RankFacts* sharer_of(const RankFacts& rank, const std::vector<RankFacts>& facts) {
+  if (rank.gpu_address.empty()) return nullptr;
+  const auto found = std::ranges::find_if(facts, [&rank](const RankFacts& other) {
+    return other.host == rank.host && other.gpu_address == rank.gpu_address;
+  });
+  return found->rank == rank.rank ? nullptr : &*found;
+}
+
 DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
   const bool has_some = std::ranges::any_of(facts, [](const RankFacts& r) { return r.gpus > 0; });
   if (!has_some) return {Verdict::ok, "GPUs", "none: ranks compute on CPUs and talk over Gloo"};
   for (const RankFacts& rank : facts) {
-    if (rank.gpus < rank.local_size) {
+    // A launcher may show each rank a GPU of its own alone, so few are not too few.
+    if (rank.gpus < rank.local_size && rank.gpu_address.empty()) {
       return {Verdict::fail, "GPUs",
               fmt::format("{} has {} GPUs for {} ranks", name_of(rank), rank.gpus, rank.local_size),
               "start one rank a GPU, or all with --device cpu --backend gloo"};
+    }
+    if (const RankFacts* const other = sharer_of(rank, facts)) {
+      return {
+          Verdict::fail, "GPUs",
+          fmt::format("{} and {} take the same GPU, {}", name_of(*other), name_of(rank),
+                      rank.gpu_address),
+          "show each rank a GPU of its own (under Slurm by srun --gpus-per-task 1), or show all "
+          "of them to every rank"};
     }
     if (rank.gpu != facts[0].gpu) {
       return {Verdict::warn, "GPUs",
@@ -124,7 +142,10 @@ DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
               "build with libtorch for CUDA (FL_TORCH_CUDA=1 ./dev build)"};
     }
   }
-  return {Verdict::ok, "GPUs", fmt::format("{} each, {}", facts[0].gpus, facts[0].gpu)};
+  const bool is_shown_one = facts[0].gpus < facts[0].local_size;
+  return {Verdict::ok, "GPUs",
+          is_shown_one ? fmt::format("each rank sees one of its own, {}", facts[0].gpu)
+                       : fmt::format("{} each, {}", facts[0].gpus, facts[0].gpu)};
 }
 
 DoctorLine clocks_line(const std::vector<RankFacts>& facts) {
@@ -302,8 +323,8 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
-                                   gpu, gpu_pairs, interface, torch, cuda, driver, nccl, has_nccl,
-                                   infiniband, clock_s, asked_s, variables)
+                                   gpu, gpu_address, gpu_pairs, interface, torch, cuda, driver,
+                                   nccl, has_nccl, infiniband, clock_s, asked_s, variables)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimedSum, bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SiteMeasurement, latency_s, bytes_per_s, sums, topology)
 

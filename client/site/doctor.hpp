@@ -23,7 +23,8 @@ struct RankFacts {
   int cores = 0;       // That this process may use.
   double memory_bytes = 0;
   int gpus = 0;
-  std::string gpu;    // The name of the first one.
+  std::string gpu;          // The name of the first one.
+  std::string gpu_address;  // Of the one that it takes, on the machine's PCI bus; "": it has none.
   int gpu_pairs = 0;  // Ordered pairs of its GPUs of which one reads the other's memory directly.
   std::string interface;  // --site-interface; "" for the host's own.
   // Versions; "" where there is none.

@@ -44,12 +44,20 @@ class SiteTest(FederationTest):
     launcher = ()  # What starts the client, with its arguments.
 
     def run_of(
-        self, *flags, batch, rounds=2, name="federation", meanwhile=None, server=(), model=MODEL
+        self,
+        *flags,
+        batch,
+        rounds=2,
+        name="federation",
+        meanwhile=None,
+        server=(),
+        model=MODEL,
+        write=lambda folder: write_images(folder, EXAMPLES),
     ):
-        """The values of the last version of a run with one client, the site, and the client.
-        `meanwhile` may start server and client again: serve() and train() have the same flags."""
+        """The values of the last version of a run with one client, the site, and the client. `write`
+        makes the folder of its data. `meanwhile` may start server and client again: serve() and train() have the same flags."""
         federation = self.federation = self.make(name)
-        data = write_images(federation.folder / "data", EXAMPLES)
+        data = write(federation.folder / "data")
         run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
         self.server_flags = ("--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server)
         self.client_flags = ("--data", f"idx:{data}", "--threads", 1, *flags)

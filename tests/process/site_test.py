@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import tempfile
 import unittest
 
@@ -111,6 +112,42 @@ class Site(SiteTest):
                 if ranks == 1:  # Of several, the mean gradient fits into fp16.
                     self.assertTrue(any(0 < row[1] < 12 for row in rows), rows)
                 _, again, _ = self.run_of(*site, batch=4, name=f"{name}-again", server=server)
+                self.assertEqual(again, digests)
+
+    def test_a_gradient_of_unusual_length_lets_all_ranks_fall_back(self):
+        """A model knows its dark images soon. A bright one of another class then makes a gradient that
+        is many times longer, and the next steps are in fp32: log and history say so."""
+
+        def write(folder):
+            folder = write_images(folder, EXAMPLES)
+            bright = [40, 70]
+            images = struct.pack(">IIII", 0x803, EXAMPLES, 28, 28)
+            for i in range(EXAMPLES):
+                images += bytes(255 if i in bright else (i + k) % 3 for k in range(28 * 28))
+            (folder / "train-images-idx3-ubyte").write_bytes(images)
+            labels = bytes(int(i in bright) for i in range(EXAMPLES))
+            labels = struct.pack(">II", 0x801, EXAMPLES) + labels
+            (folder / "train-labels-idx1-ubyte").write_bytes(labels)
+            return folder
+
+        # With post-local-sgd each rank has a gradient of its own: they have to ask each other.
+        for hook in ("allreduce", "post-local-sgd:4,start=0"):
+            with self.subTest(hook=hook):
+                site = ("--ranks", 2, "--precision", "adaptive", "--hook", hook)
+                run = {"batch": 1, "rounds": 2, "server": ("--local-steps", 40), "write": write}
+                name = hook.partition(":")[0]
+                _, digests, client = self.run_of(*site, **run, name=name)
+                rows = self.federation.query(
+                    "SELECT s.round, s.fp32_steps, t.steps FROM site_summary AS s"
+                    " JOIN task AS t USING (run_id, round) ORDER BY round"
+                )
+                self.assertEqual([row[2] for row in rows], [40, 40])
+                pattern = r"round (\d+): (\d+) of 40 steps in fp32: 0 overflows, [1-9]\d* unusual"
+                said = re.findall(pattern, client.stderr())
+                self.assertTrue(said)
+                self.assertEqual(said, [(str(row[0]), str(row[1])) for row in rows if row[1] > 0])
+                self.assertTrue(any(0 < row[1] < 40 for row in rows), rows)
+                _, again, _ = self.run_of(*site, **run, name=f"{name}-again")
                 self.assertEqual(again, digests)
 
     def test_passes_and_gradients_in_bf16_with_top_k_send_few_bytes(self):
@@ -229,6 +266,22 @@ class Site(SiteTest):
         _, events, _ = self.federation.server_command("history", "--events")
         self.assertRegex(events, r"site says: rank 0 \(.+, process \d+\): .*killed by signal 9")
         self.assertRegex(events, r"site says: rank 1 \(.+, process \d+\): .*silent for 3 s")
+
+    def test_looking_for_unused_parameters_changes_no_bit_of_a_model_that_uses_all(self):
+        """Neither does a rank that is lost on the way, whose work begins again with a new group."""
+        flags = {"batch": 8, "rounds": 20}
+        _, plain, _ = self.run_of("--ranks", 2, **flags, name="refuse")
+
+        def disturb(federation, client):
+            wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+            os.kill(ranks_of(client)[1], signal.SIGKILL)
+            client.wait_for("begins again with a new group")
+
+        for choice in ("find", "static"):
+            with self.subTest(choice=choice):
+                site = ("--ranks", 2, "--unused-parameters", choice)
+                _, digests, _ = self.run_of(*site, **flags, name=choice, meanwhile=disturb)
+                self.assertEqual(digests, plain)
 
     def test_a_killed_client_takes_its_ranks_with_it_and_goes_on_where_it_was(self):
         site = ("--ranks", 2)

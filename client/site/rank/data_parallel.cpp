@@ -127,6 +127,9 @@ void DataParallel::backward(const torch::Tensor& loss, bool is_last) {
   has_stepped_ = true;
   check_buckets();
   if (unused_ != UnusedParameters::refuse) take_unused();
+  // It notes in which order gradients come, step after step, until it forms its buckets anew. It
+  // never does here, so it must forget that.
+  reducer_->reset_state();
 }
 
 void DataParallel::run_backward(const torch::Tensor& loss, bool is_last) {

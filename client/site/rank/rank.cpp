@@ -7,13 +7,12 @@
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/links.hpp"
+#include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/rank_facts.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
-#include "shared/base/environment.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,29 +29,6 @@ namespace fl {
 using nlohmann::json;
 
 namespace {
-
-/// The number of the GPU on which a rank trains, among those that it sees; none: on the CPU. Slurm
-/// may show each task its own GPU alone, by CUDA_VISIBLE_DEVICES. Without that, ranks that are too
-/// many for the GPUs get an error. "cuda:N" is one GPU for all ranks of the machine.
-std::optional<int> gpu_of(const std::string& device, const SitePlace& place) {
-  if (device == "cpu" || !torch::cuda::is_available()) return {};
-  constexpr std::string_view one = "cuda:";
-  if (device.starts_with(one))
-    return number_in<std::uint8_t>(std::string_view(device).substr(one.size()));
-  const bool is_shown_one = system_environment()("CUDA_VISIBLE_DEVICES").has_value();
-  return is_shown_one && torch::cuda::device_count() == 1 ? 0 : place.local_rank;
-}
-
-Result<void> check_gpu(const std::string& device, const SitePlace& place) {
-  const auto gpu = gpu_of(device, place);
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  if (!gpu || *gpu < count) return {};
-  return Error(
-      Errc::invalid_input,
-      fmt::format("rank {} of {} on this machine would train on GPU {}, but libtorch finds "
-                  "{}: start one rank a GPU, or all with --device cpu",
-                  place.local_rank, place.local_size, *gpu, count));
-}
 
 /// The options of one of `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {

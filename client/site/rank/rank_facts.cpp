@@ -2,6 +2,7 @@
 #include "client/site/rank/rank_facts.hpp"
 
 #include "client/site/rank/links.hpp"
+#include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/topology.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/clock.hpp"
@@ -114,6 +115,7 @@ RankFacts facts_of(const SitePlace& place) {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   facts.gpus = static_cast<int>(torch::cuda::device_count());
   facts.gpu = gpu_name();
+  facts.gpu_address = gpu_address(gpu_of("auto", place).value_or(-1));
   facts.gpu_pairs = direct_gpu_pairs(facts.gpus);
   facts.interface = place.interface;
   facts.torch = TORCH_VERSION;

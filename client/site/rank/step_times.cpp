@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/step_times.hpp"
 
+#include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
@@ -19,15 +20,12 @@ constexpr const char* calls_track = "collectives";
 constexpr const char* other_calls_track = "other collectives";
 constexpr auto seam = std::chrono::microseconds(10);  // Between two calls: no coding.
 
-double seconds(StepTimes::Clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 }  // namespace
 
 void StepTimes::begin_round(bool keeps_spans) {
   const std::lock_guard lock(mutex_);
   keeps_spans_ = keeps_spans;
+  unix_offset_s_ = fl::Clock::unix_seconds() - seconds(Clock::now().time_since_epoch());
   spans_.clear();
   calls_.clear();
   ready_.reset();
@@ -131,8 +129,14 @@ std::vector<TraceSpan> StepTimes::take_spans() {
 void StepTimes::keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
                      std::uint64_t bytes) {
   if (!keeps_spans_ || spans_.size() >= limits::trace_spans_max) return;
-  spans_.push_back(trace_span(std::string(name), track, seconds(Clock::now() - begin),
-                              seconds(end - begin), bytes));
+  const auto unix_us = [this](TimePoint time) {
+    return static_cast<std::int64_t>((unix_offset_s_ + seconds(time.time_since_epoch())) * 1e6);
+  };
+  spans_.push_back({.name = std::string(name),
+                    .track = track,
+                    .begin_us = unix_us(begin),
+                    .duration_us = unix_us(end) - unix_us(begin),
+                    .bytes = bytes});
 }
 
 }  // namespace fl

@@ -59,6 +59,8 @@ class StepTimes {
 
   mutable std::mutex mutex_;
   bool keeps_spans_ = false;
+  double unix_offset_s_ =
+      0;  // From Clock's time to that of Unix, the same for all spans of a round.
   std::vector<TraceSpan> spans_;
   /// Collectives since the last bucket, for a trace: what lies between them is coding.
   std::vector<std::pair<TimePoint, TimePoint>> calls_;

@@ -13,7 +13,7 @@ namespace {
 
 using Members = std::vector<int>;  // Ranks of the group that sum among themselves, in order.
 
-constexpr std::array<std::pair<Topology, std::string_view>, 7> names = {{
+constexpr std::array<std::pair<Topology, std::string_view>, 7> topology_names = {{
     {Topology::backend, "backend"},
     {Topology::ring, "ring"},
     {Topology::tree, "tree"},
@@ -234,7 +234,7 @@ std::int64_t pipeline_chunks(std::int64_t elements) {
 
 Result<Topology> parse_topology(std::string_view name) {
   std::string all;
-  for (const auto& [topology, text] : names) {
+  for (const auto& [topology, text] : topology_names) {
     if (text == name) return topology;
     all += (all.empty() ? "" : ", ") + std::string(text);
   }
@@ -243,7 +243,8 @@ Result<Topology> parse_topology(std::string_view name) {
 }
 
 std::string_view to_string(Topology topology) {
-  return std::ranges::find(names, topology, &std::pair<Topology, std::string_view>::first)->second;
+  return std::ranges::find(topology_names, topology, &std::pair<Topology, std::string_view>::first)
+      ->second;
 }
 
 int Nodes::count() const { return node.empty() ? 0 : std::ranges::max(node) + 1; }

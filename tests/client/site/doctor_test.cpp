@@ -46,6 +46,7 @@ void give_gpus(SiteCase& site) {
   for (RankFacts& facts : site.facts) {
     facts.gpus = facts.gpu_pairs = 2;
     facts.gpu = "H100";
+    facts.gpu_address = facts.rank % 2 == 0 ? "00000000:17:00" : "00000000:65:00";
     facts.cuda = "13.0";
     facts.driver = "580.95";
     facts.nccl = "2.28.9";
@@ -109,6 +110,22 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
       {"GPUs", Verdict::fail, "rank 2 (node2) has 0 GPUs",
        [](SiteCase& s) {
          for (const std::size_t i : {0, 1}) s.facts[i].gpus = 2, s.facts[i].has_nccl = true;
+       }},
+      // As srun without a number of GPUs a task, where a node's only GPU is shown to all of them.
+      {"GPUs", Verdict::fail, "rank 2 (node2) and rank 3 (node2) take the same GPU, 00000000:17:00",
+       [](SiteCase& s) {
+         give_gpus(s);
+         for (const std::size_t i : {2, 3}) {
+           s.facts[i].gpus = 1;
+           s.facts[i].gpu_address = "00000000:17:00";
+         }
+       }},
+      // The same without CUDA_VISIBLE_DEVICES: the second one finds no GPU of its number.
+      {"GPUs", Verdict::fail, "rank 3 (node2) has 1 GPUs for 2 ranks",
+       [](SiteCase& s) {
+         give_gpus(s);
+         s.facts[2].gpus = s.facts[3].gpus = 1;
+         s.facts[3].gpu_address.clear();
        }},
       {"GPUs", Verdict::fail, "no NCCL",
        [](SiteCase& s) {
@@ -194,6 +211,31 @@ TEST_CASE("a good site of GPUs says which versions, ways and variables it has") 
   CHECK(line(lines, "ways between GPUs").text.starts_with("all GPUs"));
 }
 
+TEST_CASE(
+    "ranks that a launcher shows one GPU each, of its own, are as good as ranks that see all") {
+  SiteCase site = good_site();
+  give_gpus(site);
+  CHECK(line(lines_of(site), "GPUs").text == "2 each, H100");
+  for (RankFacts& facts : site.facts) {
+    facts.gpus = 1;
+    facts.gpu_pairs = 0;
+  }
+  const auto lines = lines_of(site);
+  for (const DoctorLine& one : lines) {
+    CAPTURE(one.text);
+    CHECK(one.verdict == Verdict::ok);
+  }
+  CHECK(line(lines, "GPUs").text == "each rank sees one of its own, H100");
+  // One rank on each machine: the GPUs have the same place on other buses.
+  for (RankFacts& facts : site.facts) {
+    facts.host = "node" + std::to_string(facts.rank);
+    facts.local_size = 1;
+    facts.gpu_address = "00000000:17:00";
+  }
+  CHECK(line(lines_of(site), "GPUs").verdict == Verdict::ok);
+  CHECK(line(lines_of(site), "GPUs").text == "1 each, H100");
+}
+
 TEST_CASE("each of NCCL's faults has a line, whatever else is wrong, and says what to unset") {
   SiteCase site = good_site();
   give_gpus(site);
@@ -262,9 +304,11 @@ TEST_CASE("a site of one rank has no links to judge") {
 }
 
 TEST_CASE("facts and figures arrive as they were") {
-  const SiteCase site = good_site();
+  SiteCase site = good_site();
+  give_gpus(site);
   const auto facts = parse_facts(parse_json(json_text(to_json_of(site.facts[2])))).value();
   CHECK(facts.host == "node2");
+  CHECK(facts.gpu_address == "00000000:17:00");
   CHECK(facts.clock_s == 1e9);
   const auto measured = parse_measurement(parse_json(json_text(to_json_of(site.measured)))).value();
   CHECK(measured.bytes_per_s == site.measured.bytes_per_s);

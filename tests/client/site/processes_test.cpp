@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes, over Gloo and, where there is a GPU, over NCCL: every hook and topology
-// against one rank, each rank's own bytes, and ranks that are killed or stop. This program computes
-// nothing with libtorch outside of its children.
+// against one rank, each rank's own bytes, steps that fall back to fp32, and ranks that are killed
+// or stop. This program computes nothing with libtorch outside of its children.
 #include "client/site/rank/hooks/hook_table.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_processes.hpp"  // libtorch before doctest: both have CHECK.
+#include "tests/client/site/trained_ranks.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -141,6 +142,21 @@ std::vector<float> outlive(Ranks& ranks, const Ranks::Store& store, int victim, 
   return {};
 }
 
+/// Images of one class, which a model soon knows, and two of another one, whose gradients are then
+/// many times longer.
+DataSet images_with_two_odd_ones() {
+  constexpr std::uint32_t count = 90;
+  std::vector<std::uint32_t> labels;
+  std::vector<std::uint8_t> pixels;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const bool is_bright = i == 40 || i == 70;
+    labels.push_back(is_bright ? 1 : 0);
+    for (std::uint32_t pixel = 0; pixel < 784; ++pixel)
+      pixels.push_back(static_cast<std::uint8_t>(is_bright ? 255 : (i + pixel) % 3));
+  }
+  return images(28, 28, std::move(pixels), std::move(labels));
+}
+
 }  // namespace
 
 TEST_CASE("all hooks are in the list, and with 16 bits where they can have them") {
@@ -208,6 +224,36 @@ TEST_CASE("each rank sends the bytes that it says") {
         CHECK(numbers[i + 1] <= 1.01F * numbers[i] + 15'000);
       }
     }
+  }
+}
+
+TEST_CASE("a gradient of unusual length on one of the ranks lets all of them fall back to fp32") {
+  // With post-local-sgd each rank has a gradient of its own, and they have to ask each other.
+  for (const std::string hook : {"allreduce", "post-local-sgd:4,start=0"}) {
+    CAPTURE(hook);
+    const RankProcesses processes(2, [&hook](Ranks& ranks, const Ranks::Store&) {
+      Training training;
+      training.model = "mlp";
+      training.precision = "adaptive";
+      training.hook = hook;
+      training.settings = {.local_steps = 40, .batch_size = 1, .lr = 0.3, .seed = 11};
+      training.data = images_with_two_odd_ones;
+      const Trained trained = train_rank(ranks, training);
+      const FallBacks& fall_backs = trained.report.fall_backs;
+      std::vector<float> numbers = {
+          static_cast<float>(trained.report.steps), static_cast<float>(fall_backs.fp32_steps),
+          static_cast<float>(fall_backs.overflows), static_cast<float>(fall_backs.odd_norms)};
+      numbers.insert(numbers.end(), trained.update.begin(), trained.update.end());
+      return numbers;
+    });
+    const std::vector<float> first = processes.told(0);
+    REQUIRE(first.size() > 4);
+    CHECK(first[0] == 40);
+    CHECK(first[1] >= 1);
+    CHECK(first[1] < 40);
+    CHECK(first[2] == 0);
+    CHECK(first[3] >= 1);
+    CHECK(processes.told(1) == first);
   }
 }
 

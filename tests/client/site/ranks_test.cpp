@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of a group of ranks: values, bytes, and what happens when a rank dies or hangs.
+#include "client/site/rank/own_gpu.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
@@ -373,6 +374,24 @@ TEST_CASE("threads and groups of groups share memory too, and each has its own")
       },
       options);
   CHECK(right == 400);
+}
+
+TEST_CASE("a rank takes the GPU of its number, or the one that it alone is shown") {
+  SitePlace place;
+  place.local_rank = 1;
+  place.local_size = 2;
+  CHECK(gpu_of("auto", place, 2, false) == 1);
+  CHECK(gpu_of("auto", place, 2, true) == 1);
+  CHECK(gpu_of("auto", place, 1, true) == 0);
+  CHECK(gpu_of("auto", place, 1, false) == 1);  // Which is not there: two ranks do not share one.
+  CHECK(gpu_of("cuda", place, 2, false) == 1);
+  CHECK(gpu_of("cuda:0", place, 2, false) == 0);
+  CHECK(!gpu_of("cpu", place, 2, false).has_value());
+  CHECK(!gpu_of("auto", place, 0, false).has_value());
+  place.local_rank = 0;
+  CHECK(gpu_of("auto", place, 1, false) == 0);
+  CHECK(gpu_address(-1).empty());
+  CHECK(gpu_address(1000).empty());
 }
 
 }  // namespace fl::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training by several ranks, as threads: the real trainer, hooks and buckets.
+// A training by several ranks, as threads or processes: the real trainer, hooks and buckets.
 // Include this before doctest: libtorch and doctest both define CHECK.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "tests/client/site/rank_threads.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -26,6 +27,7 @@ struct Training {
   std::size_t bucket_bytes = 4 << 20;
   TrainSettings settings = {.local_steps = 6, .batch_size = 4, .lr = 0.05, .seed = 9};
   float weights_times = 1;  // The initial weights are made so much larger.
+  std::function<DataSet()> data = [] { return made_up_images(96, 1); };
 };
 
 /// What a rank has in the end.
@@ -37,40 +39,45 @@ struct Trained {
   std::size_t buckets = 0;  // That were reduced.
 };
 
+/// What this rank makes of it, while all others do the same. Throws if it fails.
+inline Trained train_rank(Ranks& ranks, const Training& training) {
+  Trained mine;
+  DataParallel together;
+  const LearnOptions options = {.model = training.model,
+                                .data = "",
+                                .device = "cpu",
+                                .precision = training.precision,
+                                .threads = 1};
+  auto trainer = make_torch_trainer(options, to_train_on(training.data()), &together);
+  if (!trainer) throw std::runtime_error(trainer.error().message());
+  auto parsed = parse_hook(training.hook);
+  if (!parsed) throw std::runtime_error(parsed.error().message());
+  const bool is_local = parsed->row != nullptr && parsed->row->is_local;
+  std::vector<int> members(static_cast<std::size_t>(ranks.size()));
+  auto hook = training.topology == Topology::backend
+                  ? std::move(parsed->hook)
+                  : make_topology_mean(training.topology, Nodes{members});
+  std::iota(members.begin(), members.end(), 0);
+  together.enter(ranks.subgroup(members, "steps"), std::move(hook), training.bucket_bytes,
+                 is_local);
+  together.times().begin_round(true);
+  auto weights = (*trainer)->initial_weights(3).value();
+  for (float& weight : weights) weight *= training.weights_times;
+  mine.update.resize(weights.size());
+  const auto report = (*trainer)->train(weights, training.settings, {}, mine.update, {});
+  if (!report) throw std::runtime_error(report.error().message());
+  mine.report = *report;
+  mine.gradient_bytes = together.gradient_bytes();
+  mine.spans = together.times().take_spans();
+  for (const TraceSpan& span : mine.spans) mine.buckets += span.name.starts_with("bucket ") ? 1 : 0;
+  return mine;
+}
+
 /// The ranks, in their order. Throws if a rank fails.
 inline std::vector<Trained> train_ranks(int size, const Training& training) {
   std::vector<Trained> all(static_cast<std::size_t>(size));
   on_ranks(size, [&](Ranks& ranks) {
-    Trained& mine = all[static_cast<std::size_t>(ranks.rank())];
-    DataParallel together;
-    const LearnOptions options = {.model = training.model,
-                                  .data = "",
-                                  .device = "cpu",
-                                  .precision = training.precision,
-                                  .threads = 1};
-    auto trainer = make_torch_trainer(options, to_train_on(made_up_images(96, 1)), &together);
-    if (!trainer) throw std::runtime_error(trainer.error().message());
-    auto parsed = parse_hook(training.hook);
-    if (!parsed) throw std::runtime_error(parsed.error().message());
-    const bool is_local = parsed->row != nullptr && parsed->row->is_local;
-    std::vector<int> members(static_cast<std::size_t>(size));
-    auto hook = training.topology == Topology::backend
-                    ? std::move(parsed->hook)
-                    : make_topology_mean(training.topology, Nodes{members});
-    std::iota(members.begin(), members.end(), 0);
-    together.enter(ranks.subgroup(members, "steps"), std::move(hook), training.bucket_bytes,
-                   is_local);
-    together.times().begin_round(true);
-    auto weights = (*trainer)->initial_weights(3).value();
-    for (float& weight : weights) weight *= training.weights_times;
-    mine.update.resize(weights.size());
-    const auto report = (*trainer)->train(weights, training.settings, {}, mine.update, {});
-    if (!report) throw std::runtime_error(report.error().message());
-    mine.report = *report;
-    mine.gradient_bytes = together.gradient_bytes();
-    mine.spans = together.times().take_spans();
-    for (const TraceSpan& span : mine.spans)
-      mine.buckets += span.name.starts_with("bucket ") ? 1 : 0;
+    all[static_cast<std::size_t>(ranks.rank())] = train_rank(ranks, training);
   });
   return all;
 }
