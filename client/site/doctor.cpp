@@ -90,6 +90,11 @@ void add_versions(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& 
               lines);
 }
 
+bool are_on_several(const std::vector<RankFacts>& facts) {
+  return std::ranges::any_of(
+      facts, [&facts](const RankFacts& rank) { return rank.host != facts[0].host; });
+}
+
 DoctorLine processors_line(const std::vector<RankFacts>& facts) {
   for (const RankFacts& rank : facts) {
     if (rank.gpus == 0 && rank.local_size > rank.cores) {
@@ -113,8 +118,9 @@ const RankFacts* sharer_of(const RankFacts& rank, const std::vector<RankFacts>& 
 }
 
 DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
-  const bool has_some = std::ranges::any_of(facts, [](const RankFacts& r) { return r.gpus > 0; });
-  if (!has_some) return {Verdict::ok, "GPUs", "none: ranks compute on CPUs and talk over Gloo"};
+  const auto uses_one = [](const RankFacts& rank) { return rank.gpus > 0 && rank.takes_gpu; };
+  if (std::ranges::none_of(facts, uses_one))
+    return {Verdict::ok, "GPUs", "none: ranks compute on CPUs and talk over Gloo"};
   for (const RankFacts& rank : facts) {
     // A launcher may show each rank a GPU of its own alone, so few are not too few.
     if (rank.gpus < rank.local_size && rank.gpu_address.empty()) {
@@ -323,8 +329,8 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
-                                   gpu, gpu_address, gpu_pairs, interface, torch, cuda, driver,
-                                   nccl, has_nccl, infiniband, clock_s, asked_s, variables)
+                                   gpu, takes_gpu, gpu_address, gpu_pairs, interface, torch, cuda,
+                                   driver, nccl, has_nccl, infiniband, clock_s, asked_s, variables)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimedSum, bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SiteMeasurement, latency_s, bytes_per_s, sums, topology)
 
@@ -335,21 +341,25 @@ Result<SiteMeasurement> parse_measurement(const json& message) {
   return value_as<SiteMeasurement>(message);
 }
 
-std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
-                                      const SiteMeasurement& measured) {
-  FL_ASSERT(!facts.empty() && measured.bytes_per_s.size() == facts.size());
-  const bool has_several_machines = std::ranges::any_of(
-      facts, [&facts](const RankFacts& rank) { return rank.host != facts[0].host; });
+std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts) {
+  FL_ASSERT(!facts.empty());
   std::vector<DoctorLine> lines{machines_line(facts)};
   add_versions(facts, lines);
   lines.insert(lines.end(), {processors_line(facts), gpus_line(facts), clocks_line(facts)});
   add_gpu_pairs(facts, lines);
-  add_nccl(facts, has_several_machines, lines);
+  add_nccl(facts, are_on_several(facts), lines);
+  return lines;
+}
+
+std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
+                                      const SiteMeasurement& measured) {
+  FL_ASSERT(measured.bytes_per_s.size() == facts.size());
+  std::vector<DoctorLine> lines = diagnose_ranks(facts);
   double slowest = add_links(facts, measured, true, lines);
   slowest = std::min(slowest, add_links(facts, measured, false, lines));
   if (facts.size() > 1) {
     add_sums(facts.size(), slowest, measured, lines);
-    add_choice(slowest, measured, has_several_machines, lines);
+    add_choice(slowest, measured, are_on_several(facts), lines);
   }
   return lines;
 }

@@ -24,7 +24,8 @@ struct RankFacts {
   double memory_bytes = 0;
   int gpus = 0;
   std::string gpu;          // The name of the first one.
-  std::string gpu_address;  // Of the one that it takes, on the machine's PCI bus; "": it has none.
+  bool takes_gpu = true;    // It trains on one, if there is one.
+  std::string gpu_address;  // The place of its own one on the machine's PCI bus; "": it has none.
   int gpu_pairs = 0;  // Ordered pairs of its GPUs of which one reads the other's memory directly.
   std::string interface;  // --site-interface; "" for the host's own.
   // Versions; "" where there is none.
@@ -53,6 +54,8 @@ struct SiteMeasurement {
   std::string topology;  // The way of sums that is the fastest by these links.
 };
 
+/// The lines about each rank's own machine.
+[[nodiscard]] std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts);
 /// All lines. `facts` are in the order of the ranks of `measured`.
 [[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
                                                     const SiteMeasurement& measured);

@@ -4,9 +4,18 @@
 #include "client/site/value_as.hpp"
 #include "shared/base/json.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace fl {
+
+Error no_choice(const MeasuredChoices::value_type& choice) {
+  return {Errc::corrupt,
+          fmt::format("ranks/measured.json of the client's state has '{}' for '{}': remove the "
+                      "file, and the ranks measure again",
+                      choice.second, choice.first)};
+}
 
 Result<KeptChoices> KeptChoices::open(Files& files, std::filesystem::path file) {
   KeptChoices kept(files, std::move(file));

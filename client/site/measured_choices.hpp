@@ -14,8 +14,11 @@
 
 namespace fl {
 
-/// By what each depends on.
+/// Each has what it depends on as its key.
 using MeasuredChoices = std::map<std::string, std::string>;
+
+/// The error `corrupt` for one that can't be, with what to do.
+[[nodiscard]] Error no_choice(const MeasuredChoices::value_type& choice);
 
 /// One thread at a time.
 class KeptChoices {

@@ -24,6 +24,12 @@ Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+/// The same, with one of this machine first: the first rank of a group maps files of it.
+std::vector<SiteMember> from_here(std::vector<SiteMember> members) {
+  std::rotate(members.begin(), std::ranges::find_if(members, &SiteMember::is_here), members.end());
+  return members;
+}
+
 /// The ranks of a site that are not among `members`: "1, 3".
 std::string missing(int size, const std::vector<SiteMember>& members) {
   std::vector<int> absent;
@@ -148,7 +154,7 @@ Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
     FL_CHECK(local_->start_missing(hub_->port()));
     const TimePoint next = std::min<TimePoint>(until, Clock::now() + limits::rank_restart_pause);
     members = hub_->wait_for(static_cast<std::size_t>(size_), next, stop);
-    if (std::cmp_equal(members.size(), size_)) return members;
+    if (std::cmp_equal(members.size(), size_)) return from_here(std::move(members));
     if (stop.stop_requested()) return Error(Errc::cancelled, "stopped");
     if (Clock::now() >= until) break;
   }
@@ -163,7 +169,7 @@ Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
                  fmt::format("{}, after {:g} s (--rank-timeout)", text, options_.timeout_s));
   }
   log_warn("{}; the site goes on without them", text);
-  return members;
+  return from_here(std::move(members));
 }
 
 /// Sends these requests. Errors: the first error of a rank that says something of the work; else
@@ -247,8 +253,6 @@ Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
 /// Makes a group of the ranks that are there, unless it is there already.
 Result<void> Site::make_group(const std::stop_token& stop) {
   FL_TRY(auto members, gather(stop));
-  // The first rank of the group maps files of this machine.
-  std::rotate(members.begin(), std::ranges::find_if(members, &SiteMember::is_here), members.end());
   if (is_same(members, group_) && group_model_ == learn_.model) return {};
   group_.clear();
   FL_CHECK(load_at(members, stop));
@@ -278,9 +282,10 @@ Result<void> Site::make_group(const std::stop_token& stop) {
 }
 
 Result<std::vector<RankFacts>> Site::ask_facts(const std::stop_token& stop) {
-  FL_CHECK(make_group(stop));
+  FL_TRY(const auto members, gather(stop));
+  FL_CHECK(load_at(members, stop));
   std::vector<SiteHub::Request> requests;
-  for (const SiteMember& member : group_) requests.push_back({member.rank, {{"type", "facts"}}});
+  for (const SiteMember& member : members) requests.push_back({member.rank, {{"type", "facts"}}});
   const double asked_s = Clock::unix_seconds();
   FL_TRY(const auto answers, ask_all(requests, stop));
   std::vector<RankFacts> all;

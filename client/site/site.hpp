@@ -56,7 +56,8 @@ class Site {
                                             std::span<const float> weights,
                                             std::span<const float> correction,
                                             std::span<float> result, const std::stop_token& stop);
-  /// What the ranks say of their machines, in the order of the group that measure() makes.
+  /// What the ranks say of their machines, in the order of the group that measure() makes. It makes
+  /// none itself: what they say may be why they can't be in one.
   [[nodiscard]] Result<std::vector<RankFacts>> ask_facts(const std::stop_token& stop);
   /// Has them measure their links.
   [[nodiscard]] Result<SiteMeasurement> measure(const std::stop_token& stop);

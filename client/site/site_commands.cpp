@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <unistd.h>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -149,10 +150,18 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   learn.device = options.site.backend == "gloo" ? "cpu" : "auto";
   FL_TRY(const auto site, Site::start(options.site, place, learn, folder, stop.token()));
   FL_TRY(const auto facts, site->ask_facts(stop.token()));
-  FL_TRY(const auto measured, site->measure(stop.token()));
-  const auto lines = diagnose_site(facts, measured);
+  auto lines = diagnose_ranks(facts);
+  SiteMeasurement measured;
+  const bool may_meet =
+      std::ranges::none_of(lines, [](const auto& line) { return line.verdict == Verdict::fail; });
+  if (may_meet) {
+    FL_TRY(measured, site->measure(stop.token()));
+    lines = diagnose_site(facts, measured);
+  } else {
+    lines.push_back({Verdict::warn, "links", "not measured", "mend first what fails"});
+  }
   out << (options.as_json ? json_text(site_doctor_json(lines, measured), 2) + "\n"
-                          : doctor_text(lines) + links_text(facts, measured));
+                          : doctor_text(lines) + (may_meet ? links_text(facts, measured) : ""));
   return doctor_exit_code(lines);
 }
 

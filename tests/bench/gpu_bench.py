@@ -4,7 +4,7 @@
 same client on all cores of the CPU, in turn. Whole rounds of the real programs; each figure is that
 of the median round, the first one aside.
 
-    ./dev bench gpu [CODEC ...]         # by default four of them
+    ./dev bench gpu [CODEC ...]         # by default five of them
 """
 
 import os
@@ -25,7 +25,7 @@ CODECS = ("none", "ecuq:2+ef", "kbit:4", "eden:1", "topk:0.01+ef")
 
 
 def seconds(folder, data, codec, device):
-    """Of the median round: training, and coding the update."""
+    """Returns how long training and coding the update took in the median round."""
     federation = Federation(folder)
     run = ("--model", MODEL, "--rounds", ROUNDS, "--lr", 0.01, "--batch-size", 64, "--codec", codec)
     steps = ("--local-steps", 20, "--deadline", 0, "--min-clients", 1)

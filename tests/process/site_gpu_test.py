@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import unittest
+import unittest.mock
 
 from federation import BIN, free_port, wait_until
 from sim_test import read_tensors
@@ -19,7 +20,8 @@ CODECS = ("ecuq:2+ef", "qsgd:7", "kbit:4", "eden:2", "powersgd:2")
 
 def has_gpu():
     """Whether a driver shows one, and fl-client was built for it."""
-    del os.environ["CUDA_VISIBLE_DEVICES"]
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # federation.py has hidden GPUs.
+        del os.environ["CUDA_VISIBLE_DEVICES"]
     if not (BIN / "fl-rank").exists() or not shutil.which("nvidia-smi"):
         return False
     linked = subprocess.run(["ldd", BIN / "fl-rank"], capture_output=True, text=True, check=True)
@@ -28,7 +30,7 @@ def has_gpu():
 
 
 def distance(one, other):
-    """Of two models, the Euclidean one."""
+    """The Euclidean distance of two models."""
     pairs = (pair for name in one for pair in zip(one[name], other[name], strict=True))
     return math.dist(*zip(*pairs))
 
@@ -131,9 +133,8 @@ class OnGpu(SiteTest):
     def test_ranks_on_the_cpu_beside_a_gpu_talk_over_gloo(self):
         flags = ("--ranks", 2, "--device", "cpu")
         _, beside, _ = self.run_of(*flags, batch=8, name="beside")
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES", None)
-        _, without, _ = self.run_of("--ranks", 2, batch=8, name="without")
+        with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""):
+            _, without, _ = self.run_of("--ranks", 2, batch=8, name="without")
         self.assertEqual(beside, without)
 
     def test_what_does_not_go_is_said_at_the_start(self):
@@ -155,6 +156,10 @@ class OnGpu(SiteTest):
         self.assertRegex(out, "ok +GPUs +1 each, ")
         self.assertRegex(out, "ok +NCCL version +[0-9.]+ everywhere")
         self.assertNotIn("TORCH_NCCL", out)  # Those that a rank sets itself.
+        code, out, _ = self.make("many").command("fl-client", "site", "doctor", "--ranks", 20)
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"fail +GPUs +rank \d+ \(.*\) has \d+ GPUs for 20 ranks")
+        self.assertRegex(out, "links +not measured")
 
 
 if __name__ == "__main__":

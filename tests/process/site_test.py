@@ -220,9 +220,9 @@ class Site(SiteTest):
         self.run_of(*auto, **run, name="auto", meanwhile=disturb)
         self.assertEqual(said(self.client, "before"), all_ranks)
         self.assertEqual(said(self.client, "now"), [[], []])
-        pattern = r"(bytes of pieces: model of \d+ bytes, 3 ranks, topology )\w+(, hook allreduce)"
+        pattern = r"(bytes of pieces: model of \d+ bytes, 3 ranks on CPUs, topology )\w+(, hook allreduce)"
         self.assertRegex(self.pieces, pattern)
-        self.assertEqual(self.topology, "topology: ranks on nodes 0,0,0")
+        self.assertEqual(self.topology, "topology: ranks with CPUs on nodes 0,0,0")
 
         def plant(federation, client):
             """Choices that no measurement ends in."""
@@ -280,8 +280,9 @@ class Site(SiteTest):
         for choice in ("find", "static"):
             with self.subTest(choice=choice):
                 site = ("--ranks", 2, "--unused-parameters", choice)
-                _, digests, _ = self.run_of(*site, **flags, name=choice, meanwhile=disturb)
+                _, digests, client = self.run_of(*site, **flags, name=choice, meanwhile=disturb)
                 self.assertEqual(digests, plain)
+                self.assertIn(f"unused parameters: {choice}", client.stderr())
 
     def test_a_killed_client_takes_its_ranks_with_it_and_goes_on_where_it_was(self):
         site = ("--ranks", 2)

@@ -95,19 +95,18 @@ Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nod
   // The first piece is of 1 MiB.
   if (ranks.size() == 1 || plan.model_bytes <= 1 << 20 || (!choice.is_measured && !is_free))
     return bucket_bytes_otherwise;
-  const std::string key =
-      fmt::format("bytes of pieces: model of {} bytes, {} ranks, topology {}, hook {}",
-                  plan.model_bytes, ranks.size(), to_string(plan.topology), plan.hook);
-  const auto kept = choices.find(key);
-  const auto kept_bytes =
-      kept == choices.end() ? std::nullopt : number_in<std::size_t>(kept->second);
-  if (kept_bytes && *kept_bytes > 0) {
-    log_info("gradients go in pieces of {:.3g} MiB, as measured before", mib(*kept_bytes));
-    return *kept_bytes;
+  const std::string key = fmt::format(
+      "bytes of pieces: model of {} bytes, {} ranks on {}, topology {}, hook {}", plan.model_bytes,
+      ranks.size(), ranks.device().is_cpu() ? "CPUs" : "GPUs", to_string(plan.topology), plan.hook);
+  if (const auto kept = choices.find(key); kept != choices.end() && !is_free) {
+    const auto bytes = number_in<std::size_t>(kept->second);
+    if (!bytes || *bytes == 0) return no_choice(*kept);
+    log_info("gradients go in pieces of {:.3g} MiB, as measured before", mib(*bytes));
+    return *bytes;
   }
   const SumCost cost = measure_sum(plan.topology, nodes, ranks);
   const std::size_t bytes = best_bucket_bytes(plan.model_bytes, cost);
-  choices[key] = std::to_string(bytes);
+  if (!is_free) choices[key] = std::to_string(bytes);
   log_info(
       "gradients go in pieces of {:.3g} MiB, as measured now: a sum takes {:.2g} ms, and {:.3g} ms "
       "for each MB",

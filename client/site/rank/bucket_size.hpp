@@ -51,10 +51,10 @@ struct BucketPlan {
   bool is_topology_measured = false;  // --topology auto.
   std::size_t model_bytes = 0;
 };
-/// The size: as --bucket-mb says, or by a measurement where it asks for one, or where it says
-/// nothing and the size changes no bit. What was measured before is in `choices`, and counts; else
-/// the new size goes there. A collective, with the same `choices` on all ranks. Errors:
-/// invalid_input.
+/// Takes the size that --bucket-mb says, or measures: where that asks for it, and where it says
+/// nothing and the size changes no bit. If it does change bits, what was measured before is in
+/// `choices` and counts, and else the new size goes there. A collective, with the same `choices` on
+/// all ranks. Errors: invalid_input, corrupt.
 [[nodiscard]] Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nodes,
                                                       MeasuredChoices& choices, Ranks& ranks);
 

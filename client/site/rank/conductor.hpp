@@ -17,9 +17,8 @@
 namespace fl {
 
 /// Any thread may queue work; all ranks must queue the same work in the same order. The group must
-/// outlive it, and nobody else may use the group meanwhile. c10d's Reducer starts collectives of
-/// its own (of unused parameters, while buckets are under way): give it another group of the same
-/// ranks.
+/// outlive it, and nobody else may use the group meanwhile. What c10d's Reducer sums itself is
+/// queued too (reducer_group.hpp).
 class Conductor {
  public:
   using Work = std::function<void(Ranks&)>;

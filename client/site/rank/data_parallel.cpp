@@ -58,11 +58,11 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
 }
 
 void DataParallel::leave() {
+  conductor_.reset();  // Its work refers to what the Reducer owns.
   logger_.reset();
   reducer_.reset();
   reduced_.clear();
   parameters_.clear();
-  conductor_.reset();
   hook_.reset();
   wire_.reset();
   ranks_.reset();
@@ -106,7 +106,7 @@ void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, 
   times_.forward();
   on_progress_();
   // Where it looks for parameters, it must also see those that the first step's first passes use.
-  // Of a static graph it counts, in a first step, the gradients of one pass only.
+  // In the first step of a static graph it counts the gradients of one pass only.
   const bool looks = unused_ == UnusedParameters::find;
   if (!reducer_ && (is_last || looks)) make_reducer(parameters);
   if (!is_last) return;

@@ -39,6 +39,9 @@ class DataParallel final : public StepSync {
   /// `on_progress` is called for each batch and collective, on any thread.
   explicit DataParallel(std::function<void()> on_progress = [] {})
       : on_progress_(std::move(on_progress)) {}
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+  ~DataParallel() override { leave(); }
 
   /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
   /// so many bytes. is_local: HookRow::is_local of the hook. Throws RankFailure.

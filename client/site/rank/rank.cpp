@@ -108,11 +108,14 @@ struct Reduction {
 /// The topology that --topology auto ends in: the kept one, or by a measurement.
 Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& choices,
                                           Ranks& ranks) {
-  const std::string key = fmt::format("topology: ranks on nodes {}", fmt::join(nodes.node, ","));
-  const auto kept = choices.find(key);
-  if (kept != choices.end()) {
+  const std::string key =
+      fmt::format("topology: ranks with {} on nodes {}", ranks.device().is_cpu() ? "CPUs" : "GPUs",
+                  fmt::join(nodes.node, ","));
+  if (const auto kept = choices.find(key); kept != choices.end()) {
+    const auto topology = parse_topology(kept->second);
+    if (!topology) return no_choice(*kept);
     log_info("gradients are summed by the topology {}, as measured before", kept->second);
-    return parse_topology(kept->second);
+    return *topology;
   }
   const Topology topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
   choices[key] = to_string(topology);
@@ -176,7 +179,9 @@ Result<json> Rank::answer(const json& request) {
     return guarded([&] { return enter(group); });
   }
   if (type == "facts") {
-    return guarded([&]() -> Result<json> { return json{{"facts", to_json_of(facts_of(place_))}}; });
+    return guarded([&]() -> Result<json> {
+      return json{{"facts", to_json_of(facts_of(place_, device_))}};
+    });
   }
   if (type == "measure") {
     if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
@@ -255,6 +260,8 @@ Result<json> Rank::enter(const GroupOptions& group) {
   FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
   together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local, unused);
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
+  if (unused != UnusedParameters::refuse)
+    log_info("unused parameters: {}", group.unused_parameters);
   return json{{"measured", choices}};
 }
 

@@ -105,7 +105,7 @@ std::string gpu_name() {
 
 }  // namespace
 
-RankFacts facts_of(const SitePlace& place) {
+RankFacts facts_of(const SitePlace& place, const std::string& device) {
   RankFacts facts;
   facts.rank = place.rank;
   facts.host = host_name();
@@ -115,7 +115,9 @@ RankFacts facts_of(const SitePlace& place) {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   facts.gpus = static_cast<int>(torch::cuda::device_count());
   facts.gpu = gpu_name();
-  facts.gpu_address = gpu_address(gpu_of("auto", place).value_or(-1));
+  const auto own = gpu_of(device, place);
+  facts.takes_gpu = own.has_value();
+  facts.gpu_address = gpu_address(own.value_or(-1));
   facts.gpu_pairs = direct_gpu_pairs(facts.gpus);
   facts.interface = place.interface;
   facts.torch = TORCH_VERSION;

@@ -6,9 +6,12 @@
 #include "client/site/rank/ranks.hpp"
 #include "client/site/site_options.hpp"
 
+#include <string>
+
 namespace fl {
 
-[[nodiscard]] RankFacts facts_of(const SitePlace& place);
+/// `device`: as --device has it.
+[[nodiscard]] RankFacts facts_of(const SitePlace& place, const std::string& device);
 
 /// A collective; all ranks get the same figures. Throws RankFailure.
 [[nodiscard]] SiteMeasurement measure_site(Ranks& ranks);

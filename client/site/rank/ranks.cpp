@@ -42,12 +42,18 @@ class Ranks::Turn {
   }
   ~Turn() {
     ranks_.is_busy_ = false;
-    if (ranks_.observer_)
-      ranks_.observer_(
-          {operation_, begin_, std::chrono::steady_clock::now(), ranks_.bytes_sent_ - sent_});
+    tell();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+
+  /// Tells the observer of a part that is over; the rest is told as another call.
+  void tell() {
+    const auto now = std::chrono::steady_clock::now();
+    if (ranks_.observer_) ranks_.observer_({operation_, begin_, now, ranks_.bytes_sent_ - sent_});
+    begin_ = now;
+    sent_ = ranks_.bytes_sent_;
+  }
 
  private:
   Ranks& ranks_;
@@ -195,6 +201,7 @@ void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vecto
   const auto is_empty = [](const Transfer& transfer) { return transfer.tensor.numel() == 0; };
   if (std::ranges::all_of(step.sends, is_empty) && std::ranges::all_of(step.receives, is_empty))
     return;
+  if (has_failed_) throw RankFailure("exchange", -1, "the group failed before");
   backend_->startCoalescing();
   (void)start(Way::receive, step.receives, expected);
   (void)start(Way::send, step.sends, sent);
@@ -202,7 +209,7 @@ void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vecto
 }
 
 void Ranks::exchange(std::span<const Step> steps) {
-  const Turn turn(*this, "exchange");
+  Turn turn(*this, "exchange");
   std::vector<int> sent(static_cast<size_t>(size_));
   std::vector<int> expected(static_cast<size_t>(size_));
   const bool is_as_one = backend_->supportsCoalescing();
@@ -227,6 +234,7 @@ void Ranks::exchange(std::span<const Step> steps) {
     }
     for (std::size_t j = 0; j < out.size(); ++j)
       if (out[j]) guarded("exchange", step.sends[j].rank, [&] { await(*out[j]); });
+    if (i + 1 < steps.size()) turn.tell();
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a site that compute together: blocking collectives of one group over c10d, with Gloo
-// on CPUs or NCCL on GPUs. Every call ends within the group's timeout. All ranks of a group make
-// the same calls in the same order, with tensors of the same sizes; Gloo ends the whole process
-// when sizes differ, so compare layouts before the first collective. One thread at a time makes
-// calls.
+// on CPUs or NCCL on GPUs. Each wait of a call ends within the group's timeout. All ranks of a
+// group make the same calls in the same order, with tensors of the same sizes; Gloo ends the whole
+// process when sizes differ, so compare layouts before the first collective. One thread at a time
+// makes calls.
 //
 // The group is neither encrypted nor authenticated (the Gloo of the torch wheel can do neither):
 // its network must be trusted, and the interface named.
@@ -145,8 +145,8 @@ class Ranks {
   /// machine (near_sums.hpp). Their bits are the same. A collective.
   void share_memory();
 
-  /// For c10d's Reducer and other users of c10d. Whoever starts collectives on it keeps to the same
-  /// rule: one thread at a time.
+  /// For tests and other users of c10d. Whoever starts collectives on it keeps to the same rule:
+  /// one thread at a time.
   [[nodiscard]] const Group& group() const { return group_; }
 
  private:

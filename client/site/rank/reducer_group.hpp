@@ -13,7 +13,8 @@
 namespace fl {
 
 /// For the Reducer alone: allreduce() is its only collective. `conductor` and `times` must outlive
-/// the group. If a sum fails, waiting for it throws the RankFailure.
+/// the group, which must outlive what is queued. If a sum fails, waiting for it throws the
+/// RankFailure.
 [[nodiscard]] Ranks::Group make_reducer_group(int rank, int size, Conductor& conductor,
                                               StepTimes& times);
 

@@ -236,6 +236,18 @@ TEST_CASE(
   CHECK(line(lines_of(site), "GPUs").text == "1 each, H100");
 }
 
+TEST_CASE("ranks that compute on CPUs do not need GPUs of their own") {
+  SiteCase site = good_site();
+  give_gpus(site);
+  for (RankFacts& facts : site.facts) {
+    facts.gpus = 1;
+    facts.takes_gpu = false;
+    facts.gpu_address.clear();
+  }
+  CHECK(line(lines_of(site), "GPUs").verdict == Verdict::ok);
+  CHECK(line(diagnose_ranks(site.facts), "GPUs").text.starts_with("none: ranks compute on CPUs"));
+}
+
 TEST_CASE("each of NCCL's faults has a line, whatever else is wrong, and says what to unset") {
   SiteCase site = good_site();
   give_gpus(site);

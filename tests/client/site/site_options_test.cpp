@@ -141,7 +141,7 @@ TEST_CASE("lists of Slurm are read, and wrong ones are refused") {
   }
 }
 
-TEST_CASE("--unused-parameters goes from the command line of a site to its ranks") {
+TEST_CASE("--unused-parameters is a flag of a site, and arrives as it was said") {
   const auto parse = [](const std::string& line) -> std::string {
     CLI::App app;
     SiteOptions options;

@@ -264,4 +264,16 @@ TEST_CASE("a topology has a name, and an unknown one is refused with the names")
   CHECK(parse_topology("star").error().message().find("ring, tree") != std::string::npos);
 }
 
+TEST_CASE("each step of a ring is told by itself, with its bytes") {
+  std::atomic<int> right = 0;
+  on_ranks(3, [&](Ranks& ranks) {
+    std::vector<std::uint64_t> told;
+    ranks.observe([&told](const Ranks::Call& call) { told.push_back(call.bytes); });
+    torch::Tensor values = torch::ones({300});
+    sum_by(Topology::ring, values, {{0, 0, 0}}, ranks);
+    right += told == std::vector<std::uint64_t>(4, 400);
+  });
+  CHECK(right == 3);
+}
+
 }  // namespace fl::test
