@@ -298,7 +298,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
                "needs it; they are kept on the disk");
   app.add_option("--device", learn.device,
                  "Where to train: cpu, cuda, cuda:N (the GPU of that number) or auto")
-      ->check(CLI::Validator(check_device, "{cpu,cuda,cuda:N,auto}"))
+      ->check(CLI::Validator(check_device, "{cpu,cuda,auto}"))
       ->capture_default_str();
   app.add_option(
          "--precision", learn.precision,
