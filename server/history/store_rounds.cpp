@@ -60,8 +60,8 @@ Result<void> add_to_traffic(Database& db, const std::vector<TaskTraffic>& traffi
   return {};
 }
 
-Result<void> set_cosines(Database& db, const std::vector<TaskCosine>& cosines) {
-  for (const auto& [task, cosine] : cosines) {
+Result<void> set_cosines(Database& db, const std::vector<TaskCosine>& measured) {
+  for (const auto& [task, cosine] : measured) {
     FL_TRY(const int changed, db.run("UPDATE task SET cosine = ?2 WHERE id = ?1 AND state = "
                                      "'accepted'",
                                      number_of(task), cosine));

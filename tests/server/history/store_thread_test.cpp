@@ -64,7 +64,7 @@ TEST_CASE("calls are counted until they come back, events by themselves too") {
   Offload slow([] { return Duration(std::chrono::milliseconds(10)); });
   StoreThread way(world.simulation.io.get_executor(), *world.store.store, slow, 0,
                   {[](const Error&) {}});
-  class Call {
+  class Caller {
    public:
     static Awaitable<void> run(StoreThread& of) {
       auto nothing = [](Store&) { return success(); };
@@ -72,8 +72,8 @@ TEST_CASE("calls are counted until they come back, events by themselves too") {
       CHECK(done.has_value());
     }
   };
-  world.simulation.spawn(Call::run(way));
-  world.simulation.spawn(Call::run(way));
+  world.simulation.spawn(Caller::run(way));
+  world.simulation.spawn(Caller::run(way));
   way.record_event(EventLevel::info, "one");
   CHECK(world.simulation.time.step(world.simulation.io));  // The first comes back.
   CHECK(way.calls_under_way() == 3);
