@@ -4,6 +4,7 @@
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/readers/readers.hpp"
 #include "client/learn/precision.hpp"
+#include "client/learn/torch_devices.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/flags.hpp"
@@ -48,10 +49,7 @@ std::string parse_shard(const std::string& text, LearnOptions& learn) {
 
 /// Returns an error text, or "".
 std::string check_device(const std::string& text) {
-  constexpr std::string_view one = "cuda:";
-  const bool is_one =
-      text.starts_with(one) && number_in<std::uint8_t>(std::string_view(text).substr(one.size()));
-  if (is_one || text == "cpu" || text == "cuda" || text == "auto") return "";
+  if (gpu_number(text) || text == "cpu" || text == "cuda" || text == "auto") return "";
   return fmt::format("'{}' is none of cpu, cuda, cuda:N and auto", text);
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/gpu_doctor.hpp"
 
-#include "shared/base/spec/spec_text.hpp"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -87,8 +85,7 @@ DoctorLine gpu_line(const std::string& device, const GpuDriver& driver,
   };
   if (!torch) return missing(torch.error().message(), "without libtorch use --trainer");
   if (torch->count > 0) {
-    const auto number = number_in<std::uint8_t>(
-        std::string_view(device).substr(std::min(device.size(), std::string_view("cuda:").size())));
+    const auto number = gpu_number(device);
     const std::string text = fmt::format("libtorch {} can use {}{}", torch->version, torch->count,
                                          names.empty() ? "" : ": " + names);
     if (number && *number >= torch->count)

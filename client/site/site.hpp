@@ -56,8 +56,8 @@ class Site {
                                             std::span<const float> weights,
                                             std::span<const float> correction,
                                             std::span<float> result, const std::stop_token& stop);
-  /// What the ranks say of their machines, in the order of the group that measure() makes. It makes
-  /// none itself: what they say may be why they can't be in one.
+  /// Asks the ranks about their machines. The answers are in the order of the group that measure()
+  /// makes. This makes no group, because a fault of a machine may prevent one.
   [[nodiscard]] Result<std::vector<RankFacts>> ask_facts(const std::stop_token& stop);
   /// Has them measure their links.
   [[nodiscard]] Result<SiteMeasurement> measure(const std::stop_token& stop);

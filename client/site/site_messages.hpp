@@ -27,7 +27,7 @@ struct GroupOptions {
   std::string topology = "backend";  // The way of sums, or "auto".
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
   std::string unused_parameters = "refuse";
-  double timeout_s = 60;          // Of a collective.
+  double timeout_s = 60;          // A collective takes no longer.
   MeasuredChoices measured = {};  // Those that are kept.
 };
 
@@ -39,8 +39,7 @@ struct RankLoaded {
   std::vector<ColumnSummary> summaries = {};
 };
 
-/// What the ranks of a group have chosen by measuring, from the answer of one of them. Errors:
-/// protocol.
+/// Reads the choices of a group's ranks, which are in the answer of each of them. Errors: protocol.
 [[nodiscard]] Result<MeasuredChoices> parse_measured(const nlohmann::json& answer);
 
 /// Files that agent and rank 0 map; flat fp32 vectors. "" for what there is not.

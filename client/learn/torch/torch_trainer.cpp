@@ -11,7 +11,6 @@
 #endif
 #include "kernels/kernels.hpp"
 #include "shared/base/async/parallel.hpp"
-#include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -55,8 +54,7 @@ Result<torch::Device> find_device(const std::string& name) {
                  fmt::format("unknown device \"{}\"; use one of: cpu, cuda, cuda:N, auto", name));
   }
   if (torch::cuda::is_available()) {
-    const auto number = number_in<std::uint8_t>(
-        std::string_view(name).substr(std::min(name.size(), std::string_view("cuda:").size())));
+    const auto number = gpu_number(name);
     const auto devices = static_cast<int>(torch::cuda::device_count());
     if (number && *number >= devices) {
       return Error(Errc::invalid_input,

@@ -43,7 +43,7 @@ struct SumCost {
 /// Where nothing is measured. It hid most of the communication where it was tried.
 inline constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
-/// What the size of a group's pieces depends on.
+/// The flags and facts by which choose_bucket_bytes() chooses.
 struct BucketPlan {
   std::string bucket_mb;  // --bucket-mb.
   std::string hook;       // --hook.

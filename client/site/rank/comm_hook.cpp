@@ -13,10 +13,12 @@ namespace {
 
 /// Reduces the bucket on the group's device, which may be another one than the gradient's.
 void reduce_there(GradientHook& hook, Bucket& bucket, Ranks& ranks) {
-  const torch::Tensor gradient = bucket.gradient;
-  bucket.gradient = gradient.to(ranks.device());  // The same one, if it is there.
-  hook.reduce(bucket, ranks);
-  if (!bucket.gradient.is_same(gradient)) gradient.copy_(bucket.gradient);
+  torch::Tensor gradient = bucket.gradient;
+  on_device_of(ranks, gradient, [&](torch::Tensor& there) {
+    bucket.gradient = there;
+    hook.reduce(bucket, ranks);
+    there = bucket.gradient;
+  });
   bucket.gradient = gradient;
 }
 

@@ -23,8 +23,8 @@
 
 namespace fl {
 
-/// What is done where a parameter gets no gradient in a step (--unused-parameters). A gradient that
-/// no rank has counts as 0; one that some ranks have, as 0 on the others.
+/// How ranks treat a parameter that gets no gradient in a step (--unused-parameters). A rank
+/// without a gradient counts with 0 in the mean.
 enum class UnusedParameters {
   refuse,        // It is an error.
   find,          // Each step looks for them: a walk through its graph, and a small sum.

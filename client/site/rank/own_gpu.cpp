@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/own_gpu.hpp"
 
+#include "client/learn/torch_devices.hpp"
 #include "shared/base/environment.hpp"
-#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
-
-#include <cstdint>
-#include <string_view>
 
 #ifdef FL_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -19,9 +16,7 @@ namespace fl {
 std::optional<int> gpu_of(const std::string& device, const SitePlace& place, int gpus,
                           bool is_shown_some) {
   if (device == "cpu" || gpus == 0) return {};
-  constexpr std::string_view one = "cuda:";
-  if (device.starts_with(one))
-    return number_in<std::uint8_t>(std::string_view(device).substr(one.size()));
+  if (device.starts_with("cuda:")) return gpu_number(device);
   return is_shown_some && gpus == 1 ? 0 : place.local_rank;
 }
 

@@ -22,8 +22,8 @@ namespace fl {
 /// Errors: invalid_input if there is no GPU of that number.
 [[nodiscard]] Result<void> check_gpu(const std::string& device, const SitePlace& place);
 
-/// What tells GPU `number` of this process from the other ones of the machine: its address on the
-/// PCI bus, which is also what NCCL compares. "" if there is no such GPU, or without CUDA.
+/// The address on the PCI bus of GPU `number` of this process. No other GPU of the machine has it;
+/// NCCL compares it, too. "" if there is no such GPU, or without CUDA.
 [[nodiscard]] std::string gpu_address(int number);
 
 }  // namespace fl

@@ -50,7 +50,7 @@ class Rank {
   std::optional<KeptHookState> kept_;  // Made with the first training.
   bool returns_step_ = false;          // HookRow::returns_step of the group's hook.
   std::filesystem::path state_;        // The client's folder.
-  std::string device_ = "auto";        // What --device asks for.
+  std::string device_ = "auto";        // The value of --device.
 };
 
 }  // namespace fl

@@ -55,8 +55,8 @@ struct Transfer {
   torch::Tensor tensor;
 };
 
-/// What a rank sends and receives at the same time, in any order: no rank waits for another one
-/// that waits for it.
+/// A rank makes all transfers of a step at the same time, in any order: no rank waits for another
+/// one that waits for it.
 struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;

@@ -40,7 +40,7 @@ class StepTimes {
   void bucket_ready();
   // The conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
-  /// What is reduced beside the buckets, since `begin`.
+  /// A reduction that belongs to no bucket has ended; it began at `begin`.
   void reduced_beside(TimePoint begin);
   void called(const Ranks::Call& call);
   /// A call of the group of the thread that trains, such as the model's broadcast: for the trace

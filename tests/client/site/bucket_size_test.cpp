@@ -76,7 +76,7 @@ TEST_CASE("a size that was measured is taken by every later group that it was me
       if (key != "other") value = "777";
     right += size(plan) == 777 && calls == 0;
     right += measured != 777;
-    // What it depends on is another: it is measured for that, and kept beside it.
+    // Another model, hook or topology is measured, and its size is kept beside the first one.
     std::size_t entries = choices.size();
     for (BucketPlan other : {BucketPlan(plan), BucketPlan(plan), BucketPlan(plan)}) {
       if (entries == 2) other.model_bytes = 9 << 20;
@@ -102,7 +102,7 @@ TEST_CASE("a size that was measured is taken by every later group that it was me
     kept.insert(choices);
   });
   CHECK(right == 3 * 13);
-  CHECK(kept.size() == 2);  // Of the two that were in another group, and of the third.
+  CHECK(kept.size() == 2);  // Two ranks have an entry of their group, too.
 }
 
 TEST_CASE("where the size is chosen by a measurement without being asked, it changes no bit") {

@@ -36,7 +36,7 @@ struct Use {
   bool first = true;
   bool second = true;
 };
-/// Of each part of a batch; there is one for each rank.
+/// Says how a part of a batch uses the model. Each rank has a part.
 using Pattern = std::function<Use(int step, int pass, int part)>;
 
 /// A training of a model with two branches.
