@@ -4,6 +4,7 @@
 #include "kernels/kernels.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/params/header_scanner.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,30 +12,19 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace fl {
 
 namespace {
 
-using nlohmann::json;
-
-constexpr std::string_view metadata_key = "__metadata__";
 constexpr std::size_t length_bytes = 8;
 
 Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + message}; }
-
-// A name from a foreign file, made printable and short for an error message.
-std::string shown(const std::string& name) {
-  constexpr std::size_t shown_bytes_max = 80;
-  std::string text = name.substr(0, shown_bytes_max);
-  std::ranges::replace_if(
-      text, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
 
 /// What a file with these first bytes is, if it is one of the formats that people take for
 /// safetensors; else "".
@@ -67,13 +57,6 @@ std::string foreign_format(std::string_view head) {
       kind);
 }
 
-struct Entry {
-  TensorSpec spec;
-  std::optional<ElementType> type;  // None: the tensor is skipped.
-  std::uint64_t begin = 0;          // Offset from the start of the data.
-  std::uint64_t end = 0;
-};
-
 constexpr std::size_t piece_elements = 64 << 10;  // Converted at a time.
 
 struct ElementTypeRow {
@@ -92,115 +75,16 @@ const ElementTypeRow& row_of(ElementType type) {
 
 std::uint64_t bytes_of_type(ElementType type) { return row_of(type).bytes; }
 
-/// Finds what nlohmann's parser lets pass: repeated names (the last one wins) and any depth.
-class HeaderScanner final : public JsonScanner {
- public:
-  bool key(std::string& name) override {
-    if (depth_ == 1 && !names_.insert(name).second) repeated = name;
-    return !repeated;
-  }
-  bool start_object(std::size_t) override { return begin(); }
-  bool start_array(std::size_t) override { return begin(); }
-  bool end_object() override { return end(); }
-  bool end_array() override { return end(); }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(std::int64_t) override { return true; }
-  bool number_unsigned(std::uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(json::binary_t&) override { return true; }
-  bool parse_error(std::size_t, const std::string&, const json::exception&) override {
-    return false;
-  }
-
-  std::optional<std::string> repeated;
-  bool is_too_deep = false;
-
- private:
-  static constexpr int depth_max = 3;  // {"name": {"shape": [
-  bool begin() {
-    is_too_deep = ++depth_ > depth_max;
-    return !is_too_deep;
-  }
-  bool end() {
-    --depth_;
-    return true;
-  }
-
-  int depth_ = 0;
-  std::unordered_set<std::string> names_;
-};
-
-Result<json> parse_header(const std::string& text) {
-  HeaderScanner scanner;
-  const bool is_json = scan_json(text, scanner);
-  if (scanner.is_too_deep) return corrupt("the header's JSON is nested too deeply");
-  if (scanner.repeated)
-    return corrupt(fmt::format("two tensors are named {}", shown(*scanner.repeated)));
-  json header = is_json ? parse_json(text) : json();
-  if (!header.is_object()) return corrupt("the header is not a JSON object");
-  return header;
-}
-
-Result<Metadata> parse_metadata(const json& value) {
-  if (!value.is_object()) return corrupt("__metadata__ is not an object");
-  Metadata metadata;
-  for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) {
-      return corrupt(fmt::format("__metadata__ entry {} is not a string", shown(key)));
-    }
-    metadata.emplace_back(key, text.get<std::string>());
-  }
-  return metadata;
-}
-
-/// The element type, or none for a BatchNorm's count of batches (an int64), which is skipped.
-Result<std::optional<ElementType>> parse_type(const std::string& name, const json& value) {
-  const std::string text = value.is_string() ? value.get<std::string>() : std::string();
-  if (text == "I64" && name.ends_with("num_batches_tracked")) return std::optional<ElementType>();
-  if (const auto type = parse_element_type(text)) return type;
-  return Error(Errc::invalid_input, fmt::format("safetensors: tensor {} has elements of type {}; "
-                                                "F32, F16, BF16 and F64 can be read",
-                                                shown(name), shown(text)));
-}
-
-Result<Entry> parse_entry(const std::string& name, const json& value) {
-  const auto bad = [&](std::string_view what) {
-    return corrupt(fmt::format("tensor {}: {}", shown(name), what));
-  };
-  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
-      !value.contains("shape") || !value.contains("data_offsets")) {
-    return bad("must have exactly dtype, shape and data_offsets");
-  }
-  Entry entry;
-  entry.spec.name = name;
-  FL_TRY(entry.type, parse_type(name, value["dtype"]));
-  const json& shape = value["shape"];
-  if (!shape.is_array()) return bad("shape is not an array");
-  for (const json& size : shape) {
-    if (!size.is_number_unsigned() || size.get<std::uint64_t>() > limits::parameters_max) {
-      return bad("shape has an invalid size");
-    }
-    entry.spec.shape.push_back(size.get<std::int64_t>());
-  }
-  const json& offsets = value["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
-      !offsets[1].is_number_unsigned()) {
-    return bad("data_offsets is not a pair of numbers");
-  }
-  entry.begin = offsets[0].get<std::uint64_t>();
-  entry.end = offsets[1].get<std::uint64_t>();
-  return entry;
-}
-
 // Puts the tensors in the order of their data, which must fill the file without gaps or overlaps.
-Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_begin,
+Result<SafetensorsInfo> arrange(std::vector<HeaderEntry> entries, std::uint64_t data_begin,
                                 std::uint64_t data_bytes) {
-  std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
+  // By name where empty tensors lie at the same place.
+  std::ranges::sort(entries, {}, [](const HeaderEntry& e) {
+    return std::tuple<std::uint64_t, std::uint64_t, std::string_view>(e.begin, e.end, e.spec.name);
+  });
   std::vector<TensorSpec> specs;
   specs.reserve(entries.size());
-  for (const Entry& entry : entries) {
+  for (const HeaderEntry& entry : entries) {
     if (entry.type) specs.push_back(entry.spec);
   }
   auto layout = Layout::make(specs);
@@ -209,7 +93,7 @@ Result<SafetensorsInfo> arrange(std::vector<Entry> entries, std::uint64_t data_b
   SafetensorsInfo info;
   info.layout = std::move(*layout);
   std::uint64_t expected = 0;
-  for (const Entry& entry : entries) {
+  for (const HeaderEntry& entry : entries) {
     const std::uint64_t bytes =
         entry.type ? info.layout.tensors()[info.types.size()].elements * bytes_of_type(*entry.type)
                    : sizeof(std::int64_t);
@@ -325,25 +209,25 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
                                std::size_t alignment, std::span<const ElementType> types) {
   FL_ASSERT(alignment > 0 && alignment % length_bytes == 0);
   FL_ASSERT(types.empty() || types.size() == layout.tensors().size());
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  // Written piece by piece, as a tree of JSON values for 65,536 tensors takes much longer.
+  std::string text = "{";
   if (!metadata.empty()) {
-    auto& entries = header[std::string(metadata_key)];
+    auto entries = nlohmann::ordered_json::object();
     for (const auto& [key, value] : metadata) entries[key] = value;
+    text += fmt::format("\"{}\":{}", safetensors_metadata_key, json_text(entries));
   }
-  // Not by header[name], which looks at all tensors before: the names differ from each other.
-  auto& entries = header.get_ref<nlohmann::ordered_json::object_t&>();
-  entries.reserve(entries.size() + layout.tensors().size());
   std::uint64_t begin = 0;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
     const ElementTypeRow& type = row_of(types.empty() ? ElementType::f32 : types[t]);
     const std::uint64_t end = begin + tensor.elements * type.bytes;
-    entries.emplace_back(tensor.name, nlohmann::ordered_json{{"dtype", type.name},
-                                                             {"shape", tensor.shape},
-                                                             {"data_offsets", {begin, end}}});
+    fmt::format_to(std::back_inserter(text),
+                   R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                   text.size() == 1 ? "" : ",", json_text(nlohmann::json(tensor.name)), type.name,
+                   fmt::join(tensor.shape, ","), begin, end);
     begin = end;
   }
-  const std::string text = json_text(header);
+  text += '}';
   const std::size_t data_begin =
       (length_bytes + text.size() + alignment - 1) / alignment * alignment;
   std::string out(data_begin, ' ');
@@ -419,23 +303,12 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
   std::string text(header_bytes, '\0');
   FL_CHECK(file.read_exactly(length_bytes, std::as_writable_bytes(std::span(text))));
 
-  FL_TRY(const json header, parse_header(text));
-  if (header.size() > limits::tensors_max + 1) {
-    return Error(Errc::too_large, fmt::format("safetensors: {} tensors; the limit is {}",
-                                              header.size(), limits::tensors_max));
-  }
-  Metadata metadata;
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : header.items()) {
-    if (name == metadata_key) {
-      FL_TRY(metadata, parse_metadata(value));
-    } else {
-      FL_TRY(entries.emplace_back(), parse_entry(name, value));
-    }
-  }
+  auto scanned = scan_safetensors_header(text);
+  if (!scanned) return scanned.error().at("safetensors");
   const std::uint64_t data_begin = length_bytes + header_bytes;
-  FL_TRY(SafetensorsInfo info, arrange(std::move(entries), data_begin, file_bytes - data_begin));
-  info.metadata = std::move(metadata);
+  FL_TRY(SafetensorsInfo info,
+         arrange(std::move(scanned->entries), data_begin, file_bytes - data_begin));
+  info.metadata = std::move(scanned->metadata);
   return info;
 }
 
