@@ -105,7 +105,8 @@ Result<std::vector<TraceSpan>> parse_spans(const json& spans) {
 }
 
 Result<MeasuredChoices> parse_measured(const json& answer) {
-  return value_as<MeasuredChoices>(answer.value("measured", json()));
+  const auto found = answer.is_object() ? answer.find("measured") : answer.end();
+  return value_as<MeasuredChoices>(found == answer.end() ? json() : *found);
 }
 
 template <class Value>

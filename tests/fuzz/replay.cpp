@@ -29,6 +29,8 @@ int fuzz_idx(const std::uint8_t* data, std::size_t size);
 int fuzz_csv(const std::uint8_t* data, std::size_t size);
 int fuzz_npz(const std::uint8_t* data, std::size_t size);
 int fuzz_image(const std::uint8_t* data, std::size_t size);
+int fuzz_messages(const std::uint8_t* data, std::size_t size);
+int fuzz_settings(const std::uint8_t* data, std::size_t size);
 }
 
 namespace {
@@ -137,4 +139,6 @@ TEST_CASE("fuzzing: messages of enrolment") { replay("enrolment", fuzz_enrolment
 TEST_CASE("fuzzing: IDX files") { replay("idx", fuzz_idx); }
 TEST_CASE("fuzzing: CSV files and schemas") { replay("csv", fuzz_csv); }
 TEST_CASE("fuzzing: numpy's files") { replay("npz", fuzz_npz); }
+TEST_CASE("fuzzing: messages of trainer programs and ranks") { replay("messages", fuzz_messages); }
+TEST_CASE("fuzzing: settings as JSON") { replay("settings", fuzz_settings); }
 TEST_CASE("fuzzing: JPEG and PNG files") { replay("image", fuzz_image); }
