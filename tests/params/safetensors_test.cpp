@@ -204,6 +204,29 @@ TEST_CASE("files with false claims are refused") {
   CHECK(read_safetensors_header(shorter).error().code() == Errc::corrupt);
 }
 
+TEST_CASE("what a header has twice, too few or too many of is refused and named") {
+  const auto message = [](std::string_view fields, std::size_t data_bytes) {
+    return refusal(R"({"a":{)" + std::string(fields) + "}}", data_bytes).message();
+  };
+  const std::string wrong_fields =
+      "safetensors: tensor a: must have exactly dtype, shape and data_offsets";
+  const std::string rest = R"("shape":[1],"data_offsets":[0,4])";
+  CHECK(message(R"("dtype":"F32","dtype":"F16",)" + rest, 4) == wrong_fields);
+  CHECK(message(rest, 4) == wrong_fields);
+  CHECK(message(R"("dtype":"F32","more":1,)" + rest, 4) == wrong_fields);
+  CHECK(message(R"("dtype":"F32","shape":[1],"data_offsets":[4])", 4) ==
+        "safetensors: tensor a: data_offsets is not a pair of numbers");
+  CHECK(message(R"("dtype":"F32","shape":[99999999999999],"data_offsets":[0,4])", 4) ==
+        "safetensors: tensor a: shape has an invalid size");
+  CHECK(refusal(R"({"a\n":{},"a\n":{}})", 0).message().starts_with("safetensors: tensor a?: "));
+
+  std::string many = "{";
+  for (std::size_t i = 0; i <= limits::tensors_max; ++i)
+    many += fmt::format(R"("{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}},)", i);
+  many.back() = '}';
+  CHECK(refusal(many, 0).code() == Errc::too_large);
+}
+
 TEST_CASE("every truncation and every flipped bit gives an error or a layout that fits the file") {
   const Layout layout = layout_of({{"w", {3}}, {"b", {2}}});
   const std::vector<std::byte> bytes =
