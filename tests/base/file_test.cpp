@@ -2,6 +2,8 @@
 // fl::Files on the operating system's disk and on the simulated one. Both keep the same contract;
 // the simulated disk also loses exactly what the contract allows to be lost.
 #include "shared/base/io/file.hpp"
+
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/state_lock.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
@@ -180,6 +182,22 @@ TEST_CASE("posix files are accessible to the owner only and closed in child prog
     return;
   }
   FAIL("the open file is not among this process's descriptors");
+}
+
+TEST_CASE("folders for temporary work are new, private and gone at the end") {
+  const TemporaryFolder folder;
+  fs::path path;
+  {
+    const auto one = ScratchFolder::make("work", folder.path()).value();
+    const auto other = ScratchFolder::make("work", folder.path()).value();
+    path = one.path();
+    CHECK(path != other.path());
+    CHECK(path.parent_path() == folder.path());
+    CHECK((fs::status(path).permissions() & fs::perms::all) == fs::perms::owner_all);
+    write(posix_files(), path / "a", "x");
+  }
+  CHECK(fs::is_empty(folder.path()));
+  CHECK_FALSE(ScratchFolder::make("work", folder / "missing"));
 }
 
 TEST_CASE("a posix write that the kernel cuts short is continued, and its error is reported") {
