@@ -29,6 +29,7 @@ inline constexpr std::size_t hello_bytes_max = 16 << 10;
 /// Of Ready: three numbers for each of up to scaled_values_max values (model_spec.hpp).
 inline constexpr std::size_t ready_bytes_max = 128 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
+inline constexpr std::size_t json_depth_max = 100;  // Arrays and objects that lie in each other.
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;

@@ -184,6 +184,23 @@ TEST_CASE("posix files are accessible to the owner only and closed in child prog
   FAIL("the open file is not among this process's descriptors");
 }
 
+TEST_CASE("what is no file on a disk is refused at once, and nobody is waited for") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const OpenMode mode :
+       {OpenMode::read, OpenMode::update, OpenMode::create, OpenMode::truncate}) {
+    CHECK_FALSE(posix_files().open(pipe, mode));
+    CHECK_FALSE(posix_files().open("/dev/zero", mode));
+  }
+  const auto refused = posix_files().read_all(pipe);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message() == pipe.string() + " is a pipe (FIFO), not a file: give a file");
+  // A fresh file takes its place.
+  CHECK(posix_files().open(pipe, OpenMode::fresh));
+  CHECK(fs::is_regular_file(pipe));
+}
+
 TEST_CASE("folders for temporary work are new, private and gone at the end") {
   const TemporaryFolder folder;
   fs::path path;

@@ -204,6 +204,7 @@ TEST_CASE("a program that can't start ends with its last words") {
                         says(silent, "did not connect within 2 s");
   CHECK_MESSAGE(is_right, silent.message());
   CHECK(says(start_error("not-json"), "not a JSON object: hello"));
+  CHECK(says(start_error("deep"), "a line that is not a JSON object: {\"type\":{\"type\":"));
   CHECK(says(start_error("other-type"), "first message is not hello"));
   CHECK(
       says(start_error("cannot-begin"), "the trainer can't begin: FileNotFoundError: part-1.npz"));
@@ -287,6 +288,25 @@ TEST_CASE("files that are cut, misshapen, not finite or of the round before are 
   CHECK(says(refusal("misshapen"), "w has shape [3, 2], expected [2, 3]"));
   CHECK(says(refusal("not-finite"), "b[1] is not finite"));
   CHECK(says(refusal("stale", 2), "out.safetensors"));
+}
+
+TEST_CASE("a pipe in the place of a result is refused, and the next task goes on") {
+  Running running("fifo");
+  const auto report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(says(report.error(), "out.safetensors is a pipe (FIFO), not a file"));
+  CHECK(says(running.train(2).error(), "is a pipe (FIFO)"));
+  CHECK(running.state.starts() == 1);
+}
+
+TEST_CASE("a pipe in the place of an answer of a command is refused") {
+  const State state;
+  TrainerCommand command;
+  command.once = "mkfifo hello.json";
+  command.retries = 1;
+  const auto started = TrainerProgram::start(command, state.path, {});
+  REQUIRE_FALSE(started);
+  CHECK(says(started.error(), "hello.json is a pipe (FIFO), not a file"));
 }
 
 TEST_CASE("a flood of output does not stop the program") {
