@@ -75,6 +75,12 @@ using Result = boost::system::result<T, Error>;
 /// A successful Result<void>, for `co_return success();`.
 [[nodiscard]] inline Result<void> success() { return {}; }
 
+/// Whether to wait and do the same again after this error: the disk is full, or something is taken
+/// or out of reach for now.
+[[nodiscard]] inline bool will_pass(const Error& error) {
+  return error.code() == Errc::no_space || error.code() == Errc::unavailable;
+}
+
 /// Turns the current errno into an Error with the message "WHAT: reason". ENOSPC and EDQUOT become
 /// no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
 [[nodiscard]] Error errno_error(std::string_view what);

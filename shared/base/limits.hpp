@@ -236,6 +236,7 @@ inline constexpr std::size_t secret_bytes_min = 16;  // Of the admin pages' toke
 // Waiting.
 inline constexpr double deadline_s_min = 0.1;      // The shortest --deadline: rounds must not spin.
 inline constexpr auto full_disk_pause = 1s;        // Between two attempts to write to a full disk.
+inline constexpr int full_disk_attempts_max = 60;  // Of a client that enters a run.
 inline constexpr auto next_run_poll = 250ms;  // How often a server without a run looks for one.
 /// If sessions of one client replace each other displaced_max times within displaced_window, the
 /// server suspects that two machines use the same identity.
