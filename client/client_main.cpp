@@ -17,6 +17,7 @@
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/write_signals.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/enroll_client.hpp"
 
@@ -24,7 +25,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -340,7 +340,7 @@ Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
 
 int client_main(int argc, char** argv, ClientProgram program) {
   keep_files_private();
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_write_signals();
   try {
     ClientOptions options;
     if (const int code = parse_options(argc, argv, program, options); code >= 0) return code;

@@ -5,6 +5,7 @@
 
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/write_signals.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -222,7 +223,8 @@ TEST_CASE("a posix write that the kernel cuts short is continued, and its error 
   const TemporaryFolder folder;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_DFL);
+  ignore_write_signals();
   rlimit small = before;
   small.rlim_cur = 1000;
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
@@ -231,8 +233,11 @@ TEST_CASE("a posix write that the kernel cuts short is continued, and its error 
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old_handler);
   REQUIRE(!written);
-  CHECK(written.error().code() == Errc::io);
+  CHECK(written.error().code() == Errc::no_space);
   CHECK(file->size().value() == 1000);
+  CHECK(written.error().message().find("files of up to 1000 bytes (ulimit -f") !=
+        std::string::npos);
+  CHECK(file_limit_text(ENOSPC).empty());
 }
 
 TEST_CASE("memory: only synced bytes and names survive every crash") {

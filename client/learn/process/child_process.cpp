@@ -6,6 +6,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/write_signals.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -73,7 +74,7 @@ struct Streams {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  restore_write_signals();
   dup2(streams.input, STDIN_FILENO);
   dup2(streams.output, STDOUT_FILENO);
   dup2(streams.output, STDERR_FILENO);
