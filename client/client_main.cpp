@@ -318,6 +318,7 @@ Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
   FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  TensorFolder::remove_left();
   if (!options.initial_weights.empty()) {
     FL_CHECK(make_initial_weights(options, own));
     return 0;

@@ -223,6 +223,7 @@ inline constexpr std::size_t trainer_last_lines =
 inline constexpr auto trainer_output_wait = 500ms;  // For its last output after it has ended.
 inline constexpr auto trainer_gone_wait = 2s;       // For its end after its socket has closed.
 inline constexpr auto trainer_look = 50ms;  // Between two looks at it while it is waited for.
+inline constexpr std::size_t tensor_folders_max = 10'000;  // In memory, that a start looks at.
 inline constexpr auto watcher_wait = 2s;  // For its watcher to end what it has started.
 
 // Queues.

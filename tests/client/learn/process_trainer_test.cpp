@@ -446,6 +446,46 @@ TEST_CASE("initial weights are written as the server's file") {
   CHECK(values == std::vector<float>(8, 5.0F));
 }
 
+TEST_CASE("what a killed program has left in memory goes with any start of the same user") {
+  const State memory;
+  const State killed;
+  const State living;
+  const State next;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    auto left = TensorFolder::make(killed.path, memory.path).value();
+    std::ofstream(left.path() / "weights") << "x";
+    std::ofstream(killed.path / "made").flush();
+    for (;;) pause();
+  }
+  for (int i = 0; i < 1000 && !fs::exists(killed.path / "made"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const auto folders = [&memory] {
+    return std::distance(fs::directory_iterator(memory.path), fs::directory_iterator());
+  };
+  const auto used = TensorFolder::make(living.path, memory.path).value();
+  std::ofstream(used.path() / "weights") << "x";
+  CHECK(folders() == 2);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  // One that has no lock may be of an older release that runs; another user's has another name.
+  const auto older = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid());
+  const auto other = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid() + 1);
+  for (const auto& path : {older, other}) {
+    fs::create_directory(path);
+    if (path == other) std::ofstream(path / "lock").flush();
+  }
+  const auto made = TensorFolder::make(next.path, memory.path).value();
+  CHECK(folders() == 4);  // The killed one's is gone.
+  CHECK(fs::exists(used.path() / "weights"));
+  CHECK(fs::exists(older));
+  CHECK(fs::exists(other));
+  // The same state twice: the second one does without memory.
+  const auto twice = TensorFolder::make(living.path, memory.path).value();
+  CHECK(twice.path() == fs::canonical(living.path) / "trainer");
+  CHECK(fs::exists(used.path() / "weights"));
+}
+
 TEST_CASE("the folder of tensors is private, and is gone at the end") {
   const State state;
   fs::path folder;
