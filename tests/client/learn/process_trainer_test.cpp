@@ -196,6 +196,31 @@ TEST_CASE("weights of another type are rounded both ways, and the rounding is no
   }
 }
 
+TEST_CASE("a program trains a built-in model, whose tensors have another order than its own") {
+  // The program's: sorted by name, the bias first. Its files are in that order, too.
+  const std::vector<float> adds{1, 2, 3, 4, 5, 6, 7, 8};
+  Running running(
+      [](TrainerCommand& c) {
+        c.variables.emplace_back("NAMES", "fc.weight fc.bias");
+        c.variables.emplace_back("ADDS", "1 2 3 4 5 6 7 8");
+      },
+      "-");
+  CHECK(running.trainer->layout().tensors()[0].name == "fc.bias");
+  running.trainer = make_process_trainer(running.program, "logistic:3-2").value();
+  const Layout layout = builtin_layout("logistic:3-2").value();
+  REQUIRE(layout.tensors()[0].name == "fc.weight");
+  CHECK(running.trainer->layout().digest() == layout.digest());
+  REQUIRE(running.train());
+  CHECK(running.update == adds);
+  CHECK(running.trainer->initial_weights(1).value() ==
+        builtin_initial_weights("logistic:3-2", 1).value());
+  // Of another model nothing is taken for it: the layouts differ, and the server says so.
+  for (const char* other : {"logistic:2-3", "logistic:3-3", "mlp:3-2-2", "synthetic:8"}) {
+    const auto mine = make_process_trainer(running.program, other).value();
+    CHECK(mine->layout().digest() == running.program->hello().layout.digest());
+  }
+}
+
 TEST_CASE("a program that can't start ends with its last words") {
   CHECK(says(start_error("exit-at-start"), "exit status 1: ModuleNotFoundError: No module"));
   // On a busy machine it may take longer than that to connect.
