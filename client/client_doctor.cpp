@@ -9,6 +9,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/environment.hpp"
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/identity/token.hpp"
 #include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
@@ -17,8 +18,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
@@ -175,15 +174,14 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
     return;
   }
   const StopWhileStarting stop;
-  const auto folder =
-      std::filesystem::temp_directory_path() / fmt::format("tributary-doctor-{}", ::getpid());
   TrainerCommand command = options.trainer;
   command.retries = 1;
-  if (const auto made = posix_files().make_folder(folder); !made) {
-    lines.push_back({Verdict::fail, "trainer", made.error().message(), "look at TMPDIR"});
+  const auto folder = ScratchFolder::make("tributary-doctor");
+  if (!folder) {
+    lines.push_back({Verdict::fail, "trainer", folder.error().message(), "look at TMPDIR"});
     return;
   }
-  const auto program = TrainerProgram::start(command, folder, stop.token());
+  const auto program = TrainerProgram::start(command, folder->path(), stop.token());
   if (program) {
     const TrainerHello& hello = (*program)->hello();
     lines.push_back(
@@ -195,8 +193,6 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
     lines.push_back({Verdict::fail, "trainer", program.error().message(),
                      "run the command by hand; see docs/design/trainer-protocol.md"});
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
 }
 
 void check_gpu(const ClientOptions& options, DoctorLines& lines) {

@@ -17,6 +17,7 @@
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/write_signals.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/enroll_client.hpp"
 
@@ -24,7 +25,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -318,6 +318,7 @@ Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
   FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
+  TensorFolder::remove_left();
   if (!options.initial_weights.empty()) {
     FL_CHECK(make_initial_weights(options, own));
     return 0;
@@ -340,7 +341,7 @@ Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
 
 int client_main(int argc, char** argv, ClientProgram program) {
   keep_files_private();
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_write_signals();
   try {
     ClientOptions options;
     if (const int code = parse_options(argc, argv, program, options); code >= 0) return code;

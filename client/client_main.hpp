@@ -40,7 +40,8 @@ struct ClientProgram {
 /// Returns the program's exit code: 0, 1 after an error, 2 for a wrong command line, 3 if it gave
 /// up to reach the server (--max-wait, --max-retries). Errors go to the log on standard error. Call
 /// it once, in main(), before the program has threads. It sets the umask to 077 and ignores
-/// SIGPIPE. `program.make_trainer` and the trainers are called on one thread of its own.
+/// SIGPIPE and SIGXFSZ. `program.make_trainer` and the trainers are called on one thread of its
+/// own.
 [[nodiscard]] int client_main(int argc, char** argv, ClientProgram program);
 
 [[nodiscard]] inline int client_main(int argc, char** argv, TrainerFactory make_trainer) {

@@ -27,6 +27,7 @@
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/write_signals.hpp"
 
 #include <fmt/format.h>
 
@@ -45,6 +46,7 @@ fl::Result<int> run(const fl::ServerOptions& options) {
 
 int main(int argc, char** argv) {
   fl::keep_files_private();
+  fl::ignore_write_signals();
   fl::ServerOptions options;
   if (const int code = fl::parse_options(argc, argv, fl::server_commands(), options); code >= 0)
     return code;

@@ -282,9 +282,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
         log_warn("ignored a certificate that this client did not ask for");
         co_return success();
       }
-      FL_CO_CHECK(keeper_->take_renewal(header.renewed()));
-      log_info("renewed this client's certificate");
-      co_return success();
+      co_return take_renewal(header.renewed());
     default:
       co_return Error(Errc::protocol, fmt::format("a server may not send {}", kind_name(header)));
   }
@@ -292,19 +290,33 @@ Awaitable<Result<void>> Agent::handle(Message message) {
 
 Awaitable<Result<void>> Agent::check_renewal() {
   if (keeper_ == nullptr) co_return success();
-  FL_CO_TRY(const auto request, keeper_->renewal_request(authorities_));
-  if (!request) co_return success();
+  const auto request = keeper_->renewal_request(authorities_);
+  if (!request && will_pass(request.error())) {
+    log_warn("can't renew this client's certificate now: {}", request.error().message());
+    co_return success();
+  }
+  FL_CO_CHECK(request);
+  if (!*request) co_return success();
   wire::Header header;
-  header.mutable_renew()->set_csr_pem(*request);
+  header.mutable_renew()->set_csr_pem(**request);
   wants_renewal_ = true;
   co_return co_await send(std::move(header));
+}
+
+/// Without room on the disk the next check asks again; the old certificate is valid until then.
+Result<void> Agent::take_renewal(const wire::Renewed& renewed) {
+  const auto taken = keeper_->take_renewal(renewed);
+  if (taken) log_info("renewed this client's certificate");
+  if (taken || !will_pass(taken.error())) return taken;
+  log_warn("can't keep this client's renewed certificate now: {}", taken.error().message());
+  return {};
 }
 
 /// Begins the next thing that can begin now. There is one job, one download and one upload at a
 /// time.
 Awaitable<Result<void>> Agent::advance() {
   if (has_job_ || is_fetching_) co_return success();
-  if (!sending_) FL_CO_CHECK(co_await prepare_pending());
+  if (!sending_ && Clock::now() >= retry_at_) FL_CO_CHECK(co_await prepare_pending());
   if (sending_ && !sending_->is_announced && Clock::now() >= sending_->begin_at)
     FL_CO_CHECK(co_await announce());
   // Don't fetch during an upload: if both ends send and wait for room, neither reads.

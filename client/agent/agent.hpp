@@ -136,6 +136,11 @@ class Agent {
   Awaitable<Result<void>> finish_job(JobDone done);
   Awaitable<Result<void>> advance();
   Awaitable<Result<void>> announce();
+  void announce_again_after(Duration pause);
+  /// Our own disk is full: the connection stays, and the update is announced again after a pause.
+  void put_off(const Error& error);
+  /// Returns false if the agent was stopped meanwhile.
+  Awaitable<bool> pause_for_disk();
   Awaitable<Result<void>> resume(const wire::Resume& resume);
   Awaitable<Result<void>> send_some();
   Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
@@ -147,6 +152,7 @@ class Agent {
   Awaitable<Result<void>> fetch(std::uint32_t version);
   Awaitable<Result<void>> prepare_pending();
   Awaitable<Result<void>> check_renewal();
+  Result<void> take_renewal(const wire::Renewed& renewed);
   Awaitable<Result<void>> send(wire::Header header);
 
   /// A reason that an end of the connection tells the other, short and safe to show.
@@ -218,7 +224,7 @@ class Agent {
   ModelCache own_models_;
   ModelCache& models_;
   std::optional<Sending> sending_;
-  TimePoint retry_at_{};           // After a full disk: no job begins before this time.
+  TimePoint retry_at_{};           // After a full disk: nothing begins before this time.
   int refusals_ = 0;               // Updates that were refused one after the other.
   std::int64_t refused_task_ = 0;  // The last refused one; its verdict may arrive twice.
   std::int64_t job_task_ = 0;

@@ -199,9 +199,22 @@ Awaitable<Result<void>> Agent::enter_run(std::string run_key) {
     if (is_another) partial_->drop();
     return {};
   };
-  FL_CO_CHECK(co_await worker_.run(std::move(enter)));
+  auto entered = co_await worker_.run(enter);
+  for (int i = 0; i < limits::full_disk_attempts_max && !entered && will_pass(entered.error());
+       ++i) {
+    if (i == 0) log_warn("{}; trying again", entered.error().message());
+    if (!co_await pause_for_disk()) co_return Error(Errc::cancelled, "stopped");
+    entered = co_await worker_.run(enter);
+  }
+  FL_CO_CHECK(entered);
   run_key_ = std::move(run_key);
   co_return success();
+}
+
+Awaitable<bool> Agent::pause_for_disk() {
+  const TimePoint until = Clock::now() + limits::full_disk_pause;
+  while (!stopping_ && Clock::now() < until) co_await stopped_.wait(until);
+  co_return !stopping_;
 }
 
 /// Makes the trainer for another model.

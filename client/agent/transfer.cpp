@@ -19,6 +19,11 @@ Awaitable<Result<void>> Agent::prepare_pending() {
   if (!state_->pending()) co_return success();
   auto open = [this] { return state_->open_pending(); };
   auto file = co_await worker_.run(std::move(open));
+  if (!file && will_pass(file.error())) {
+    log_warn("{}; trying again", file.error().message());
+    retry_at_ = Clock::now() + limits::full_disk_pause;
+    co_return success();
+  }
   Sending sending;
   sending.begin = state_->pending()->begin;
   sending.begin_at = Clock::now();
@@ -45,7 +50,12 @@ Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
                                 resume.task(), resume.offset()));
   if (sending_->is_damaged && resume.offset() < sending_->begin.bytes()) {
     auto forget = [this] { return state_->forget_pending(); };
-    FL_CO_CHECK(co_await worker_.run(std::move(forget)));
+    const auto forgotten = co_await worker_.run(std::move(forget));
+    if (!forgotten && will_pass(forgotten.error())) {
+      put_off(forgotten.error());
+      co_return success();
+    }
+    FL_CO_CHECK(forgotten);
     co_return Error(Errc::unavailable,
                     fmt::format("training round {} again, because its saved update can't be read",
                                 sending_->begin.round()));
@@ -55,6 +65,17 @@ Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
   if (resume.offset() > 0)
     log_info("resuming the upload at byte {} of {}", resume.offset(), sending_->begin.bytes());
   co_return success();
+}
+
+void Agent::announce_again_after(Duration pause) {
+  sending_->is_announced = false;
+  sending_->size.reset();
+  sending_->begin_at = Clock::now() + pause;
+}
+
+void Agent::put_off(const Error& error) {
+  log_warn("round {}: {}; trying again", sending_->begin.round(), error.message());
+  announce_again_after(limits::full_disk_pause);
 }
 
 Awaitable<Result<void>> Agent::announce() {
@@ -85,15 +106,11 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   if (verdict.outcome() == wire::Verdict::LATER) {
     log_info("round {}: the server can't take the update yet: {}; trying again in {} s", round,
              shown_reason(verdict.reason()), limits::later_pause.count());
-    sending_->is_announced = false;
-    sending_->size.reset();
-    sending_->begin_at = Clock::now() + limits::later_pause;
+    announce_again_after(limits::later_pause);
     co_return success();
   }
   failpoint("verdict.received");
-  trace("upload of round", round, sending_->announced_at, sending_->begin.bytes());
   const bool is_damaged = sending_->is_damaged;
-  sending_.reset();
   forget_offer(verdict.task());  // The server may have offered the task again meanwhile.
   if (verdict.outcome() == wire::Verdict::ACCEPTED) refusals_ = 0;
   if (verdict.outcome() == wire::Verdict::REFUSED &&
@@ -106,7 +123,15 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
     if (outcome == wire::Verdict::ACCEPTED) return state_->settle_accepted();
     return is_damaged ? state_->forget_pending() : state_->settle_unused(layout_, keeps_mass);
   };
-  FL_CO_CHECK(co_await worker_.run(std::move(settle)));
+  const auto settled = co_await worker_.run(std::move(settle));
+  // The update is still pending: announce it again, and the server repeats the verdict.
+  if (!settled && will_pass(settled.error())) {
+    put_off(settled.error());
+    co_return success();
+  }
+  trace("upload of round", round, sending_->announced_at, sending_->begin.bytes());
+  sending_.reset();
+  FL_CO_CHECK(settled);
   switch (verdict.outcome()) {
     case wire::Verdict::ACCEPTED: log_info("round {}: update accepted", round); break;
     case wire::Verdict::REFUSED:

@@ -22,7 +22,7 @@ namespace fl {
 /// reading the secret; not_found without fl-rank.
 [[nodiscard]] Result<std::optional<SitePlace>> take_place(const SiteOptions& options);
 
-/// Any thread. Linux kills the ranks when the thread that started them ends.
+/// Any thread. The ranks do not outlive this program, whatever ends it.
 class LocalRanks {
  public:
   struct Options {

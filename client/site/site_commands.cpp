@@ -8,13 +8,12 @@
 #include "client/site/site_flags.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 
-#include <unistd.h>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -144,11 +143,10 @@ struct DoctorOptions {
 Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   FL_TRY(const auto place, take_place(options.site));
   const StopWhileStarting stop;
-  const auto folder =
-      std::filesystem::temp_directory_path() / fmt::format("tributary-doctor-{}", getpid());
+  FL_TRY(const auto folder, ScratchFolder::make("tributary-doctor"));
   LearnOptions learn;
   learn.device = options.site.backend == "gloo" ? "cpu" : "auto";
-  FL_TRY(const auto site, Site::start(options.site, place, learn, folder, stop.token()));
+  FL_TRY(const auto site, Site::start(options.site, place, learn, folder.path(), stop.token()));
   FL_TRY(const auto facts, site->ask_facts(stop.token()));
   auto lines = diagnose_ranks(facts);
   SiteMeasurement measured;

@@ -6,6 +6,7 @@
 #include "server/history/format.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/write_signals.hpp"
 
 #include <fmt/format.h>
 
@@ -34,6 +35,7 @@ fl::Result<void> run(const fl::SimOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  fl::ignore_write_signals();
   fl::SimOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
   fl::start_log(options.log_json, options.verbose);

@@ -7,54 +7,22 @@
 #include "server/round/kept_round.hpp"
 #include "server/round/replay.hpp"
 #include "shared/base/flags.hpp"
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/version.hpp"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace fl {
 
 namespace {
-
-/// A folder of its own, which only this user may open. It goes with this object.
-class ScratchFolder {
- public:
-  static Result<ScratchFolder> make(const std::filesystem::path& parent) {
-    std::string path = (parent / "fl-replay-XXXXXX").string();
-    if (::mkdtemp(path.data()) == nullptr) return errno_error("make folder " + path);
-    return ScratchFolder(std::move(path));
-  }
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
-};
-
-Result<std::filesystem::path> scratch_parent(const ServerOptions& options) {
-  if (!options.scratch.empty()) return std::filesystem::path(options.scratch);
-  std::error_code failed;
-  auto folder = std::filesystem::temp_directory_path(failed);
-  if (!failed) return folder;
-  return Error(Errc::not_found, "there is no folder for temporary files: name one with --scratch");
-}
 
 /// A server that closes a round describes it before it is recorded.
 Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& options,
@@ -140,11 +108,10 @@ Result<int> replay_rounds(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
   FL_TRY(const RunRecord run, asked_run(*store, options.run));
   FL_TRY(const auto rounds, asked_rounds(*store, options, run));
-  FL_TRY(const auto parent, scratch_parent(options));
   int code = 0;
   nlohmann::json all = nlohmann::json::array();
   for (const Round round : rounds) {
-    FL_TRY(const ScratchFolder scratch, ScratchFolder::make(parent));
+    FL_TRY(const ScratchFolder scratch, ScratchFolder::make("fl-replay", options.scratch));
     const ReplaySource from{posix_files(),
                             *store,
                             run,

@@ -36,7 +36,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -337,7 +336,6 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 
 Result<int> serve(const ServerOptions& options) {
   // What follows is taken apart in the reverse order: each thing may use those above it.
-  std::signal(SIGPIPE, SIG_IGN);
   const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
   const Places places = find_places();

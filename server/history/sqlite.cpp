@@ -2,10 +2,15 @@
 #include "server/history/sqlite.hpp"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include <sqlite3.h>
 
@@ -44,7 +49,7 @@ void Database::Reset::operator()(sqlite3_stmt* statement) const noexcept {
 namespace {
 
 Errc category(int code, int system_errno) {
-  if (system_errno == ENOSPC || system_errno == EDQUOT) return Errc::no_space;
+  if (is_no_space(system_errno)) return Errc::no_space;
   switch (code) {
     case SQLITE_CONSTRAINT_FOREIGNKEY: return Errc::not_found;
     case SQLITE_CONSTRAINT_PRIMARYKEY:
@@ -80,15 +85,36 @@ const char* advice(Errc code) {
   }
 }
 
-Error error_of(sqlite3* db, const std::string& path) {
-  const int code = sqlite3_extended_errcode(db);
-  const int system_errno = sqlite3_system_errno(db);
+/// Whether one of the database's files is as large as this process may make it (RLIMIT_FSIZE), or
+/// nearly so. SQLite does not keep the errno of a write that met that limit.
+bool is_at_file_limit(const std::string& path) {
+  constexpr std::uint64_t largest_write = 1 << 16;  // A page; a region of the -shm.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return std::ranges::any_of(std::array{"", "-wal", "-shm", "-journal"}, [&](const char* ending) {
+    std::error_code missing;
+    const auto bytes = std::filesystem::file_size(path + ending, missing);
+    return !missing && bytes + largest_write > limit.rlim_cur;
+  });
+}
+
+/// The errno behind the last error, or 0.
+int errno_of(sqlite3* db, int code, const std::string& path) {
+  const bool grows =
+      code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_TRUNCATE || code == SQLITE_IOERR_SHMSIZE;
+  if (grows && is_at_file_limit(path)) return EFBIG;
   // SQLite keeps the errno of an earlier failure: it belongs to this error only in these cases.
   const int primary = code & 0xff;
   const bool has_errno = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN;
-  const Errc errc = category(code, has_errno ? system_errno : 0);
+  return has_errno ? sqlite3_system_errno(db) : 0;
+}
+
+Error error_of(sqlite3* db, const std::string& path) {
+  const int code = sqlite3_extended_errcode(db);
+  const int number = errno_of(db, code, path);
+  const Errc errc = category(code, number);
   return {errc, path + ": " + sqlite3_errmsg(db) + " (SQLite " + std::to_string(code) + ")" +
-                    advice(errc)};
+                    advice(errc) + file_limit_text(number)};
 }
 
 std::string unchanging_uri(const std::filesystem::path& path) {

@@ -35,12 +35,6 @@ namespace fl {
 
 class Database;
 
-/// Whether to wait and do the same again after this error: the disk is full, or something is taken
-/// or out of reach for now.
-[[nodiscard]] inline bool will_pass(const Error& error) {
-  return error.code() == Errc::no_space || error.code() == Errc::unavailable;
-}
-
 class Store {
  public:
   struct Options {

@@ -37,21 +37,25 @@ Result<CheckpointWriter> CheckpointWriter::create(
     Files& files, const std::filesystem::path& folder, Version version, const Layout& layout,
     std::vector<std::pair<std::string, std::string>> facts) {
   CheckpointWriter writer(files, folder, layout);
-  writer.facts_ = std::move(facts);
   writer.record_.version = version;
   writer.record_.file = checkpoint_name(version);
   FL_CHECK(files.make_folder(folder));
   FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::fresh));
-  // The header's size is known before the digest, as a digest has a fixed length.
-  writer.data_offset_ = writer.header(Digest()).size();
+  // Made once: with many tensors that takes long. The digest, of a fixed length, comes at the end.
+  auto metadata = std::move(facts);
+  metadata.emplace_back("round", std::to_string(version));
+  metadata.emplace_back("digest", Digest().hex());
+  writer.header_ = safetensors_header(layout, metadata);
+  writer.data_offset_ = writer.header_.size();
   return writer;
 }
 
-std::string CheckpointWriter::header(const Digest& digest) const {
-  auto metadata = facts_;
-  metadata.emplace_back("round", std::to_string(record_.version));
-  metadata.emplace_back("digest", digest.hex());
-  return safetensors_header(*layout_, metadata);
+/// In JSON a quote within a text has a backslash before it, so nothing else reads like this entry.
+void CheckpointWriter::put_digest(const Digest& digest) {
+  const std::string key = R"("digest":")";
+  const std::size_t at = header_.find(key + Digest().hex());
+  FL_ASSERT(at != header_.npos);
+  header_.replace(at + key.size(), digest.hex().size(), digest.hex());
 }
 
 Result<void> CheckpointWriter::append(std::span<const float> values) {
@@ -69,9 +73,8 @@ Result<CheckpointRecord> CheckpointWriter::finish() {
   FL_ASSERT(written_ == layout_->elements());
   record_.digest = hasher_.digest();
   record_.bytes = data_offset_ + layout_->bytes();
-  const std::string head = header(record_.digest);
-  FL_ASSERT(head.size() == data_offset_);
-  FL_CHECK(file_->write_at(0, bytes_of(head)));
+  put_digest(record_.digest);
+  FL_CHECK(file_->write_at(0, bytes_of(std::string_view(header_))));
   FL_CHECK(file_->truncate(record_.bytes));
   failpoint("checkpoint.written");
   FL_CHECK(file_->sync());
@@ -145,6 +148,22 @@ Result<std::shared_ptr<const ModelVersion>> open_version(Files& files,
                                             info->begin.front() + layout.bytes()));
   }
   version->data_offset = info->begin.front();
+  if (!record.delta_file.empty()) FL_CHECK(version->delta.open());
+  return std::shared_ptr<const ModelVersion>(std::move(version));
+}
+
+Result<std::shared_ptr<const ModelVersion>> open_written(Files& files,
+                                                         const std::filesystem::path& folder,
+                                                         const CheckpointRecord& record,
+                                                         const Layout& layout) {
+  auto version = std::make_shared<ModelVersion>(files, folder, record);
+  FL_TRY(const auto file, version->file.open());
+  FL_TRY(const std::uint64_t size, file->size());
+  if (size != record.bytes) {
+    return Error(Errc::corrupt, fmt::format("{}: {} bytes, {} expected",
+                                            (folder / record.file).string(), size, record.bytes));
+  }
+  version->data_offset = record.bytes - layout.bytes();
   if (!record.delta_file.empty()) FL_CHECK(version->delta.open());
   return std::shared_ptr<const ModelVersion>(std::move(version));
 }

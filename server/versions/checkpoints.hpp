@@ -49,12 +49,12 @@ class CheckpointWriter {
  private:
   CheckpointWriter(Files& files, std::filesystem::path folder, const Layout& layout)
       : files_(&files), folder_(std::move(folder)), layout_(&layout) {}
-  [[nodiscard]] std::string header(const Digest& digest) const;
+  void put_digest(const Digest& digest);
 
   Files* files_;
   std::filesystem::path folder_;
   const Layout* layout_;
-  std::vector<std::pair<std::string, std::string>> facts_;
+  std::string header_;
   std::unique_ptr<File> file_;
   CheckpointRecord record_;
   std::uint64_t data_offset_ = 0;
@@ -78,6 +78,11 @@ struct InitialWeights {
 /// Looks at the files of a recorded version. If its header or its layout is not that of the run:
 /// `corrupt`.
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(
+    Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
+    const Layout& layout);
+
+/// The same for a version that this process has just written: only its size is looked at.
+[[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_written(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);
 

@@ -25,7 +25,7 @@ Result<void> Versions::open_all(const std::vector<CheckpointRecord>& records) {
 }
 
 Result<void> Versions::publish(const CheckpointRecord& record) {
-  FL_TRY(auto version, open_version(files_, folder_, record, layout_));
+  FL_TRY(auto version, open_written(files_, folder_, record, layout_));
   versions_[record.version] = std::move(version);
   return {};
 }

@@ -29,7 +29,7 @@ class Versions {
 
   /// Takes the recorded ones, at a start. Errors name the file and say what to do.
   [[nodiscard]] Result<void> open_all(const std::vector<CheckpointRecord>& records);
-  /// Takes the version that was just recorded. Doing it again changes nothing.
+  /// Takes the version that was just made and recorded. Doing it again changes nothing.
   [[nodiscard]] Result<void> publish(const CheckpointRecord& record);
 
   [[nodiscard]] bool empty() const { return versions_.empty(); }

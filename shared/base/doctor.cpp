@@ -3,6 +3,7 @@
 
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/state_lock.hpp"
 
@@ -40,7 +41,7 @@ const char* text_of(Verdict verdict) {
 /// How long one sync of a small file in the folder takes, in the middle.
 Result<double> sync_seconds(const std::filesystem::path& path) {
   Files& files = posix_files();
-  FL_TRY(const auto file, files.open(path, OpenMode::create));
+  FL_TRY(const auto file, files.open(path, OpenMode::fresh));
   std::vector<double> took;
   const std::string block(4096, 'x');
   for (int i = 0; i < limits::doctor_syncs; ++i) {
@@ -142,8 +143,10 @@ std::filesystem::path nearest_folder(const std::filesystem::path& folder) {
 
 void check_disk(const std::filesystem::path& folder, double bytes_needed, DoctorLines& lines) {
   check_space(folder, bytes_needed, lines);
-  const auto path = folder / fmt::format("doctor-{}.tmp", ::getpid());
-  const auto took = sync_seconds(path);
+  // Others may write to this folder, so our file is in one of our own.
+  const auto own = ScratchFolder::make("doctor", folder);
+  const auto path = own ? own->path() / "file" : std::filesystem::path();
+  const auto took = own ? sync_seconds(path) : Result<double>(own.error());
   if (!took) {
     lines.push_back({Verdict::fail, "disk sync", took.error().message(),
                      "name a folder with --state that this user may write to"});
@@ -161,7 +164,6 @@ void check_disk(const std::filesystem::path& folder, double bytes_needed, Doctor
        : locked ? "two programs can lock the same file"
                 : locked.error().message(),
        works ? "" : "use a local disk: on this one two programs may destroy the state"});
-  [[maybe_unused]] const auto removed = posix_files().remove(path);
 }
 
 void check_clock(double other_s, DoctorLines& lines) {

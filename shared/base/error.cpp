@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/error.hpp"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -27,11 +29,22 @@ std::string_view to_string(Errc code) {
 
 Error errno_error(std::string_view what) {
   const int number = errno;
-  const Errc code = number == ENOSPC || number == EDQUOT   ? Errc::no_space
+  const Errc code = is_no_space(number)                    ? Errc::no_space
                     : number == ENOENT                     ? Errc::not_found
                     : number == EMFILE || number == ENFILE ? Errc::unavailable
                                                            : Errc::io;
-  return {code, std::string(what) + ": " + std::strerror(number)};
+  return {code, std::string(what) + ": " + std::strerror(number) + file_limit_text(number)};
+}
+
+bool is_no_space(int number) { return number == ENOSPC || number == EDQUOT || number == EFBIG; }
+
+std::string file_limit_text(int number) {
+  rlimit limit{};
+  const bool has_limit =
+      number == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  if (!has_limit) return "";
+  return "; this process may write files of up to " + std::to_string(limit.rlim_cur) +
+         " bytes (ulimit -f, or systemd's LimitFSIZE): raise that limit";
 }
 
 }  // namespace fl

@@ -75,9 +75,20 @@ using Result = boost::system::result<T, Error>;
 /// A successful Result<void>, for `co_return success();`.
 [[nodiscard]] inline Result<void> success() { return {}; }
 
-/// Turns the current errno into an Error with the message "WHAT: reason". ENOSPC and EDQUOT become
-/// no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
+/// Whether to wait and do the same again after this error: the disk is full, or something is taken
+/// or out of reach for now.
+[[nodiscard]] inline bool will_pass(const Error& error) {
+  return error.code() == Errc::no_space || error.code() == Errc::unavailable;
+}
+
+/// Turns the current errno into an Error with the message "WHAT: reason". What
+/// is_no_space() becomes no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
 [[nodiscard]] Error errno_error(std::string_view what);
+/// Whether a write met a limit that somebody can raise: of the disk, of a quota (EDQUOT), or of a
+/// file's size (EFBIG).
+[[nodiscard]] bool is_no_space(int number);
+/// For EFBIG under a limit of this process: what the limit is, to append to a message. Else empty.
+[[nodiscard]] std::string file_limit_text(int number);
 
 }  // namespace fl
 

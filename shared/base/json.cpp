@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/json.hpp"
 
+#include "shared/base/limits.hpp"
 #include "shared/base/printable.hpp"
 
 namespace fl {
@@ -13,13 +14,36 @@ std::string text_of(const Json& value, int indent) {
       value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }
 
+/// Whether arrays and objects lie in each other more than limits::json_depth_max deep. What writes,
+/// copies or compares a value calls itself for each level, so a peer could use up the stack.
+bool is_too_deep(std::string_view text) {
+  std::size_t depth = 0;
+  bool is_in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') is_in_string = false;
+    } else if (c == '"') {
+      is_in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > limits::json_depth_max) return true;
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text) {
+  if (is_too_deep(text)) return nlohmann::json::value_t::discarded;
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text) {
+  if (is_too_deep(text)) return nlohmann::ordered_json::value_t::discarded;
   return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

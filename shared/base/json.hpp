@@ -10,8 +10,8 @@
 
 namespace fl {
 
-/// Parses `text`. If it is not valid JSON, the value returned is_discarded(): it is neither an
-/// object nor an array nor a string.
+/// Parses `text`. If it is not valid JSON, or nested deeper than limits::json_depth_max, the value
+/// returned is_discarded(): it is neither an object nor an array nor a string.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
 
 /// The same, with the members of objects in the order of the text.
@@ -20,7 +20,8 @@ namespace fl {
 /// Gets the parts of a text one after another. Each function returns whether to go on. Not a
 /// callback of the parser: with one, nlohmann needs time quadratic in an object's members.
 using JsonScanner = nlohmann::json::json_sax_t;
-/// False: the text is not valid JSON, or the scanner did not go on.
+/// No depth uses up the stack here. False: the text is not valid JSON, or the scanner did not go
+/// on.
 [[nodiscard]] bool scan_json(std::string_view text, JsonScanner& scanner);
 
 /// Writes the value on one line or, if `indent` is not negative, on several lines indented by that

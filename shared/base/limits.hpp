@@ -29,6 +29,7 @@ inline constexpr std::size_t hello_bytes_max = 16 << 10;
 /// Of Ready: three numbers for each of up to scaled_values_max values (model_spec.hpp).
 inline constexpr std::size_t ready_bytes_max = 128 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
+inline constexpr std::size_t json_depth_max = 100;  // Arrays and objects that lie in each other.
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
@@ -222,6 +223,8 @@ inline constexpr std::size_t trainer_last_lines =
 inline constexpr auto trainer_output_wait = 500ms;  // For its last output after it has ended.
 inline constexpr auto trainer_gone_wait = 2s;       // For its end after its socket has closed.
 inline constexpr auto trainer_look = 50ms;  // Between two looks at it while it is waited for.
+inline constexpr std::size_t tensor_folders_max = 10'000;  // In memory, that a start looks at.
+inline constexpr auto watcher_wait = 2s;  // For its watcher to end what it has started.
 
 // Queues.
 inline constexpr std::size_t runs_queued_max = 1000;
@@ -232,9 +235,10 @@ inline constexpr std::size_t secret_file_bytes_max = 4 << 10;
 inline constexpr std::size_t secret_bytes_min = 16;  // Of the admin pages' token.
 
 // Waiting.
-inline constexpr double deadline_s_min = 0.1;  // The shortest --deadline: rounds must not spin.
-inline constexpr auto full_disk_pause = 1s;    // Between two attempts to write to a full disk.
-inline constexpr auto next_run_poll = 250ms;   // How often a server without a run looks for one.
+inline constexpr double deadline_s_min = 0.1;      // The shortest --deadline: rounds must not spin.
+inline constexpr auto full_disk_pause = 1s;        // Between two attempts to write to a full disk.
+inline constexpr int full_disk_attempts_max = 60;  // Of a client that enters a run.
+inline constexpr auto next_run_poll = 250ms;  // How often a server without a run looks for one.
 /// If sessions of one client replace each other displaced_max times within displaced_window, the
 /// server suspects that two machines use the same identity.
 inline constexpr auto displaced_window = 120s;

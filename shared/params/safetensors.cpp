@@ -243,14 +243,19 @@ Result<void> write_safetensors(File& file, const Layout& layout, std::span<const
   FL_CHECK(file.write_at(0, bytes_of(std::string_view(header))));
   std::uint64_t end = header.size();
   std::vector<double> room(std::min<std::size_t>(piece_elements, values.size()));
-  for (std::size_t t = 0; t < types.size(); ++t) {
-    auto left = values.subspan(layout.tensors()[t].offset, layout.tensors()[t].elements);
+  for (std::size_t t = 0; t < types.size();) {
+    // Neighbours of one type are written at once: a model may have many small tensors.
+    const ElementType type = types[t];
+    const std::uint64_t first = layout.tensors()[t].offset;
+    std::uint64_t elements = 0;
+    for (; t < types.size() && types[t] == type; ++t) elements += layout.tensors()[t].elements;
+    auto left = values.subspan(first, elements);
     while (!left.empty()) {
-      const bool is_as_it_is = types[t] == ElementType::f32;
+      const bool is_as_it_is = type == ElementType::f32;
       const auto part = is_as_it_is ? left : left.first(std::min(room.size(), left.size()));
       const auto piece = std::as_writable_bytes(std::span(room));
-      const std::size_t bytes = part.size() * bytes_of_type(types[t]);
-      if (!is_as_it_is) to_type(types[t], part, piece);
+      const std::size_t bytes = part.size() * bytes_of_type(type);
+      if (!is_as_it_is) to_type(type, part, piece);
       FL_CHECK(file.write_at(end, is_as_it_is ? std::as_bytes(part) : Bytes(piece.first(bytes))));
       end += bytes;
       left = left.subspan(part.size());
@@ -317,13 +322,23 @@ Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float>
   FL_ASSERT(out.size() == wanted.elements());
   FL_TRY(const SafetensorsInfo info, read_safetensors_header(file));
   FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout, may_be_left));
-  for (std::size_t t = 0; t < indices.size(); ++t) {
-    const Layout::Tensor& tensor = wanted.tensors()[t];
-    const auto values = out.subspan(tensor.offset, tensor.elements);
-    if (auto read = read_tensor(file, info.types[indices[t]], info.begin[indices[t]], values);
-        !read) {
-      return read.error().at(tensor.name);
+  const auto bytes_of_place = [&](std::size_t place) {
+    return info.layout.tensors()[place].elements * bytes_of_type(info.types[place]);
+  };
+  for (std::size_t t = 0; t < indices.size();) {
+    // Neighbours of one type in both are read at once: a model may have many small tensors.
+    const Layout::Tensor& first = wanted.tensors()[t];
+    const ElementType type = info.types[indices[t]];
+    const std::uint64_t begin = info.begin[indices[t]];
+    std::uint64_t end = begin;
+    std::uint64_t elements = 0;
+    for (; t < indices.size() && info.types[indices[t]] == type && info.begin[indices[t]] == end;
+         ++t) {
+      end += bytes_of_place(indices[t]);
+      elements += wanted.tensors()[t].elements;
     }
+    if (auto read = read_tensor(file, type, begin, out.subspan(first.offset, elements)); !read)
+      return read.error().at(first.name);
   }
   return {};
 }

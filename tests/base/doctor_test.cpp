@@ -9,11 +9,14 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -75,6 +78,20 @@ TEST_CASE("a disk with too little room fails, and with just enough is warned of"
   DoctorLines lines = look_at_disk(folder / "missing", 1);
   CHECK(line_of(lines, "disk space").verdict == Verdict::fail);
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a link that others have put in the folder is not followed, and stays") {
+  const TemporaryFolder shared;
+  const auto victim = shared / "victim";
+  std::ofstream(victim) << "mine";
+  const auto link = shared / fmt::format("doctor-{}.tmp", ::getpid());
+  std::filesystem::create_symlink(victim, link);
+  DoctorLines lines;
+  check_disk(shared.path(), 0, lines);
+  std::string text;
+  std::ifstream(victim) >> text;
+  CHECK(text == "mine");
+  CHECK(std::filesystem::is_symlink(link));
 }
 
 TEST_CASE("a folder that can't be written to fails") {

@@ -2,7 +2,10 @@
 // fl::Files on the operating system's disk and on the simulated one. Both keep the same contract;
 // the simulated disk also loses exactly what the contract allows to be lost.
 #include "shared/base/io/file.hpp"
+
+#include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/base/write_signals.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -182,12 +185,46 @@ TEST_CASE("posix files are accessible to the owner only and closed in child prog
   FAIL("the open file is not among this process's descriptors");
 }
 
+TEST_CASE("what is no file on a disk is refused at once, and nobody is waited for") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const OpenMode mode :
+       {OpenMode::read, OpenMode::update, OpenMode::create, OpenMode::truncate}) {
+    CHECK_FALSE(posix_files().open(pipe, mode));
+    CHECK_FALSE(posix_files().open("/dev/zero", mode));
+  }
+  const auto refused = posix_files().read_all(pipe);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message() == pipe.string() + " is a pipe (FIFO), not a file: give a file");
+  // A fresh file takes its place.
+  CHECK(posix_files().open(pipe, OpenMode::fresh));
+  CHECK(fs::is_regular_file(pipe));
+}
+
+TEST_CASE("folders for temporary work are new, private and gone at the end") {
+  const TemporaryFolder folder;
+  fs::path path;
+  {
+    const auto one = ScratchFolder::make("work", folder.path()).value();
+    const auto other = ScratchFolder::make("work", folder.path()).value();
+    path = one.path();
+    CHECK(path != other.path());
+    CHECK(path.parent_path() == folder.path());
+    CHECK((fs::status(path).permissions() & fs::perms::all) == fs::perms::owner_all);
+    write(posix_files(), path / "a", "x");
+  }
+  CHECK(fs::is_empty(folder.path()));
+  CHECK_FALSE(ScratchFolder::make("work", folder / "missing"));
+}
+
 TEST_CASE("a posix write that the kernel cuts short is continued, and its error is reported") {
   // RLIMIT_FSIZE: the first pwrite writes what fits, the second fails with EFBIG.
   const TemporaryFolder folder;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_DFL);
+  ignore_write_signals();
   rlimit small = before;
   small.rlim_cur = 1000;
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
@@ -196,8 +233,11 @@ TEST_CASE("a posix write that the kernel cuts short is continued, and its error 
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old_handler);
   REQUIRE(!written);
-  CHECK(written.error().code() == Errc::io);
+  CHECK(written.error().code() == Errc::no_space);
   CHECK(file->size().value() == 1000);
+  CHECK(written.error().message().find("files of up to 1000 bytes (ulimit -f") !=
+        std::string::npos);
+  CHECK(file_limit_text(ENOSPC).empty());
 }
 
 TEST_CASE("memory: only synced bytes and names survive every crash") {

@@ -1,11 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/json.hpp"
 
+#include "shared/base/limits.hpp"
+
 #include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
 
 namespace fl {
 
 using nlohmann::json;
+
+namespace {
+
+/// Counts what it is given.
+struct CountedScanner : JsonScanner {
+  int parts = 0;
+  bool one() { return ++parts > 0; }
+  bool null() override { return one(); }
+  bool boolean(bool) override { return one(); }
+  bool number_integer(number_integer_t) override { return one(); }
+  bool number_unsigned(number_unsigned_t) override { return one(); }
+  bool number_float(number_float_t, const string_t&) override { return one(); }
+  bool string(string_t&) override { return one(); }
+  bool binary(binary_t&) override { return one(); }
+  bool start_object(std::size_t) override { return one(); }
+  bool key(string_t&) override { return one(); }
+  bool end_object() override { return one(); }
+  bool start_array(std::size_t) override { return one(); }
+  bool end_array() override { return one(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+};
+
+}  // namespace
 
 TEST_CASE("invalid JSON gives a discarded value, which is neither object nor array nor string") {
   for (const char* text : {"", "{", "[1,]", "{\"a\":1} x", "nul", "\"\xff\""}) {
@@ -15,6 +45,35 @@ TEST_CASE("invalid JSON gives a discarded value, which is neither object nor arr
     CHECK_FALSE((value.is_object() || value.is_array() || value.is_string()));
   }
   CHECK(parse_json("[1, {\"a\": null}]") == json{1, {{"a", nullptr}}});
+}
+
+TEST_CASE("JSON that is nested too deep is discarded, whatever opens its levels") {
+  // Valid: each level is closed again. A copy of it would use up the stack.
+  for (const std::size_t depth : {limits::json_depth_max + 1, std::size_t{3'000'000}}) {
+    const std::string lists = std::string(depth, '[') + std::string(depth, ']');
+    std::string objects;
+    for (std::size_t i = 0; i < depth; ++i) objects += "{\"a\":";
+    objects += "1" + std::string(depth, '}');
+    for (const std::string& text : {lists, objects}) {
+      CHECK(parse_json(text).is_discarded());
+      CHECK(parse_ordered_json(text).is_discarded());
+      CountedScanner scanner;
+      CHECK(scan_json(text, scanner));
+      CHECK(scanner.parts >= static_cast<int>(2 * depth));
+    }
+  }
+}
+
+TEST_CASE("JSON of the deepest nesting is read, and brackets in texts do not count") {
+  const std::size_t depth = limits::json_depth_max;
+  CHECK_FALSE(parse_json(std::string(depth, '[') + std::string(depth, ']')).is_discarded());
+  // One level after another; brackets and an escaped quote in a string.
+  std::string flat = "[\"" + std::string(1000, '[') + "\\\"{{\"";
+  for (int i = 0; i < 1000; ++i) flat += ",[]";
+  CHECK(parse_json(flat + "]").size() == 1001);
+  // What is open behind a string with an escape at its end counts.
+  CHECK(parse_json("[\"\\\\\"," + std::string(depth, '[') + std::string(depth, ']') + "]")
+            .is_discarded());
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced and throw no exception") {

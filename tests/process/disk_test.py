@@ -4,6 +4,7 @@ Afterwards the run ends with the same model. The tests of a full disk mount a sm
 the right to do so they are skipped."""
 
 import contextlib
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -104,6 +105,45 @@ class FullDisk(FederationTest):
             ballast.unlink()
 
         self.assertEqual(self.run_once(federation, disturb), wanted)
+
+
+class FileLimit(FederationTest):
+    """RLIMIT_FSIZE: a file that would grow beyond it. Others may lower it and raise it again."""
+
+    def run_once(self, federation, disturb=None):
+        server = federation.server(*RUN)
+        clients = [federation.client(name) for name in self.names]
+        if disturb:
+            disturb(server, clients)
+        for program in [server, *clients]:
+            self.expect_exit(program)
+        return federation.digests()
+
+    def limit(self, program, size):
+        hard = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+    def test_both_ends_wait_until_the_limit_is_raised(self):
+        wanted = self.run_once(self.make("without"))
+        for which, text in (
+            ("server", "paused, the disk is full"),
+            ("client", "(ulimit -f, or systemd's"),
+        ):
+            federation = self.template.copy(self.root / which)
+            self.addCleanup(federation.close)
+
+            def disturb(server, clients):
+                wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+                program = server if which == "server" else clients[2]
+                clients[1].signal(signal.SIGSTOP)  # The run must not end before the limit is there.
+                self.limit(program, 4096)
+                clients[1].signal(signal.SIGCONT)
+                program.wait_for(text, 30)
+                self.assertTrue(program.running(), str(program))
+                self.limit(program, resource.RLIM_INFINITY)
+
+            with self.subTest(which=which):
+                self.assertEqual(self.run_once(federation, disturb), wanted)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from federation import FederationTest, SOURCE, free_port
+from federation import BIN, FederationTest, SOURCE, free_port
 from tunnels import listen
 
 from proxy_test import readdress
@@ -216,6 +216,21 @@ class Doctor(FederationTest):
         self.check(lines, identity="ok", server="ok")
         self.assertFalse(state.exists())
         self.federation.join("b")  # The token was not used up, nor was the name.
+
+    def test_doctor_follows_no_link_that_others_have_made(self):
+        shared, victim = self.root / "shared", self.root / "victim"
+        kept = victim / "trainer" / "kept"
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+        shared.mkdir()
+        # The shell becomes doctor, so the number of its process is known before.
+        link = f"ln -s {victim} {shared}/tributary-doctor-$$; export TMPDIR={shared}"
+        ask = f"exec {BIN}/fl-client doctor --state {shared}/new --trainer 'exit 1' --trainer-retries 1"
+        done = subprocess.run(["sh", "-c", f"{link}; {ask}"], capture_output=True, text=True, timeout=60)
+        self.assertRegex(done.stdout, r"(?m)^fail  trainer +the trainer ended")
+        self.assertTrue(kept.exists())
+        (left,) = shared.iterdir()  # Nothing but the link, which is not ours.
+        self.assertTrue(left.is_symlink())
 
     def test_wrong_names_dead_proxies_and_trainers_are_found(self):
         readdress(self.federation, "a", "no-such-name.invalid:1")

@@ -233,6 +233,38 @@ class Processes(unittest.TestCase):
         self.assertEqual(agent.process.wait(fake_agent.WAIT_MAX_S), 1)
         self.assertLess(time.monotonic() - begin, 2)
 
+    def test_it_ends_with_fl_client_although_nobody_reads_its_output(self):
+        """fl-client is killed before it has read hello: the socket then says ECONNRESET, and the
+        pipe to the log has no reader."""
+        script = self.folder / "train.py"
+        script.write_text(textwrap.dedent(SLEEPER).format(work="pass"))
+        for closes in ("", "exec 2>&-;", "exec >&- 2>&-;"):
+            reader, writer = os.pipe()
+            folder = self.folder / f"run{len(closes)}"
+            folder.mkdir()
+            shell = ("sh", "-c", closes + 'exec "$0" "$1"', sys.executable, script)
+            agent = AgentWithProcess(shell, folder, program=(), output=writer)
+            os.close(writer)
+            agent.sock.recv(1, socket.MSG_PEEK)  # Hello is there, and stays unread.
+            os.close(reader)
+            agent.file.close()
+            agent.sock.close()
+            with self.subTest(closes=closes):
+                self.assertEqual(agent.process.wait(fake_agent.WAIT_MAX_S), 1)
+            agent.close()
+
+    def test_it_ends_when_a_message_can_not_be_read(self):
+        for line in (b"no JSON\n", b"[1]\n", b"[" * 100_000 + b"\n", b'{"type": "cancel"}\n'):
+            with self.subTest(line=line[:20]):
+                folder = tempfile.mkdtemp(dir=self.folder)
+                script = self.folder / "train.py"
+                script.write_text(textwrap.dedent(SLEEPER).format(work="pass"))
+                agent = AgentWithProcess([script], folder)
+                self.addCleanup(agent.close)
+                agent.hello()
+                agent.sock.sendall(line)
+                self.assertEqual(agent.process.wait(fake_agent.WAIT_MAX_S), 1)
+
     def test_bye_ends_the_run_and_the_program_goes_on(self):
         agent = self.start("pass")
         agent.bye()

@@ -161,9 +161,11 @@ def agent_for(trainer):
 
 
 class AgentWithProcess(FakeAgent):
-    """An agent that has started a program as its trainer."""
+    """An agent that has started a program as its trainer; `output` is for what that prints."""
 
-    def __init__(self, command, folder, environment=None):
+    def __init__(
+        self, command, folder, environment=None, program=(sys.executable,), output=None
+    ):
         path = os.path.join(folder, "socket")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -173,14 +175,14 @@ class AgentWithProcess(FakeAgent):
             self.log = pathlib.Path(folder) / "trainer.log"
             with self.log.open("wb") as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, *map(str, command)],
+                    [*program, *map(str, command)],
                     env={
                         **os.environ,
                         "TRIBUTARY_SOCKET": path,
                         "PYTHONPATH": os.pathsep.join(paths),
                         **(environment or {}),
                     },
-                    stdout=log,
+                    stdout=log if output is None else output,
                     stderr=subprocess.STDOUT,
                 )
             sock = self._accept(listener)

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/gzip_reader.hpp"
 
+#include "shared/base/io/file.hpp"
+
 #include <fmt/format.h>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,9 +21,19 @@ constexpr std::size_t read_bytes_max = 1 << 30;  // zlib counts in an int.
 }  // namespace
 
 Result<GzipReader> GzipReader::open(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return errno_error(fmt::format("open {}", path.string()));
+  if (auto regular = expect_regular(descriptor, path); !regular) {
+    ::close(descriptor);
+    return regular.error();
+  }
   errno = 0;
-  gzFile file = gzopen(path.c_str(), "rb");
-  if (file == nullptr) return errno_error(fmt::format("open {}", path.string()));
+  gzFile file = gzdopen(descriptor, "rb");
+  if (file == nullptr) {
+    const Error error = errno_error(fmt::format("open {}", path.string()));
+    ::close(descriptor);
+    return error;
+  }
   gzbuffer(file, gzip_buffer_bytes);
   return GzipReader(path.string(), file);
 }

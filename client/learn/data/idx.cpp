@@ -2,6 +2,7 @@
 #include "client/learn/data/idx.hpp"
 
 #include "client/learn/data/gzip_reader.hpp"
+#include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/storage_writer.hpp"
 
 #include <fmt/format.h>
@@ -66,10 +67,20 @@ Result<DataSet> read_idx_images(const std::filesystem::path& path, std::uint64_t
       .kind = DataSet::Kind::pixels, .shape = {1, rows, columns}, .inputs = std::move(pixels)};
 }
 
-Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& path) {
+/// `examples`: so many there must be. Their number is known before memory is taken for them.
+Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& path,
+                                                  const std::filesystem::path& images,
+                                                  std::uint64_t examples,
+                                                  std::uint64_t memory_bytes) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, labels_magic, "labels"));
   FL_TRY(const std::uint32_t count, read_number(reader, "its number of labels"));
+  if (count != examples) {
+    return Error(Errc::corrupt, fmt::format("{} holds {} images, but {} holds {} labels",
+                                            images.string(), examples, path.string(), count));
+  }
+  FL_CHECK(KeptBytes::beside(memory_bytes)
+               .add(std::uint64_t{count} * (sizeof(std::uint8_t) + sizeof(std::uint32_t))));
   std::vector<std::uint8_t> labels;
   while (labels.size() < count) {
     const std::size_t begin = labels.size();
@@ -85,12 +96,7 @@ Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& p
 Result<DataSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::uint64_t memory_bytes) {
   FL_TRY(DataSet set, read_idx_images(images, memory_bytes));
-  FL_TRY(const auto classes, read_idx_labels(labels));
-  if (classes.size() != set.size()) {
-    return Error(Errc::corrupt,
-                 fmt::format("{} holds {} images, but {} holds {} labels", images.string(),
-                             set.size(), labels.string(), classes.size()));
-  }
+  FL_TRY(const auto classes, read_idx_labels(labels, images, set.size(), memory_bytes));
   set.labels.assign(classes.begin(), classes.end());
   set.classes = std::ranges::max(set.labels) + 1;
   return set;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/process/child_process.hpp"
 
+#include "client/learn/process/socket_line.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/write_signals.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <fcntl.h>
@@ -35,29 +36,73 @@ namespace {
 constexpr auto look = std::chrono::milliseconds(20);  // Between two looks at a running command.
 constexpr int files_max = 1 << 16;  // More than this program has open; the child closes them.
 
+/// The watcher of a group. It reads the command's process id, then waits for the end of the pipe,
+/// whose other end only this program has: then this program has ended, in whatever way. It kills
+/// what the command has started in turn, in other groups too, and at last its own group. A process
+/// is stopped before its children are listed, so that it can't start more meanwhile.
+constexpr const char* watch = R"(
+trap '' TERM INT HUP
+read -r command
+read -r nothing
+end_tree() {
+  kill -STOP "$1"
+  for list in "/proc/$1/task/"*/children; do
+    children=
+    read -r children <"$list"
+    for child in $children; do end_tree "$child"; done
+  done
+  kill -KILL "$1"
+}
+[ -z "$command" ] || end_tree "$command"
+kill -KILL 0
+)";
+
 using Pipe = std::array<int, 2>;  // The end to read from, the end to write to.
 
-/// Turns the child into the command, after fork(). It calls only what POSIX allows there in a
-/// program with threads.
+struct Streams {
+  int input;
+  int output;  // For errors too.
+};
+
+/// Turns a child into a command of the group, after fork(); group 0: a new one. It calls only what
+/// POSIX allows there in a program with threads.
 [[noreturn]] void become(const char* const* arguments, char** variables, const char* folder,
-                         int output, pid_t parent) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // It has ended before the line above.
+                         const Streams& streams, pid_t group, pid_t parent) {
+  setpgid(0, group);
+  // Once it is in the group, the watcher ends it with this program; it may have done so before.
+  if (getppid() != parent) _exit(127);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
-  const int nothing = open("/dev/null", O_RDONLY);
-  dup2(nothing, STDIN_FILENO);
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
+  restore_write_signals();
+  dup2(streams.input, STDIN_FILENO);
+  dup2(streams.output, STDOUT_FILENO);
+  dup2(streams.output, STDERR_FILENO);
   if (close_range(STDERR_FILENO + 1, ~0U, 0) != 0) {
     for (int file = STDERR_FILENO + 1; file < files_max; ++file) close(file);
   }
   if (*folder != '\0' && chdir(folder) != 0) _exit(127);
   execve("/bin/sh", const_cast<char* const*>(arguments), variables);
   _exit(127);
+}
+
+/// Starts /bin/sh with these arguments; -1 with errno.
+pid_t start_shell(const std::array<const char*, 4>& arguments, char** variables, const char* folder,
+                  const Streams& streams, pid_t group) {
+  const pid_t self = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) become(arguments.data(), variables, folder, streams, group, self);
+  if (pid > 0) setpgid(pid, group);  // As the child does itself: whoever comes first.
+  return pid;
+}
+
+/// waitpid() that no signal interrupts.
+pid_t wait_for(pid_t pid, int* status, int options) {
+  pid_t got = 0;
+  do {
+    got = waitpid(pid, status, options);
+  } while (got < 0 && errno == EINTR);
+  return got;
 }
 
 }  // namespace
@@ -144,8 +189,64 @@ class ChildProcess::Output {
   std::jthread thread_;
 };
 
-ChildProcess::ChildProcess(pid_t pid, std::unique_ptr<Output> output)
-    : pid_(pid), output_(std::move(output)) {}
+/// The process group of a command, with its watcher, which leads it: so the group's number is not
+/// another's before the watcher is reaped.
+class ChildProcess::Group {
+ public:
+  Group() = default;
+  ~Group() {
+    if (pid_ > 0) {
+      kill_all();
+      wait_for(pid_, nullptr, 0);
+    } else if (line_ >= 0) {
+      close(line_);
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  Result<void> start(char** variables, int nothing) {
+    Pipe pipe{};
+    if (pipe2(pipe.data(), O_CLOEXEC) != 0) return errno_error("can't make a pipe");
+    const std::array<const char*, 4> arguments{"sh", "-c", watch, nullptr};
+    pid_ = start_shell(arguments, variables, "", {pipe[0], nothing}, 0);
+    const Error failure = errno_error("can't start a process");
+    close(pipe[0]);
+    line_ = pipe[1];
+    if (pid_ < 0) return failure;
+    return {};
+  }
+  void watch_command(pid_t command) const {
+    const std::string text = fmt::format("{}\n", command);
+    // It fails only if the watcher is gone: then kill_all() does without it.
+    [[maybe_unused]] const ssize_t sent = write(line_, text.data(), text.size());
+  }
+  void signal_all(int number) const { kill(-pid_, number); }
+  /// Ends the group, and what its command has started in other groups if the command still runs.
+  void kill_all() {
+    if (line_ >= 0) close(std::exchange(line_, -1));
+    const TimePoint until = Clock::now() + limits::watcher_wait;
+    // Not reaped here: its number is still the group's.
+    while (Clock::now() < until && !has_ended()) std::this_thread::sleep_for(look);
+    signal_all(SIGKILL);
+  }
+  /// Ends what is left of the group when its command has ended.
+  void kill_rest() const { signal_all(SIGKILL); }
+  [[nodiscard]] pid_t number() const { return pid_; }
+
+ private:
+  [[nodiscard]] bool has_ended() const {
+    siginfo_t found{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &found, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           found.si_pid == pid_;
+  }
+
+  pid_t pid_ = -1;  // The watcher's, and the group's.
+  int line_ = -1;   // The watcher waits for its end.
+};
+
+ChildProcess::ChildProcess(std::unique_ptr<Group> group, pid_t pid, std::unique_ptr<Output> output)
+    : group_(std::move(group)), pid_(pid), output_(std::move(output)) {}
 
 Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options) {
   std::vector<std::string> variables;
@@ -161,41 +262,42 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   pointers.push_back(nullptr);
   const std::string folder = options.folder.string();
   const std::array<const char*, 4> arguments{"sh", "-c", options.command.c_str(), nullptr};
+  const auto failed = [&options](const Error& error) {
+    return Error(Errc::unavailable,
+                 fmt::format("can't start {}: {}", options.name, error.message()));
+  };
 
+  const Descriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (nothing.number() < 0) return failed(errno_error("/dev/null"));
   Pipe pipe{};
-  if (pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return Error(Errc::unavailable, errno_error("can't make a pipe for " + options.name).message());
-  const pid_t self = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) become(arguments.data(), pointers.data(), folder.c_str(), pipe[1], self);
-  const Error failure = errno_error("can't start " + options.name);
-  close(pipe[1]);
-  if (pid < 0) {
-    close(pipe[0]);
-    return Error(Errc::unavailable, failure.message());
-  }
-  setpgid(pid, pid);  // As the child does itself: whoever comes first.
+  if (pipe2(pipe.data(), O_CLOEXEC) != 0) return failed(errno_error("can't make a pipe"));
+  Descriptor output(pipe[0]);
+  const Descriptor input(pipe[1]);
+  auto group = std::make_unique<Group>();
+  if (const auto started = group->start(pointers.data(), nothing.number()); !started)
+    return failed(started.error());
+  const pid_t pid = start_shell(arguments, pointers.data(), folder.c_str(),
+                                {nothing.number(), input.number()}, group->number());
+  if (pid < 0) return failed(errno_error("can't start a process"));
+  group->watch_command(pid);
   const WithoutStopSignals guard;
-  return std::unique_ptr<ChildProcess>(
-      new ChildProcess(pid, std::make_unique<Output>(pipe[0], options.name)));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(
+      std::move(group), pid, std::make_unique<Output>(output.release(), options.name)));
 }
 
 ChildProcess::~ChildProcess() {
   if (!has_ended()) {
-    kill(-pid_, SIGKILL);
+    group_->kill_all();
+    kill(pid_, SIGKILL);  // Whatever its group is by now.
     reap(0);
   }
 }
 
 void ChildProcess::reap(int options) {
   int status = 0;
-  pid_t got = 0;
-  do {
-    got = waitpid(pid_, &status, options);
-  } while (got < 0 && errno == EINTR);
-  if (got != pid_) return;
+  if (wait_for(pid_, &status, options) != pid_) return;
   status_ = status;
-  kill(-pid_, SIGKILL);  // It may have left processes behind.
+  group_->kill_rest();  // It may have left processes behind.
   output_->finish();
 }
 
@@ -210,9 +312,10 @@ bool ChildProcess::wait(TimePoint until) {
 
 void ChildProcess::end() {
   if (has_ended()) return;
-  kill(-pid_, SIGTERM);
+  group_->signal_all(SIGTERM);
   if (wait(Clock::now() + limits::trainer_grace)) return;
-  kill(-pid_, SIGKILL);
+  group_->kill_all();
+  kill(pid_, SIGKILL);
   reap(0);
 }
 

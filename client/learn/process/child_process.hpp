@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ChildProcess: a command, of the user's or a rank of a site, that runs beside this program, in a
-// process group of its own. Linux kills it when the thread that started it ends, so it does not
-// outlive a kill -9 of this program. Any thread, one at a time.
+// process group of its own. It does not outlive this program, whatever ends that: the group has a
+// watcher, a small process that ends it then, with all that the command has started. Any thread,
+// one at a time.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -51,11 +52,13 @@ class ChildProcess {
   [[nodiscard]] std::string ending() const;
 
  private:
+  class Group;
   class Output;
-  ChildProcess(pid_t pid, std::unique_ptr<Output> output);
+  ChildProcess(std::unique_ptr<Group> group, pid_t pid, std::unique_ptr<Output> output);
   void reap(int options);
 
-  pid_t pid_;
+  std::unique_ptr<Group> group_;
+  pid_t pid_;  // The command's.
   std::unique_ptr<Output> output_;
   std::optional<int> status_;  // As of waitpid(), once it has ended.
 };

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -68,13 +70,44 @@ void add_client(json& request, const PlayedClient& client) {
   request["state"] = client.state.string();
 }
 
+/// The tensors of a trainer, in the order in which this client has their values.
+struct Arrangement {
+  Layout layout;  // What is trained.
+  Layout files;   // What the program's files have.
+  std::vector<ElementType> types;
+};
+
+/// The program lists its tensors in any order. A built-in model has an order of its own, in which
+/// they are taken if they are that model's by name and shape. If not, the server names those that
+/// differ.
+Arrangement arrange(const TrainerHello& hello, std::string_view model) {
+  Arrangement own{hello.layout, hello.files, hello.types};
+  const auto builtin = builtin_layout(model);
+  const auto& told = hello.files.tensors();
+  if (!builtin || hello.layout.tensors().size() != told.size() ||
+      builtin->tensors().size() != told.size())
+    return own;
+  std::map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < told.size(); ++i) places[told[i].name] = i;
+  Arrangement arranged{*builtin, *builtin, {}};
+  for (const auto& tensor : builtin->tensors()) {
+    const auto place = places.find(tensor.name);
+    if (place == places.end() || told[place->second].shape != tensor.shape) return own;
+    arranged.types.push_back(hello.types[place->second]);
+  }
+  return arranged;
+}
+
 class ProcessTrainer final : public Trainer {
  public:
   ProcessTrainer(std::shared_ptr<TrainerProgram> program, std::string model,
                  std::optional<PlayedClient> client)
-      : program_(std::move(program)), model_(std::move(model)), client_(std::move(client)) {}
+      : program_(std::move(program)),
+        model_(std::move(model)),
+        client_(std::move(client)),
+        arranged_(arrange(program_->hello(), model_)) {}
 
-  const Layout& layout() const override { return program_->hello().layout; }
+  const Layout& layout() const override { return arranged_.layout; }
   std::uint64_t train_examples() const override { return counts().train; }
   std::uint64_t holdout_examples() const override { return counts().holdout; }
   std::span<const MetricKind> metrics() const override { return program_->hello().metrics; }
@@ -157,8 +190,8 @@ class ProcessTrainer final : public Trainer {
     if (client_) add_client(request, *client_);
     return program_->ask(std::move(request), std::move(stop), silence_s);
   }
-  [[nodiscard]] const Layout& tensors() const { return program_->hello().files; }
-  [[nodiscard]] std::span<const ElementType> types() const { return program_->hello().types; }
+  [[nodiscard]] const Layout& tensors() const { return arranged_.files; }
+  [[nodiscard]] std::span<const ElementType> types() const { return arranged_.types; }
 
   /// A request whose result is a vector. `weights` may be empty.
   Result<void> make(json request, std::span<float> out, std::span<const float> weights,
@@ -196,6 +229,7 @@ class ProcessTrainer final : public Trainer {
   std::shared_ptr<TrainerProgram> program_;
   std::string model_;
   std::optional<PlayedClient> client_;
+  Arrangement arranged_;
   std::string run_key_;
 };
 

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <string_view>
+#include <system_error>
 
 namespace fl {
 
@@ -55,12 +56,16 @@ class SocketChannel final : public TrainerChannel {
   bool runs() override { return line_ && !(child_ && child_->has_ended()); }
 
   InputFiles prepare() override {
-    return {folder_.tensors() / "weights.safetensors",
-            folder_.tensors() / "correction.safetensors"};
+    InputFiles files{folder_.tensors() / "weights.safetensors",
+                     folder_.tensors() / "correction.safetensors"};
+    keep_only_file(files.weights);
+    keep_only_file(files.correction);
+    return files;
   }
 
   Result<Answer> ask(json request, const Patience& patience) override {
     const auto out = folder_.tensors() / "out.safetensors";
+    keep_only_file(out);
     FL_CHECK(spoil(out));
     const std::uint64_t id = ++last_id_;
     request["id"] = id;
@@ -81,6 +86,13 @@ class SocketChannel final : public TrainerChannel {
   }
 
  private:
+  /// Removes what the program has put in a file's place: a link, a pipe.
+  static void keep_only_file(const std::filesystem::path& path) {
+    std::error_code failure;  // Seen when the file can't be written.
+    const auto type = std::filesystem::symlink_status(path, failure).type();
+    if (type != std::filesystem::file_type::regular) std::filesystem::remove_all(path, failure);
+  }
+
   /// A result that the program did not write must not be taken for one that it did. The file stays
   /// as large as it is, so that its memory is used again.
   static Result<void> spoil(const std::filesystem::path& path) {

@@ -3,12 +3,16 @@
 
 #include "shared/base/io/bytes.hpp"
 #include "shared/base/io/digest.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
+#include <fcntl.h>
 #include <unistd.h>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -32,13 +36,60 @@ Result<void> make_private(const fs::path& path) {
   return {};
 }
 
+/// The lock of a folder in memory, which its program holds as long as it lives.
+fs::path lock_of(const fs::path& folder) { return folder / "lock"; }
+
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat open {};
+  struct stat named {};
+  return fstat(descriptor, &open) == 0 && lstat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+/// Removes a folder whose program is gone. True: it is removed. A folder without a lock is left: it
+/// is just being made, or of a release that had no locks and may be in use.
+bool remove_if_left(const fs::path& folder) {
+  struct stat found {};
+  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid())
+    return false;
+  const Descriptor lock(
+      open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (lock.number() < 0 || flock(lock.number(), LOCK_EX | LOCK_NB) != 0) return false;
+  // Another program may have removed the folder and made it anew before we had the lock.
+  if (!is_same_file(lock.number(), lock_of(folder))) return false;
+  std::error_code failure;
+  fs::remove_all(folder, failure);
+  return !failure;
+}
+
+/// Makes the folder in memory, and its lock. The lock gets its name when it is held.
+Result<Descriptor> make_locked(const fs::path& folder) {
+  const Descriptor held(
+      open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (held.number() >= 0 && flock(held.number(), LOCK_EX | LOCK_NB) != 0)
+    return Error(Errc::conflict, folder.string() + " is in use by another process");
+  FL_CHECK(make_private(folder));
+  const fs::path fresh = folder / "lock.new";
+  Descriptor lock(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const bool is_made = lock.number() >= 0 && flock(lock.number(), LOCK_EX | LOCK_NB) == 0 &&
+                       ::rename(fresh.c_str(), lock_of(folder).c_str()) == 0;
+  if (!is_made) return errno_error("can't lock " + folder.string());
+  return lock;
+}
+
+std::string prefix_of_user() { return fmt::format("tributary-{}-", geteuid()); }
+
 }  // namespace
 
-TensorFolder::TensorFolder(fs::path small, fs::path on_disk)
-    : small_(std::move(small)), on_disk_(std::move(on_disk)), large_(small_) {}
+TensorFolder::TensorFolder(fs::path small, fs::path on_disk, Descriptor lock)
+    : lock_(std::move(lock)),
+      small_(std::move(small)),
+      on_disk_(std::move(on_disk)),
+      large_(small_) {}
 
 TensorFolder::TensorFolder(TensorFolder&& other) noexcept
-    : small_(std::exchange(other.small_, {})),
+    : lock_(std::move(other.lock_)),
+      small_(std::exchange(other.small_, {})),
       on_disk_(std::exchange(other.on_disk_, {})),
       large_(std::exchange(other.large_, {})) {}
 
@@ -54,16 +105,29 @@ Result<TensorFolder> TensorFolder::make(const fs::path& state, const fs::path& m
   const fs::path home = fs::weakly_canonical(fs::absolute(state), failure);
   const fs::path on_disk = home / "trainer";
   const fs::path in_memory =
-      memory /
-      fmt::format("tributary-{}-{}", geteuid(),
-                  Digest::of(bytes_of(std::string_view(home.native()))).hex().substr(0, 12));
-  // A crash may have left it.
+      memory / (prefix_of_user() +
+                Digest::of(bytes_of(std::string_view(home.native()))).hex().substr(0, 12));
+  // A crash may have left them.
   fs::remove_all(on_disk, failure);
-  const auto made = make_private(in_memory);
-  if (made) return TensorFolder(in_memory, on_disk);
+  remove_left(memory);
+  auto made = make_locked(in_memory);
+  if (made) return TensorFolder(in_memory, on_disk, std::move(*made));
   log_info("tensors for the trainer lie in {}: {}", on_disk.string(), made.error().message());
   FL_CHECK(make_private(on_disk));
-  return TensorFolder(on_disk, on_disk);
+  return TensorFolder(on_disk, on_disk, Descriptor());
+}
+
+void TensorFolder::remove_left(const fs::path& memory) {
+  std::error_code failure;
+  std::size_t looked_at = 0;
+  for (fs::directory_iterator entry(memory, failure), end;
+       !failure && entry != end && looked_at < limits::tensor_folders_max;
+       entry.increment(failure)) {
+    if (!entry->path().filename().string().starts_with(prefix_of_user())) continue;
+    ++looked_at;
+    if (remove_if_left(entry->path()))
+      log_info("removed {}, which a program that was killed has left", entry->path().string());
+  }
 }
 
 Result<void> TensorFolder::make_room(std::uint64_t bytes) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFolder: the private folder in which a client and its trainer program exchange tensors: in
-// memory where that has room. Its name follows from the client's state folder, so that a start
-// after a crash removes what is left. Any thread, one at a time.
+// memory where that has room. Its name follows from the client's state folder. The program holds a
+// lock in it as long as it lives, so that any program of this user can tell, and remove, what one
+// that was killed has left. Any thread, one at a time.
 #pragma once
 
+#include "client/learn/process/socket_line.hpp"
 #include "shared/base/error.hpp"
 
 #include <cstdint>
@@ -17,6 +19,8 @@ class TensorFolder {
   /// those of making a folder.
   [[nodiscard]] static Result<TensorFolder> make(const std::filesystem::path& state,
                                                  const std::filesystem::path& memory = "/dev/shm");
+  /// Removes from `memory` what programs of this user that were killed have left there.
+  static void remove_left(const std::filesystem::path& memory = "/dev/shm");
   /// Removes the folders and what is in them.
   ~TensorFolder();
   TensorFolder(TensorFolder&& other) noexcept;
@@ -32,8 +36,9 @@ class TensorFolder {
   [[nodiscard]] Result<void> make_room(std::uint64_t bytes);
 
  private:
-  TensorFolder(std::filesystem::path small, std::filesystem::path on_disk);
+  TensorFolder(std::filesystem::path small, std::filesystem::path on_disk, Descriptor lock);
 
+  Descriptor lock_;  // None if the folder is not in memory.
   std::filesystem::path small_;
   std::filesystem::path on_disk_;
   std::filesystem::path large_;

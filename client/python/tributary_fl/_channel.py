@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 from ._players import Players
 from ._trainer import Cancelled, Diverged, Task, Trainer, check_finite
@@ -71,8 +71,13 @@ class Channel:
     def _read(self) -> None:
         try:
             self._read_lines()
-        except (OSError, ValueError) as error:
-            print(f"tributary_fl: {error}", file=sys.stderr)
+        except Exception as error:
+            say(f"tributary_fl: {error}\n")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Nothing that can fail stands before this, so that the main thread never waits for ever."""
         if not self._is_over.is_set():
             self._on_lost()
         self.stop()
@@ -129,12 +134,26 @@ class Channel:
             return fail(str(error), diverged=True)
         except Exception as error:
             self._failure = error
-            traceback.print_exc()
+            say(traceback.format_exc())
             return fail(_reason(error))
         finally:
             self._cancelled.discard(number or 0)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush()
+
+
+def say(text: str, sink: IO[str] | None = None) -> None:
+    """Writes to a log, by default standard error. Where nobody reads that any more, or its disk is
+    full, the text is lost and the work goes on."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        file = sys.stderr if sink is None else sink
+        file.write(text)
+        file.flush()
+
+
+def flush() -> None:
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # Closed, or there is none.
+            file.flush()
 
 
 def _reason(error: BaseException) -> str:

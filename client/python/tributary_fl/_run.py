@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import signal
@@ -124,11 +125,13 @@ def log_file(path: Path | None) -> Iterator[IO[str]]:
 _libc = ctypes.CDLL(None)
 
 
-def end_with_parent() -> None:
-    """In a process that has just been forked: lets the kernel kill it together with its parent.
+def end_with_parent(parent: int) -> None:
+    """In a process that `parent` has just forked: lets the kernel kill it together with its parent.
     fl-client would wait for another trainer else, and keep the state folder from the next start of
     this program. It loses nothing by that."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # It has ended before the line above.
+        os._exit(1)
 
 
 class Interrupts:
@@ -177,7 +180,7 @@ class _Client:
             stdin=subprocess.PIPE if token is not None else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,  # A terminal's Ctrl-C comes to this process only.
-            preexec_fn=end_with_parent,
+            preexec_fn=functools.partial(end_with_parent, os.getpid()),
         )
         self._interrupts = Interrupts(self._process, self._stop_channel)
         self._reader = threading.Thread(target=self._copy_log, daemon=True)
@@ -231,5 +234,4 @@ class _Client:
         for raw in self._process.stderr:
             line = raw.decode(errors="replace")
             self._lines = [*self._lines[-LOG_LINES_KEPT:], line.rstrip("\n")]
-            self._sink.write(line)
-            self._sink.flush()
+            _channel.say(line, self._sink)  # fl-client would wait for a reader.

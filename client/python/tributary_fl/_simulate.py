@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import importlib.util
 import os
@@ -107,7 +108,7 @@ class _Simulation:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # A terminal's Ctrl-C comes to this process.
-            preexec_fn=end_with_parent,
+            preexec_fn=functools.partial(end_with_parent, os.getpid()),
         )
         self._interrupts = Interrupts(self._process)
 
@@ -145,8 +146,7 @@ class _Simulation:
         for raw in lines:
             line = raw.decode(errors="replace")
             self._lines = [*self._lines[-LOG_LINES_KEPT:], line]
-            self._sink.write(line + "\n")
-        self._sink.flush()
+            _channel.say(line + "\n", self._sink)
         return bool(got)
 
     def _tend_workers(self) -> None:
@@ -159,9 +159,8 @@ class _Simulation:
 
     def _fork(self, path: str) -> int:
         parent = os.getpid()
-        self._sink.flush()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _channel.say("", self._sink)
+        _channel.flush()
         with warnings.catch_warnings():
             # Threads of a notebook or of a library are idle while this thread is here.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -199,7 +198,7 @@ def _worker(path: str, players: Players, parent: int) -> NoReturn:
     as what that does at its end."""
     code = 1
     try:
-        end_with_parent()
+        end_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # fl-sim says when to end.
         _prepare_worker()
         while os.getppid() == parent:
@@ -210,11 +209,9 @@ def _worker(path: str, players: Players, parent: int) -> NoReturn:
                 break
             time.sleep(CONNECT_PAUSE_S)
     except BaseException:
-        traceback.print_exc()
+        _channel.say(traceback.format_exc())
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _channel.flush()
         os._exit(code)
 
 

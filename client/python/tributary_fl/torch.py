@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import math
 import os
-import sys
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar, Union
 
@@ -15,6 +14,7 @@ import torch
 
 from . import _trainer, metrics as _metrics
 from ._bar import progress_bar
+from ._channel import flush, say
 from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_data import Data, batch_examples, groups, moved
@@ -294,10 +294,11 @@ class Trainer(_trainer.Trainer):
             raise
         except BaseException:
             # The other ranks wait for this one: torchrun ends them, and fl-client starts anew.
-            traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+            try:
+                say(traceback.format_exc())
+                flush()
+            finally:
+                os._exit(1)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

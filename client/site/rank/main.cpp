@@ -7,11 +7,11 @@
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/base/version.hpp"
+#include "shared/base/write_signals.hpp"
 
 #include <fmt/format.h>
 
 #include <unistd.h>
-#include <csignal>
 #include <cstdio>
 #include <string>
 
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     return is_version || std::string_view(argv[1]) == "--help" ? 0 : 2;
   }
   fl::keep_files_private();
-  std::signal(SIGPIPE, SIG_IGN);
+  fl::ignore_write_signals();
   fl::start_log(false, false);
   try {
     const auto result = fl::run();

@@ -140,7 +140,8 @@ int open_flags(OpenMode mode) {
 class PosixFiles final : public Files {
  public:
   Result<std::unique_ptr<File>> open(const fs::path& path, OpenMode mode) override {
-    const int flags = open_flags(mode) | O_CLOEXEC;
+    // O_NONBLOCK does nothing to a file; a FIFO in its place, or a device, must not be waited for.
+    const int flags = open_flags(mode) | O_CLOEXEC | O_NONBLOCK;
     const auto open = [&] { return ::open(path.c_str(), flags, 0600); };
     int descriptor = uninterrupted(open);
     if (descriptor < 0 && errno == EEXIST && mode == OpenMode::fresh) {
@@ -149,7 +150,9 @@ class PosixFiles final : public Files {
       descriptor = uninterrupted(open);
     }
     if (descriptor < 0) return failed("open", path);
-    return std::unique_ptr<File>(std::make_unique<PosixFile>(descriptor, path));
+    auto file = std::make_unique<PosixFile>(descriptor, path);
+    FL_CHECK(expect_regular(descriptor, path));
+    return std::unique_ptr<File>(std::move(file));
   }
 
   Result<void> rename(const fs::path& from, const fs::path& to) override {
@@ -208,6 +211,16 @@ class PosixFiles final : public Files {
 };
 
 }  // namespace
+
+Result<void> expect_regular(int descriptor, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) < 0) return failed("stat", path);
+  if (S_ISREG(status.st_mode)) return {};
+  return Error(Errc::io, path.string() + (S_ISDIR(status.st_mode) ? " is a folder, not a file"
+                                          : S_ISFIFO(status.st_mode)
+                                              ? " is a pipe (FIFO), not a file: give a file"
+                                              : " is a device, not a file: give a file"));
+}
 
 Result<void> File::read_exactly(std::uint64_t offset, MutableBytes out) {
   FL_TRY(const std::size_t got, read_at(offset, out));

@@ -98,7 +98,12 @@ class Files {
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 
-/// The files of the operating system. New files get mode 0600. The process has one such object.
+/// An error if an open file is none that lies on a disk: reading a FIFO or a device may wait for
+/// ever. Open a file that others may have put there with O_NONBLOCK first.
+[[nodiscard]] Result<void> expect_regular(int descriptor, const std::filesystem::path& path);
+
+/// The files of the operating system. They open only regular files, and never wait for one. New
+/// files get mode 0600. The process has one such object.
 [[nodiscard]] Files& posix_files();
 
 }  // namespace fl

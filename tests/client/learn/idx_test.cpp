@@ -4,6 +4,7 @@
 #include "tests/support/image_data.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <fstream>
@@ -164,6 +165,18 @@ TEST_CASE("hostile files are refused, and the error names the file and the fault
   SUBCASE("a folder") {
     std::filesystem::remove(files.labels);
     std::filesystem::create_directory(files.labels);
-    files.expect(Errc::io, files.labels, "read");
+    files.expect(Errc::io, files.labels, "is a folder");
+  }
+  SUBCASE("a pipe, which nobody writes to") {
+    std::filesystem::remove(files.labels);
+    REQUIRE(::mkfifo(files.labels.c_str(), 0600) == 0);
+    files.expect(Errc::io, files.labels, "is a pipe (FIFO)");
+  }
+  SUBCASE("labels for other examples, a thousand times as many when unpacked") {
+    write_gzipped(files.labels, idx_labels(4 << 20, std::string(4 << 20, '\0')));
+    files.expect(Errc::corrupt, files.labels, "4194304 labels");
+    // Refused by the count alone: what follows is not unpacked.
+    write_plain(files.labels, idx_labels(0xffff'ffff, ""));
+    files.expect(Errc::corrupt, files.labels, "4294967295 labels");
   }
 }

@@ -6,6 +6,7 @@
 #include "tests/fuzz/memory_path.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <bit>
 #include <cstdint>
@@ -289,6 +290,9 @@ TEST_CASE("npz: what is no file is refused") {
   expect_no_data("npz:", Errc::invalid_input, {"say npz:FILE"});
   expect_no_data("npz:/nonesuch.npz", Errc::not_found, {"/nonesuch.npz"});
   expect_no_data("npz:" + folder.path().string(), Errc::io, {"is a folder"});
+  const auto pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  expect_no_data("npz:" + pipe.string(), Errc::io, {"is no file"});
   expect_no_data("npz:x.npz,array=z", Errc::invalid_input, {"unknown option array"});
   write_plain(folder / "text", "no archive");
   expect_no_data("npz:" + (folder / "text").string(), Errc::corrupt, {"not a whole .npz file"});

@@ -4,16 +4,23 @@
 #include "client/learn/process/process_trainer.hpp"
 
 #include "client/learn/initial_file.hpp"
+#include "client/learn/process/child_process.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
+#include "shared/params/model_table.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -96,6 +103,40 @@ Error start_error(const std::string& mode, double silence_s = 20) {
   return started.error();
 }
 
+/// The process ids that a command has written, one a line, once there are so many.
+std::vector<pid_t> read_pids(const fs::path& path, std::size_t count) {
+  std::vector<pid_t> pids;
+  for (int i = 0; i < 1000 && pids.size() < count; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    pids.clear();
+    std::ifstream file(path);
+    for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
+  }
+  REQUIRE(pids.size() == count);
+  return pids;
+}
+
+/// Whether the process ends. One that nobody has waited for yet has ended too.
+bool ends(pid_t pid) {
+  for (int i = 0; i < 1000; ++i) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string stat;
+    if (!std::getline(file, stat)) return true;
+    if (stat.at(stat.rfind(')') + 2) == 'Z') return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+/// Writes the process ids of itself, of a child, and of a child in a session of its own, none of
+/// which ends by itself or by SIGTERM.
+std::string stubborn_command(const fs::path& pids) {
+  return fmt::format(
+      "trap '' TERM; (echo $$ >> {0}; exec sleep 1000) & setsid sh -c "
+      "'echo $$ >> {0}; exec sleep 1000' & sh -c 'echo $$ >> {0}; exec sleep 1000' & wait",
+      pids.string());
+}
+
 bool says(const Error& error, std::string_view text) {
   return error.message().find(text) != std::string::npos;
 }
@@ -155,6 +196,31 @@ TEST_CASE("weights of another type are rounded both ways, and the rounding is no
   }
 }
 
+TEST_CASE("a program trains a built-in model, whose tensors have another order than its own") {
+  // The program's: sorted by name, the bias first. Its files are in that order, too.
+  const std::vector<float> adds{1, 2, 3, 4, 5, 6, 7, 8};
+  Running running(
+      [](TrainerCommand& c) {
+        c.variables.emplace_back("NAMES", "fc.weight fc.bias");
+        c.variables.emplace_back("ADDS", "1 2 3 4 5 6 7 8");
+      },
+      "-");
+  CHECK(running.trainer->layout().tensors()[0].name == "fc.bias");
+  running.trainer = make_process_trainer(running.program, "logistic:3-2").value();
+  const Layout layout = builtin_layout("logistic:3-2").value();
+  REQUIRE(layout.tensors()[0].name == "fc.weight");
+  CHECK(running.trainer->layout().digest() == layout.digest());
+  REQUIRE(running.train());
+  CHECK(running.update == adds);
+  CHECK(running.trainer->initial_weights(1).value() ==
+        builtin_initial_weights("logistic:3-2", 1).value());
+  // Of another model nothing is taken for it: the layouts differ, and the server says so.
+  for (const char* other : {"logistic:2-3", "logistic:3-3", "mlp:3-2-2", "synthetic:8"}) {
+    const auto mine = make_process_trainer(running.program, other).value();
+    CHECK(mine->layout().digest() == running.program->hello().layout.digest());
+  }
+}
+
 TEST_CASE("a program that can't start ends with its last words") {
   CHECK(says(start_error("exit-at-start"), "exit status 1: ModuleNotFoundError: No module"));
   // On a busy machine it may take longer than that to connect.
@@ -163,6 +229,7 @@ TEST_CASE("a program that can't start ends with its last words") {
                         says(silent, "did not connect within 2 s");
   CHECK_MESSAGE(is_right, silent.message());
   CHECK(says(start_error("not-json"), "not a JSON object: hello"));
+  CHECK(says(start_error("deep"), "a line that is not a JSON object: {\"type\":{\"type\":"));
   CHECK(says(start_error("other-type"), "first message is not hello"));
   CHECK(
       says(start_error("cannot-begin"), "the trainer can't begin: FileNotFoundError: part-1.npz"));
@@ -246,6 +313,25 @@ TEST_CASE("files that are cut, misshapen, not finite or of the round before are 
   CHECK(says(refusal("misshapen"), "w has shape [3, 2], expected [2, 3]"));
   CHECK(says(refusal("not-finite"), "b[1] is not finite"));
   CHECK(says(refusal("stale", 2), "out.safetensors"));
+}
+
+TEST_CASE("a pipe in the place of a result is refused, and the next task goes on") {
+  Running running("fifo");
+  const auto report = running.train();
+  REQUIRE_FALSE(report);
+  CHECK(says(report.error(), "out.safetensors is a pipe (FIFO), not a file"));
+  CHECK(says(running.train(2).error(), "is a pipe (FIFO)"));
+  CHECK(running.state.starts() == 1);
+}
+
+TEST_CASE("a pipe in the place of an answer of a command is refused") {
+  const State state;
+  TrainerCommand command;
+  command.once = "mkfifo hello.json";
+  command.retries = 1;
+  const auto started = TrainerProgram::start(command, state.path, {});
+  REQUIRE_FALSE(started);
+  CHECK(says(started.error(), "hello.json is a pipe (FIFO), not a file"));
 }
 
 TEST_CASE("a flood of output does not stop the program") {
@@ -333,6 +419,48 @@ TEST_CASE("programs with the same work count their failures together, and for ea
   CHECK(failures.worst() == 0);
 }
 
+TEST_CASE("a command and what it has started do not outlive a client that is killed") {
+  const State state;
+  const auto pids = state.path / "pids";
+  const pid_t client = fork();
+  if (client == 0) {
+    const auto child =
+        ChildProcess::start({.command = stubborn_command(pids), .variables = {}, .folder = {}});
+    for (;;) pause();
+  }
+  const auto started = read_pids(pids, 3);
+  kill(client, SIGKILL);
+  waitpid(client, nullptr, 0);
+  for (const pid_t pid : started) CHECK(ends(pid));
+}
+
+TEST_CASE("what a command has started ends with a command that is given up") {
+  const State state;
+  const auto pids = state.path / "pids";
+  auto child =
+      ChildProcess::start({.command = stubborn_command(pids), .variables = {}, .folder = {}})
+          .value();
+  const auto started = read_pids(pids, 3);
+  child.reset();
+  for (const pid_t pid : started) CHECK(ends(pid));
+}
+
+TEST_CASE("what a command leaves in its group ends with it, and its ending is told") {
+  const State state;
+  const auto pids = state.path / "pids";
+  auto child =
+      ChildProcess::start({.command = fmt::format("sh -c 'echo $$ > {}; exec sleep 1000' & "
+                                                  "while [ ! -s {} ]; do sleep 0.01; done; "
+                                                  "kill -USR1 $$",
+                                                  pids.string(), pids.string()),
+                           .variables = {},
+                           .folder = {}})
+          .value();
+  REQUIRE(child->wait(Clock::now() + std::chrono::seconds(20)));
+  CHECK(child->ending() == fmt::format("killed by signal {}", SIGUSR1));
+  CHECK(ends(read_pids(pids, 1).front()));
+}
+
 TEST_CASE("initial weights are written as the server's file") {
   Running running("-");
   const auto path = running.state.path / "initial.safetensors";
@@ -341,6 +469,46 @@ TEST_CASE("initial weights are written as the server's file") {
   std::vector<float> values(8);
   REQUIRE(read_safetensors(*file, running.trainer->layout(), values));
   CHECK(values == std::vector<float>(8, 5.0F));
+}
+
+TEST_CASE("what a killed program has left in memory goes with any start of the same user") {
+  const State memory;
+  const State killed;
+  const State living;
+  const State next;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    auto left = TensorFolder::make(killed.path, memory.path).value();
+    std::ofstream(left.path() / "weights") << "x";
+    std::ofstream(killed.path / "made").flush();
+    for (;;) pause();
+  }
+  for (int i = 0; i < 1000 && !fs::exists(killed.path / "made"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const auto folders = [&memory] {
+    return std::distance(fs::directory_iterator(memory.path), fs::directory_iterator());
+  };
+  const auto used = TensorFolder::make(living.path, memory.path).value();
+  std::ofstream(used.path() / "weights") << "x";
+  CHECK(folders() == 2);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  // One that has no lock may be of an older release that runs; another user's has another name.
+  const auto older = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid());
+  const auto other = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid() + 1);
+  for (const auto& path : {older, other}) {
+    fs::create_directory(path);
+    if (path == other) std::ofstream(path / "lock").flush();
+  }
+  const auto made = TensorFolder::make(next.path, memory.path).value();
+  CHECK(folders() == 4);  // The killed one's is gone.
+  CHECK(fs::exists(used.path() / "weights"));
+  CHECK(fs::exists(older));
+  CHECK(fs::exists(other));
+  // The same state twice: the second one does without memory.
+  const auto twice = TensorFolder::make(living.path, memory.path).value();
+  CHECK(twice.path() == fs::canonical(living.path) / "trainer");
+  CHECK(fs::exists(used.path() / "weights"));
 }
 
 TEST_CASE("the folder of tensors is private, and is gone at the end") {

@@ -5,10 +5,10 @@ tensors w (2 x 3) and b (2); training adds 1 to each value, and a correction if 
 argument says what it does wrong:
 
   - | exit-at-start | silent-start | not-json | other-type | cannot-begin | exit-in-train | hang | error | diverged |
-  cancellable | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
+  cancellable | fifo | deep | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
 
 Environment: each start adds a line to the file STARTS; a training takes SECONDS; DTYPE, SUPPORTS and
-FROZEN go into hello; ADDS has the eight numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
+FROZEN go into hello; NAMES are those of its tensors; ADDS has the eight numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
 it plays clients: number k of n has 40 + k examples, and each training adds 1 + k and a line to the
 file `trained` in the client's folder; the program itself has CLIENTS examples to measure on."""
 
@@ -23,7 +23,9 @@ import time
 MODE = sys.argv[1] if len(sys.argv) > 1 else "-"
 DTYPE = os.environ.get("DTYPE", "F32")
 FORMATS = {"F32": "f", "F64": "d", "F16": "e"}
-TENSORS = {"w": [2, 3], "b": [2]}
+# The names of w and b.
+W, B = os.environ.get("NAMES", "w b").split()
+TENSORS = {W: [2, 3], B: [2]}
 
 
 def starts():
@@ -63,7 +65,7 @@ def write(path, tensors, shapes=None, dtype="F32"):
 def hello(number):
     shapes = dict(TENSORS)
     if MODE == "other-layout-later" and number > 1:
-        shapes["b"] = [3]
+        shapes[B] = [3]
     clients = os.environ.get("CLIENTS")
     tensors = [{"name": n, "shape": s, "dtype": DTYPE} for n, s in shapes.items()]
     tensors.append({"name": "count", "shape": [], "dtype": "I64"})
@@ -86,7 +88,7 @@ def trained(request):
     weights = read(request["weights"])
     correction = read(request["correction"]) if "correction" in request else {}
     adds = [float(word) for word in os.environ.get("ADDS", "1 1 1 1 1 1 1 1").split()]
-    adds = {"w": adds[:6], "b": adds[6:]}
+    adds = {W: adds[:6], B: adds[6:]}
     for name, values in weights.items():
         added = correction.get(name, [0] * len(values))
         more = request.get("client", 0)
@@ -105,11 +107,11 @@ def answer(request):
         return {"train_examples": 40 + request["client"], "holdout_examples": 0}
     if request["type"] == "evaluate":
         assert "client" not in request
-        first = read(request["weights"])["w"][0]
+        first = read(request["weights"])[W][0]
         f1 = {"value": 0.5, "weight": 7}
         return {"loss": first, "metrics": {"accuracy": 0.75, "f1": f1}}
     if request["type"] == "initial":
-        write(request["out"], {n: [request["seed"]] * (6 if n == "w" else 2) for n in TENSORS})
+        write(request["out"], {n: [request["seed"]] * (6 if n == W else 2) for n in TENSORS})
         return {}
     if request["type"] == "gradient":
         write(request["out"], read(request["weights"]))
@@ -121,10 +123,13 @@ def answer(request):
         print("FileNotFoundError: part-1.npz", file=sys.stderr)
         sys.exit(3)
     if MODE == "misshapen":
-        shapes["w"] = [3, 2]
+        shapes[W] = [3, 2]
     if MODE == "not-finite":
-        tensors["b"][1] = float("nan")
-    if MODE != "stale" or request["round"] == 1:
+        tensors[B][1] = float("nan")
+    if MODE == "fifo":
+        pathlib.Path(request["out"]).unlink()
+        os.mkfifo(request["out"])
+    elif MODE != "stale" or request["round"] == 1:
         write(request["out"], tensors, shapes, dtype=DTYPE)
     if MODE == "short":
         path = pathlib.Path(request["out"])
@@ -143,6 +148,7 @@ def serve():
         time.sleep(60)
     first = {
         "not-json": b"hello\n",
+        "deep": b'{"type":' * 3_000_000 + b"1" + b"}" * 3_000_000 + b"\n",
         "other-type": b'{"type": "done"}\n',
         "cannot-begin": b'{"type": "error", "reason": "FileNotFoundError: part-1.npz"}\n',
     }.get(MODE)

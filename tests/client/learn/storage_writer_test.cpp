@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/storage_writer.hpp"
+
+#include "client/learn/data/kept_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
@@ -64,6 +66,22 @@ TEST_CASE("nothing is nothing, and a writer that moves takes its bytes along") {
     CHECK(storage.bytes().size() == 150);
     CHECK(std::ranges::equal(storage.bytes().first(100), counted(100)));
   }
+}
+
+TEST_CASE("what is kept beside the inputs has a limit in all, whatever its pieces") {
+  fl::KeptBytes kept(100);
+  REQUIRE(kept.add(60).has_value());
+  REQUIRE(kept.add(40).has_value());
+  const auto refused = kept.add(1);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().code() == fl::Errc::too_large);
+  CHECK(refused.error().message().find("more than 100 bytes of memory") != std::string::npos);
+  CHECK(fl::KeptBytes(100).add(std::uint64_t{1} << 63).has_error());
+  // A small --data-memory moves inputs to the disk, and refuses no labels.
+  CHECK(fl::KeptBytes::beside(1).add(fl::data_memory_default()).has_value());
+  CHECK(fl::KeptBytes::beside(1).add(fl::data_memory_default() + 1).has_error());
+  const std::uint64_t more = 2 * fl::data_memory_default();
+  CHECK(fl::KeptBytes::beside(more).add(more).has_value());
 }
 
 TEST_CASE(

@@ -2,6 +2,7 @@
 #include "tests/client/learn/reader_checks.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -119,6 +120,9 @@ TEST_CASE("text: what can't be read is an error that names it") {
   expect_no_data(library.data() + ",pieces=7", Errc::invalid_input, {"unknown option pieces"});
   expect_no_data(library.data() + "/empty", Errc::corrupt, {"empty", "at least 2 bytes"});
   expect_no_data(library.data() + "/one", Errc::corrupt, {"at least 2 bytes"});
+  const auto pipe = library.folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  expect_no_data("text:" + pipe.string(), Errc::io, {"is a pipe (FIFO)"});
   std::filesystem::create_directory(library.folder / "bare");
   expect_no_data(library.data() + "/bare", Errc::corrupt, {"at least 2 bytes"});
 }

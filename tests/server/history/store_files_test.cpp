@@ -4,12 +4,14 @@
 #include "server/history/schema.hpp"
 #include "server/history/store.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/write_signals.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,6 +201,24 @@ TEST_CASE("a database that is locked for too long is unavailable, unchanged, and
   CHECK(server->clients().value().empty());  // Readers don't wait.
   exec(tool->raw(), "COMMIT");
   CHECK(server->touch_client("a", false));
+}
+
+TEST_CASE("a history that meets the limit of a file's size has no space, and is usable later") {
+  const Folder folder;
+  const auto store = folder.open().value();
+  const auto touch = [&store] { return store->touch_client("a", false); };
+  REQUIRE(touch());
+  ignore_write_signals();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const auto full = touch();
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  REQUIRE_FALSE(full);
+  CHECK(full.error().code() == Errc::no_space);
+  CHECK(full.error().message().find("files of up to 4096 bytes (ulimit -f") != std::string::npos);
+  CHECK(touch());
 }
 
 /// Runs `work` in a process of its own; ends the test if it can't start one.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // csv:FILE,target=COLUMN: a table whose first line names its columns. docs/guide/data.md has the
 // options.
+#include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/readers/csv_rows.hpp"
 #include "client/learn/data/readers/csv_schema.hpp"
 #include "client/learn/data/readers/group_names.hpp"
@@ -69,7 +70,10 @@ std::string shown(std::string_view field) {
 class CsvTable {
  public:
   CsvTable(CsvRows rows, Plan plan, std::uint64_t memory_bytes)
-      : rows_(std::move(rows)), plan_(std::move(plan)), writer_(memory_bytes) {}
+      : rows_(std::move(rows)),
+        plan_(std::move(plan)),
+        writer_(memory_bytes),
+        kept_(KeptBytes::beside(memory_bytes)) {}
 
   Result<DataSet> read() {
     FL_CHECK(read_names());
@@ -100,6 +104,7 @@ class CsvTable {
   CsvRows rows_;
   Plan plan_;
   StorageWriter writer_;
+  KeptBytes kept_;
   GroupNames groups_;
   DataSet set_;
   std::vector<Column> columns_;
@@ -234,6 +239,8 @@ Result<void> CsvTable::read_row() {
   }
   if (++examples_ > examples_max)
     return rows_.wrong(fmt::format("there are more than {} examples", examples_max));
+  // Its targets as numbers and as a class, and its group.
+  FL_CHECK(kept_.add((set_.outputs + 2) * sizeof(float)));
   std::ranges::fill(inputs_, 0.0F);
   for (std::size_t i = 0; i < fields.size(); ++i) FL_CHECK(take(columns_[i], fields[i]));
   return writer_.append(std::span<const float>(inputs_));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // npz:FILE: arrays x and y that numpy saved, and one more if by:NAME names it.
+#include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/npz_file.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
@@ -150,7 +151,7 @@ Result<void> expect_examples(const NpzFile& file, std::uint64_t examples) {
       fmt::format("its shape is {}, but x has {} examples", shape_of(file.header()), examples));
 }
 
-Result<void> read_targets(NpzFile& file, DataSet& set) {
+Result<void> read_targets(NpzFile& file, DataSet& set, KeptBytes& kept) {
   FL_CHECK(expect_examples(file, set.size()));
   const NpyHeader& header = file.header();
   if (!is_number(header))
@@ -161,6 +162,7 @@ Result<void> read_targets(NpzFile& file, DataSet& set) {
                                   set.size(), set.size()));
   }
   set.outputs = static_cast<std::uint32_t>(outputs);
+  FL_CHECK(kept.add(file.items() * (sizeof(float) + sizeof(std::uint32_t))));
   FL_CHECK(read_floats(file, [&](std::span<float> values) -> Result<void> {
     const auto none = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
     if (none != values.end()) {
@@ -214,7 +216,7 @@ std::string name_of(std::span<const std::byte> item, const NpyHeader& header) {
   return name;
 }
 
-Result<void> read_groups(NpzFile& file, DataSet& set) {
+Result<void> read_groups(NpzFile& file, DataSet& set, KeptBytes& kept) {
   FL_CHECK(expect_examples(file, set.size()));
   const NpyHeader& header = file.header();
   if (header.kind == 'f' || file.items() != set.size()) {
@@ -225,6 +227,7 @@ Result<void> read_groups(NpzFile& file, DataSet& set) {
   }
   if (header.item_bytes > 4 * group_name_bytes_max)
     return file.wrong(fmt::format("its texts have more than {} characters", group_name_bytes_max));
+  FL_CHECK(kept.add(file.items() * sizeof(std::uint32_t)));
   GroupNames groups;
   std::vector<std::byte> item(header.item_bytes);
   for (std::uint32_t i = 0; i < set.size(); ++i) {
@@ -256,10 +259,11 @@ Result<DataSet> read_npz(const DataRequest& request) {
   FL_CHECK(select_needed(file, "x", how));
   FL_TRY(DataSet set, read_inputs(file, request.memory_bytes));
   FL_CHECK(select_needed(file, "y", how));
-  FL_CHECK(read_targets(file, set));
+  KeptBytes kept = KeptBytes::beside(request.memory_bytes);
+  FL_CHECK(read_targets(file, set, kept));
   if (request.group.empty()) return set;
   FL_CHECK(select_needed(file, std::string(request.group), "by: needs it"));
-  FL_CHECK(read_groups(file, set));
+  FL_CHECK(read_groups(file, set, kept));
   return set;
 }
 

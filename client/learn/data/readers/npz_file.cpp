@@ -163,6 +163,9 @@ Result<NpzFile> NpzFile::open(const std::filesystem::path& path) {
     return Error(Errc::not_found, fmt::format("no file {}", path.string()));
   if (status.type() == std::filesystem::file_type::directory)
     return Error(Errc::io, fmt::format("{} is a folder, not a file", path.string()));
+  // minizip would wait for what comes out of a pipe.
+  if (!failed && status.type() != std::filesystem::file_type::regular)
+    return Error(Errc::io, fmt::format("{} is no file: give a file", path.string()));
   errno = 0;
   void* const archive = unzOpen64(path.c_str());
   if (archive == nullptr && errno == EACCES)

@@ -2,6 +2,7 @@
 // text:FILE and text:DIR: documents as bytes, cut into pieces. Piece k of a document has the bytes
 // from k * (text_piece_bytes - 1) on, so that neighbours share one byte.
 #include "client/learn/data/gzip_reader.hpp"
+#include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/readers/file_list.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kept_bytes_of_piece = 2 + 4;  // Its length and its group.
 constexpr std::string_view text_usage = "text:FILE or text:DIR";
 
 Result<std::vector<ListedFile>> find_documents(const fs::path& path) {
@@ -37,7 +39,7 @@ class TextPieces {
  public:
   /// `group`: "file", "folder" or "".
   TextPieces(std::uint64_t memory_bytes, std::string_view group)
-      : group_(group), writer_(memory_bytes) {
+      : group_(group), writer_(memory_bytes), kept_(KeptBytes::beside(memory_bytes)) {
     set_.kind = DataSet::Kind::text;
     set_.shape = {text_piece_bytes};
   }
@@ -68,6 +70,7 @@ class TextPieces {
                    fmt::format("{}: more than {} pieces of {} bytes", document.path.string(),
                                examples_max, text_piece_bytes));
     }
+    FL_CHECK(kept_.add(kept_bytes_of_piece));
     std::fill(piece_.begin() + static_cast<std::ptrdiff_t>(filled), piece_.end(), std::uint8_t{0});
     set_.lengths.push_back(static_cast<std::uint16_t>(filled));
     if (!group_.empty()) FL_CHECK(groups_.add(group_of(document)));
@@ -80,6 +83,7 @@ class TextPieces {
 
   std::string_view group_;
   StorageWriter writer_;
+  KeptBytes kept_;
   GroupNames groups_;
   DataSet set_;
   std::array<std::uint8_t, text_piece_bytes> piece_{};
