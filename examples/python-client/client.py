@@ -109,7 +109,7 @@ class Client:
         secret = base64.urlsafe_b64encode(secret).decode().rstrip("=")
         body = {"token_id": number.hex(), "secret": secret, "name": "", "csr": self.request()}
         https.request("POST", "/v1/enroll", json.dumps(body), {"Content-Type": "application/json"})
-        answer = json.load(response := https.getresponse())
+        answer = json.loads((response := https.getresponse()).read(MESSAGE_BYTES_MAX))
         if response.status != 200:
             raise (ConnectionError if response.status >= 500 else Ended)(answer["error"])
         server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -215,12 +215,12 @@ class Client:
         if header.HasField("failed"):
             return
         del data[header.model.offset :]
-        self.part = header.model.transfer, data
-        while len(data) < header.model.bytes:
+        self.part, size = (header.model.transfer, data), 4 * self.model.size  # No more is kept.
+        while header.model.bytes == size > len(data):
             data += (await self.receive("chunk"))[1]
         self.part = 0, bytearray()
-        if digest(data) != header.model.digest:
-            raise ConnectionError(f"digest mismatch of version {version}")
+        if len(data) != size or digest(data) != header.model.digest:
+            raise ConnectionError(f"version {version} is not the announced model of {size} bytes")
         self.have = version, np.frombuffer(data, "<f4")
 
     async def upload(self):

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace fl {
 
@@ -23,6 +24,25 @@ std::string name_of(uid_t user) {
   if (::getpwuid_r(user, &entry, memory.data(), memory.size(), &found) == 0 && found != nullptr)
     return fmt::format("'{}'", entry.pw_name);
   return fmt::format("number {}", user);
+}
+
+/// Whether `path` still names the file that is open. Who removes a lock file leaves its holder with
+/// a file that has no name, and the next one makes another.
+Result<bool> still_names(const std::filesystem::path& path, int fd) {
+  struct stat open {};
+  struct stat named {};
+  if (::fstat(fd, &open) != 0) return errno_error(path.string());
+  if (::lstat(path.c_str(), &named) != 0) {
+    if (errno == ENOENT) return false;
+    return errno_error(path.string());
+  }
+  return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+/// Not every file system locks a folder: NFS wants a descriptor for writing. The file then stands
+/// alone.
+bool cannot_be_locked(int reason) {
+  return reason == EBADF || reason == EINVAL || reason == ENOLCK || reason == EOPNOTSUPP;
 }
 
 }  // namespace
@@ -62,18 +82,29 @@ void keep_files_private() {
 
 Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
   FL_CHECK(check_state_folder(folder));
+  StateLock lock;
+  lock.folder_fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock.folder_fd_ < 0) return errno_error(folder.string());
+  if (::flock(lock.folder_fd_, LOCK_EX | LOCK_NB) != 0 && !cannot_be_locked(errno))
+    return why_not_locked(errno, folder);
   const auto path = folder / "lock";
-  StateLock lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (lock.fd_ < 0) return errno_error(path.string());
-  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) return why_not_locked(errno, folder);
-  return lock;
+  lock.file_fd_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock.file_fd_ < 0) return errno_error(path.string());
+  if (::flock(lock.file_fd_, LOCK_EX | LOCK_NB) != 0) return why_not_locked(errno, folder);
+  FL_TRY(const bool is_there, still_names(path, lock.file_fd_));
+  if (is_there) return lock;
+  return Error(Errc::conflict,
+               fmt::format("somebody removed or replaced {} just now, which keeps two processes "
+                           "from using one state: leave that file alone, and start again",
+                           path.string()));
 }
 
 Error why_not_locked(int reason, const std::filesystem::path& folder) {
   if (reason == EWOULDBLOCK) {
-    return {Errc::conflict, fmt::format("another process uses {}: stop it, or choose another "
-                                        "--state",
-                                        folder.string())};
+    return {Errc::conflict,
+            fmt::format("another process uses {}: stop it, or choose another --state. Its lock is "
+                        "on the folder itself, so removing the file 'lock' does not help",
+                        folder.string())};
   }
   errno = reason;
   const Error error = errno_error(fmt::format("can't lock {}", (folder / "lock").string()));
@@ -82,8 +113,13 @@ Error why_not_locked(int reason, const std::filesystem::path& folder) {
                             "file system whose locks work"};
 }
 
+StateLock::StateLock(StateLock&& other) noexcept
+    : folder_fd_(std::exchange(other.folder_fd_, -1)),
+      file_fd_(std::exchange(other.file_fd_, -1)) {}
+
 StateLock::~StateLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (file_fd_ >= 0) ::close(file_fd_);
+  if (folder_fd_ >= 0) ::close(folder_fd_);
 }
 
 }  // namespace fl

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock file STATE/lock, by which two processes never use one state folder at the same time.
-// Server, client and fl-sim take it at start-up and hold it for the life of this object. The
-// operating system releases it when the process ends, however it ends. And what such a folder must
-// be: it has keys, and whoever may write to it decides what the program believes.
+// The lock by which two processes never use one state folder at the same time: on the folder
+// itself, which nobody removes beneath a process by mistake, and on the file STATE/lock, which is
+// all that programs of before know, and all that some file systems can lock. Server, client and
+// fl-sim take both at start-up and hold them for the life of this object. The operating system
+// releases them when the process ends, however it ends. And what such a folder must be: it has
+// keys, and whoever may write to it decides what the program believes.
 #pragma once
 
 #include "shared/base/error.hpp"
 
 #include <filesystem>
-#include <utility>
 
 namespace fl {
 
@@ -25,15 +26,17 @@ void keep_files_private();
 class StateLock {
  public:
   /// Checks the folder and takes the lock without waiting. The folder must exist. `conflict`: the
-  /// check fails, or another process holds the lock. Others: why_not_locked().
+  /// check fails, another process holds the lock, or the lock file was removed meanwhile. Others:
+  /// why_not_locked().
   static Result<StateLock> take(const std::filesystem::path& folder);
-  StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  StateLock(StateLock&& other) noexcept;
   StateLock& operator=(StateLock&&) = delete;
   ~StateLock();
 
  private:
-  explicit StateLock(int fd) : fd_(fd) {}
-  int fd_;
+  StateLock() = default;
+  int folder_fd_ = -1;
+  int file_fd_ = -1;
 };
 
 /// Why flock() failed with this errno. `conflict`: another process holds the lock.

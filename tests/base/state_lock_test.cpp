@@ -4,11 +4,14 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace fl::test {
 
@@ -52,6 +55,45 @@ TEST_CASE("a lock that is a link is not followed") {
   fs::create_symlink(folder / "elsewhere", folder / "lock");
   CHECK(!StateLock::take(folder.path()));
   CHECK(!fs::exists(folder / "elsewhere"));
+}
+
+TEST_CASE("who removes or replaces the lock file does not let a second process in") {
+  const TemporaryFolder folder;
+  const auto held = StateLock::take(folder.path());
+  REQUIRE(held);
+  const auto is_refused = [&] {
+    const auto second = StateLock::take(folder.path());
+    return second.has_error() && second.error().code() == Errc::conflict &&
+           second.error().message().find("another process uses") != std::string::npos;
+  };
+  CHECK(is_refused());
+  fs::remove(folder / "lock");
+  CHECK(is_refused());
+  std::ofstream(folder / "new") << "";
+  fs::rename(folder / "new", folder / "lock");
+  CHECK(is_refused());
+}
+
+TEST_CASE("a lock of the file alone, as programs of before take it, counts") {
+  const TemporaryFolder folder;
+  const int file = ::open((folder / "lock").c_str(), O_CREAT | O_RDWR, 0600);
+  REQUIRE(::flock(file, LOCK_EX | LOCK_NB) == 0);
+  const auto second = StateLock::take(folder.path());
+  REQUIRE(second.has_error());
+  CHECK(second.error().code() == Errc::conflict);
+  ::close(file);
+  CHECK(StateLock::take(folder.path()));
+}
+
+TEST_CASE("a lock that was given up, or moved, can be taken again") {
+  const TemporaryFolder folder;
+  {
+    auto held = StateLock::take(folder.path());
+    REQUIRE(held);
+    const StateLock moved(std::move(*held));
+    CHECK(!StateLock::take(folder.path()));
+  }
+  CHECK(StateLock::take(folder.path()));
 }
 
 TEST_CASE("new files are for their user alone") {

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -17,7 +18,7 @@ import safetensors.numpy
 import xxhash
 
 from federation import SOURCE, AsyncFederationTest, FederationTest, forge, wait_until
-from python_peer import PROGRAM, Ended, Noise, example
+from python_peer import PROGRAM, Ended, Noise, example, wire
 
 sys.path.insert(0, str(SOURCE / "tests" / "python"))
 from slow_line import SlowLine  # noqa: E402
@@ -290,6 +291,43 @@ class InThisProcess(AsyncFederationTest):
         federation, _, client = self.begin("--rounds", 3)
         client.model.train = lambda *_: (np.full(3000, np.nan, np.float32), 1, 0.5)
         self.assertIn("not 3000 finite values", await self.finish(client))
+
+
+class Downloads(unittest.IsolatedAsyncioTestCase):
+    """What a server that is not as it should be may make the client keep."""
+
+    async def fetch(self, announced, chunks):
+        """Lets the server answer a fetch with these figures and bytes. Returns how many bytes the
+        client took, and what it said."""
+        client = example.Client(self.folder, Noise(1000))
+        messages = [(wire.Header(model=wire.ModelHeader(transfer=1, bytes=announced)), b"")]
+        messages += [(wire.Header(chunk=wire.Chunk(transfer=1)), bytes(size)) for size in chunks]
+        taken = 0
+
+        async def receive(*_):
+            nonlocal taken
+            header, payload = messages.pop(0)
+            taken += len(payload)
+            return header, payload
+
+        async def send(**_):
+            pass
+
+        client.receive, client.send = receive, send
+        with self.assertRaises(ConnectionError) as refused:
+            await client.fetch(3)
+        self.assertEqual(client.part[1], b"")
+        return taken, str(refused.exception)
+
+    async def test_a_download_has_the_size_of_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.folder = pathlib.Path(folder)
+            for announced in 1 << 40, 4001, 3999, 0:
+                taken, said = await self.fetch(announced, [2000] * 3)
+                self.assertEqual((taken, "of 4000 bytes" in said), (0, True), said)
+            # More than announced: nothing is read behind the piece with the last byte.
+            taken, said = await self.fetch(4000, [2000, 3000, 3000])
+            self.assertEqual((taken, "of 4000 bytes" in said), (5000, True), said)
 
 
 if __name__ == "__main__":
