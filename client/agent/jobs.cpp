@@ -93,6 +93,7 @@ Agent::JobDone Agent::train(const wire::Offer& offer, std::span<const float> ver
       begin.set_has_holdout(holdout.examples > 0);
       begin.set_holdout_examples(holdout.examples);
       begin.set_holdout_loss(holdout.loss);
+      if (holdout.predictions) begin.set_holdout_predictions(*holdout.predictions);
       write_metrics(holdout.metrics, *begin.mutable_holdout_metrics());
       if (own_model() != nullptr) {
         FL_TRY(const EvalReport own, trainer_->evaluate(kept, stop));
@@ -247,6 +248,7 @@ Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const floa
   begin.set_examples(report.examples);
   begin.set_steps(report.steps);
   begin.set_loss(report.loss);
+  if (report.predictions) begin.set_predictions(*report.predictions);
   begin.set_train_seconds(report.seconds);
   log_fall_backs(settings->round, report);
   if (report.sync.ranks > 0) fill(*begin.mutable_sync(), report);
@@ -320,6 +322,7 @@ Agent::JobDone Agent::evaluate(std::uint32_t version, std::span<const float> val
   if (report) {
     evaluation.set_examples(report->examples);
     evaluation.set_loss(report->loss);
+    if (report->predictions) evaluation.set_predictions(*report->predictions);
     write_metrics(report->metrics, *evaluation.mutable_metrics());
   } else {
     done.result = report.error().at(fmt::format("evaluation of version {}", version));

@@ -86,6 +86,7 @@ class GuardedTrainer final : public Trainer {
            }));
     if (!std::isfinite(report.loss))
       return Error(Errc::invalid_input, "the trainer's loss is not finite");
+    FL_CHECK(check_predictions(report.predictions.value_or(0)));
     FL_CHECK(check_finite("update of", update));
     report.seconds = seconds(Clock::now() - begin);
     return report;
@@ -100,6 +101,7 @@ class GuardedTrainer final : public Trainer {
 
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
     FL_TRY(EvalReport report, guarded("evaluate()", [&] { return own_->evaluate(weights, stop); }));
+    FL_CHECK(check_predictions(report.predictions.value_or(0)));
     for (const MetricValue& value : report.metrics) FL_CHECK(check_metric_value(value, metrics()));
     return report;
   }

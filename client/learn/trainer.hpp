@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -56,19 +57,23 @@ struct FallBacks {
 struct TrainReport {
   std::uint64_t examples = 0;  // Number of local training examples: the update's FedAvg weight.
   std::uint64_t steps = 0;     // Optimizer steps taken.
-  double loss = 0.0;           // Mean training loss over all examples seen.
+  double loss = 0.0;           // Mean training loss over all predictions made.
   double seconds = 0.0;        // Wall-clock time of the training.
   /// What went wrong and was mended, such as a rank that was lost: for the server's history, a
   /// sentence each, at most limits::upload_notes_max.
   std::vector<std::string> notes = {};
   SyncTimes sync = {};
   FallBacks fall_backs = {};
+  /// How many predictions the training examples have: the loss counts with it beside other clients'
+  /// losses. Nothing: one for each example. 0: the loss does not count.
+  std::optional<double> predictions = {};
 };
 
 struct EvalReport {
   std::uint64_t examples = 0;
-  double loss = 0.0;                      // Mean over the examples.
-  std::vector<MetricValue> metrics = {};  // Trainer::metrics() declares them; each at most once.
+  double loss = 0.0;                       // Mean over the predictions.
+  std::vector<MetricValue> metrics = {};   // Trainer::metrics() declares them; each at most once.
+  std::optional<double> predictions = {};  // As in TrainReport: how many the examples have.
 };
 
 class Trainer {

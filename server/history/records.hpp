@@ -118,6 +118,8 @@ struct TaskRecord {
   std::uint64_t examples = 0;  // Weight: as known when offered, then as reported with the update.
   std::uint64_t steps = 0;
   double loss = 0;  // Mean local training loss.
+  /// How many predictions that mean is over: its weight. Nothing: as many as examples.
+  std::optional<double> predictions;
   double train_seconds = 0;
   double norm = 0;  // L2 norm of the decoded update.
   /// With what the round made of all updates, on a sample of the parameters (mean_sample.hpp); it
@@ -177,7 +179,7 @@ struct RoundCommit {
   RunId run = 0;
   Round round = 0;
   double ended_at = 0;
-  double train_loss = 0;       // Mean over the accepted updates, weighted by examples.
+  double train_loss = 0;       // Mean over the accepted updates (Tasks::training_loss()).
   std::uint64_t bytes_up = 0;  // Of the whole round: all clients, with control messages.
   std::uint64_t bytes_down = 0;
   /// Bytes are added to those that are there; `seconds` replaces a smaller figure.
@@ -198,6 +200,7 @@ struct EvaluationRecord {
   bool evaluator = false;  // An --evaluate-only client: round_summary prefers its figures.
   std::uint64_t examples = 0;
   double loss = 0;
+  double predictions = 0;  // The weight of the losses; 0: as many as examples.
   std::vector<MetricValue> metrics;
   /// The figures of the client's own model, if the method has one. They are stored as own_loss,
   /// own_accuracy and so on.

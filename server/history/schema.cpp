@@ -351,6 +351,11 @@ constexpr const char* cosines = R"sql(
 ALTER TABLE task ADD COLUMN cosine REAL CHECK (cosine BETWEEN -1 AND 1);
 )sql";
 
+// The weight of a training loss. NULL: as many predictions as examples.
+constexpr const char* predictions = R"sql(
+ALTER TABLE task ADD COLUMN predictions REAL CHECK (predictions >= 0);
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -362,7 +367,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"times of sites", sites},
                                          Migration{"table operator", operators},
                                          Migration{"steps of sites in fp32", fp32_steps},
-                                         Migration{"cosines of updates", cosines}};
+                                         Migration{"cosines of updates", cosines},
+                                         Migration{"weights of losses", predictions}};
 
 struct Marks {
   int application = 0;

@@ -42,7 +42,7 @@ Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
     };
     const auto put_all = [&](const std::string& prefix, double loss,
                              const std::vector<MetricValue>& metrics) -> Result<void> {
-      FL_CHECK(put(prefix + std::string(loss_name), loss, 0));
+      FL_CHECK(put(prefix + std::string(loss_name), loss, evaluation.predictions));
       for (const MetricValue& metric : metrics)
         FL_CHECK(put(prefix + metric.name, metric.value, metric.weight));
       return {};
@@ -111,6 +111,7 @@ Result<std::vector<EvaluationRecord>> Store::evaluator_answers(RunId run,
     }
     if (row.text(3) == loss_name) {
       answers.back().loss = row.real(4);
+      answers.back().predictions = row.real(5);
     } else {
       answers.back().metrics.push_back({row.text(3), row.real(4), row.real(5)});
     }

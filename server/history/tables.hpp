@@ -46,6 +46,7 @@ inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::examples>("examples", on_insert | on_verdict),
     column<&TaskRecord::steps>("steps", on_insert | on_verdict),
     column<&TaskRecord::loss>("loss", on_insert | on_verdict),
+    column<&TaskRecord::predictions>("predictions", on_insert | on_verdict),
     column<&TaskRecord::norm>("norm", on_insert | on_verdict),
     column<&TaskRecord::cosine>("cosine", read_only),  // Known when the round is recorded.
     column<&TaskRecord::train_seconds>("train_seconds", on_insert | on_verdict),

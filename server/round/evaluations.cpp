@@ -33,6 +33,12 @@ Result<std::vector<MetricValue>> checked(std::vector<MetricValue> metrics,
   return metrics;
 }
 
+/// Nothing was evaluated on, or nothing in it was to be predicted.
+bool has_nothing(const wire::Evaluation& evaluation) {
+  return evaluation.examples() == 0 ||
+         (evaluation.has_predictions() && evaluation.predictions() == 0);
+}
+
 }  // namespace
 
 Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
@@ -171,6 +177,8 @@ Result<EvaluationRecord> Evaluations::record_of(const Peer::Facts& facts,
   record.evaluator = facts.evaluator;
   record.examples = evaluation.examples();
   record.loss = finite_or_nan(evaluation.loss());
+  record.predictions = evaluation.predictions();
+  FL_CHECK(check_predictions(record.predictions));
   record.kinds = facts.metrics;
   FL_TRY(record.metrics, checked(read_metrics(evaluation.metrics()), facts.metrics));
   FL_TRY(auto own, checked(read_metrics(evaluation.own_metrics()), facts.metrics));
@@ -192,7 +200,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
     co_return;
   }
   note_answered(*peer, evaluation.version());
-  if (evaluation.examples() == 0) co_return;
+  if (has_nothing(evaluation)) co_return;
   auto write = [record = *record](Store& store) -> Result<std::vector<DeclaredMetric>> {
     FL_CHECK(store.add_evaluation(record));
     return store.declared_metrics(record.run);
@@ -257,7 +265,7 @@ std::vector<MetricFigure> Evaluations::newest_figures() const {
     const Combine how = declared == declared_.end() ? Combine::mean : declared->kind.combine;
     std::vector<Weighted> values;
     for (const EvaluationRecord& answer : newest_) {
-      const MetricValue loss{.name = name, .value = answer.loss};
+      const MetricValue loss = loss_of(answer);
       const MetricValue* const found =
           name == loss_name ? &loss : find_metric(answer.metrics, name);
       if (found != nullptr) values.push_back(weighted_of(*found, answer.examples));

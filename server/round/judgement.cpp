@@ -13,8 +13,12 @@ Weighted weighted_of(const MetricValue& value, std::uint64_t examples) {
   return {value.value, value.weight > 0 ? value.weight : static_cast<double>(examples)};
 }
 
+MetricValue loss_of(const EvaluationRecord& answer) {
+  return {std::string(loss_name), answer.loss, answer.predictions};
+}
+
 void Judgement::note(const EvaluationRecord& answer) {
-  MetricValue value{.name = kind_.name, .value = answer.loss};
+  MetricValue value = loss_of(answer);
   const bool is_finite = std::isfinite(answer.loss);
   if (kind_.name != loss_name) {
     const MetricValue* const found = find_metric(answer.metrics, kind_.name);

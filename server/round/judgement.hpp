@@ -55,6 +55,8 @@ class Judgement {
   double best_score_ = 0;
 };
 
+/// Its loss as a metric, with its predictions as the weight.
+[[nodiscard]] MetricValue loss_of(const EvaluationRecord& answer);
 /// How much a value of this evaluation counts beside those of other clients.
 [[nodiscard]] Weighted weighted_of(const MetricValue& value, std::uint64_t examples);
 

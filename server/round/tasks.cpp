@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/tasks.hpp"
 
+#include "server/round/loss_weight.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/encode/codec.hpp"
 
@@ -201,16 +202,14 @@ std::map<std::string, TaskId> Tasks::accepted_deltas() const {
 }
 
 double Tasks::training_loss() const {
-  double loss = 0;
-  double examples = 0;
+  std::vector<LossWeight> losses;
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::accepted) continue;
     const auto counted =
         static_cast<double>(RunPlan::counted_examples(task.record.examples, round_->record));
-    loss += task.record.loss * counted;
-    examples += counted;
+    losses.push_back({task.record.loss, counted, task.record.predictions});
   }
-  return loss / examples;
+  return mean_loss(losses, plan_.settings.weight_cap);
 }
 
 RoundFacts Tasks::facts(const PastRounds& past) const {

@@ -167,7 +167,8 @@ class Tasks {
   [[nodiscard]] std::uint64_t accepted_weight() const;
   /// The accepted tasks whose updates are deltas, by client.
   [[nodiscard]] std::map<std::string, TaskId> accepted_deltas() const;
-  /// The mean training loss of the accepted updates, weighted by the examples that they count with.
+  /// The mean training loss of the accepted updates, weighted by their predictions; NaN if there
+  /// are none. One client's predictions weigh no more than --weight-cap lets its examples weigh.
   [[nodiscard]] double training_loss() const;
   /// What the strategy is told of the round: a function of what is durable, summed up in the order
   /// of the clients' names.

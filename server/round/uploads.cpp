@@ -195,6 +195,7 @@ Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
   const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
   if (!std::isfinite(begin.loss()))
     return Error(Errc::invalid_input, "its training loss is not finite");
+  FL_CHECK(check_predictions(begin.predictions()));
   if (!is_duration(begin.train_seconds())) {
     return Error(Errc::invalid_input, not_a_duration("its training time", begin.train_seconds()));
   }
@@ -389,6 +390,7 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
                            TimePoint arrived_at) const {
   const auto& begin = grant.begin;
   record.loss = begin.loss();
+  if (begin.has_predictions()) record.predictions = begin.predictions();
   // No more than have passed. After a restart of the server the offer is younger than the work.
   const double passed = std::max(seconds(arrived_at - task.offered_at),
                                  Clock::unix_seconds() - parts_.tasks.round().record.started_at);
@@ -421,6 +423,7 @@ Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
   holdout.set_version(begin.version());
   holdout.set_examples(begin.holdout_examples());
   holdout.set_loss(begin.holdout_loss());
+  if (begin.has_holdout_predictions()) holdout.set_predictions(begin.holdout_predictions());
   *holdout.mutable_metrics() = begin.holdout_metrics();
   holdout.set_own_loss(begin.own_loss());
   *holdout.mutable_own_metrics() = begin.own_metrics();

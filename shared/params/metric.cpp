@@ -120,6 +120,13 @@ Result<void> check_metric_value(const MetricValue& value, std::span<const Metric
   return {};
 }
 
+Result<void> check_predictions(double predictions) {
+  if (predictions >= 0 && predictions <= limits::metric_weight_max) return {};
+  return Error(Errc::invalid_input, fmt::format("the loss is a mean over {} predictions, and that "
+                                                "must be 0 to {}",
+                                                predictions, limits::metric_weight_max));
+}
+
 std::optional<double> combine(Combine how, std::span<const Weighted> values) {
   double sum = 0;
   double weights = 0;

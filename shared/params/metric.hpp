@@ -69,6 +69,9 @@ struct KnownMetric {
 [[nodiscard]] Result<void> check_metric_value(const MetricValue& value,
                                               std::span<const MetricKind> kinds);
 
+/// Checks the weight of a loss: finite, 0 to limits::metric_weight_max. Errors: invalid_input.
+[[nodiscard]] Result<void> check_predictions(double predictions);
+
 /// A value and how much it counts.
 struct Weighted {
   double value = 0;

@@ -53,14 +53,15 @@ class SiteTest(FederationTest):
         server=(),
         model=MODEL,
         write=lambda folder: write_images(folder, EXAMPLES),
+        kind="idx",
     ):
         """The values of the last version of a run with one client, the site, and the client. `write`
-        makes the folder of its data. `meanwhile` may start server and client again: serve() and train() have the same flags."""
+        makes the folder of its data, which are of this `kind`. `meanwhile` may start server and client again: serve() and train() have the same flags."""
         federation = self.federation = self.make(name)
         data = write(federation.folder / "data")
         run = ("--model", model, "--rounds", rounds, "--lr", 0.05, "--batch-size", batch)
         self.server_flags = ("--min-clients", 1, "--codec", "none", "--deadline", 0, *run, *server)
-        self.client_flags = ("--data", f"idx:{data}", "--threads", 1, *flags)
+        self.client_flags = ("--data", f"{kind}:{data}", "--threads", 1, *flags)
         self.serve("--new-run")
         self.train()
         if meanwhile:

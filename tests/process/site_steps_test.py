@@ -2,10 +2,13 @@
 """The steps of a site's ranks: what one process does with larger batches, for all kinds of models and
 of batches, and by each way of sums. Real programs over Gloo on loopback."""
 
+import math
+import random
 import re
 import unittest
 
 from federation import BIN, wait_until, write_images
+from sim_test import read_tensors
 from site_runs import EXAMPLES, MODEL, SiteTest
 
 TRAINED = 87  # Of the examples; the others are held out.
@@ -19,7 +22,22 @@ SENT_BY_TOPOLOGY = {
     "hierarchical": 2,
     "hybrid": 2,
 }
+TEXT_MODEL = "transformer:layers=1,width=16,heads=2,context=16"
 ROUNDING = 1e-5  # What sums in another order may change of a value, or of 1 where it is smaller.
+
+
+def write_texts(folder):
+    """Texts of 2 to 17 bytes, an example each."""
+    folder.mkdir()
+    draw = random.Random(5)
+    for number in range(EXAMPLES):
+        letters = draw.choices("abcdefgh ", k=2 + number * 7 % 16)
+        (folder / f"{number:03}.txt").write_text("".join(letters))
+    return folder
+
+
+def distance(one, other):
+    return math.dist(*(sum((model[name] for name in sorted(model)), ()) for model in (one, other)))
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
@@ -90,6 +108,21 @@ class SiteSteps(SiteTest):
                     alone, many = ({name: each[name] for name in kept} for each in (alone, many))
                     self.assertTrue(any(abs(value) > 0.01 for value in many[kept[0]]))
                 self.assert_near(alone, many, ROUNDING)
+
+    def test_texts_of_any_lengths_weigh_their_bytes(self):
+        """Two ranks, and batches in parts, make the update of one process with the whole batch. With
+        a mean of the parts' means it would be off by percents."""
+        text = {"model": TEXT_MODEL, "kind": "text", "write": write_texts, "rounds": 1}
+        server = ("--local-steps", 2, "--lr", 0.5)
+        alone, many, _, _ = self.both(2, 8, "-text", **text, server=server)
+        (weighed,) = self.federation.query("SELECT predictions, examples FROM task")
+        self.assertEqual(weighed[1], TRAINED)
+        self.assertGreater(weighed[0], 2 * TRAINED)
+        start = read_tensors(self.federation.checkpoints / "round-000000.safetensors")
+        self.assertLess(distance(many, alone), ROUNDING * distance(alone, start))
+        server = (*server, "--accumulate", 4)
+        parts, _, _ = self.run_of(batch=4, name="parts-text", **text, server=server)
+        self.assertLess(distance(parts, alone), ROUNDING * distance(alone, start))
 
     def test_every_topology_makes_the_same_sums(self):
         """The bytes that the first rank sends show by which way sums went."""

@@ -87,6 +87,29 @@ class Metrics(unittest.TestCase):
         self.check(metrics.auroc(), tied, is_one, np.mean(pairs), is_exact=False)
         self.assertTrue(np.isnan(measured(metrics.auroc(), self.values, np.ones(100))))
 
+    def test_masked_classes_do_not_count(self):
+        draw = np.random.default_rng(8)
+        is_masked = draw.random(100) < np.linspace(0, 1, 100)  # Other parts in other batches.
+        classes = np.where(is_masked, -100, self.classes)
+        kept = self.scores[~is_masked], self.classes[~is_masked]
+        for metric in metrics.accuracy, metrics.top_k(3), metrics.f1(4):
+            expected = measured(metric, *kept)
+            expected = expected[0] if isinstance(expected, tuple) else expected
+            self.check(metric, self.scores, classes, expected)
+        is_one = np.where(is_masked, -100, self.targets > 0)
+        expected = measured(metrics.auroc(), self.values[~is_masked], is_one[~is_masked])
+        self.check(metrics.auroc(), self.values, is_one, expected, is_exact=False)
+        self.assertTrue(np.isnan(measured(metrics.accuracy, self.scores, np.full(100, -100))[0]))
+
+    def test_a_function_may_say_what_its_mean_is_over(self):
+        def positive(outputs, targets):
+            chosen = targets[targets > 0]
+            return (chosen.mean() if len(chosen) else np.nan), len(chosen)
+
+        value, weight = measured(positive, self.values, self.targets)
+        self.assertAlmostEqual(value, self.targets[self.targets > 0].mean())
+        self.assertEqual(weight, (self.targets > 0).sum())
+
     def test_of_numbers(self):
         errors = self.values - self.targets
         self.check(metrics.mae(), self.values[:, None], self.targets, np.abs(errors).mean())

@@ -186,6 +186,89 @@ class TwoRanks(unittest.TestCase):
             np.testing.assert_array_equal(before[name], after[name])
 
 
+TAGS = (
+    MODEL
+    + """
+def tags():
+    draw = torch.Generator().manual_seed(3)
+    x, y = torch.randint(9, (12, 6), generator=draw), torch.randint(5, (12, 6), generator=draw)
+    # Of a step's four examples, two of each rank; in the second step rank 1 has no target.
+    for row, length in enumerate([6, 1, 6, 2, 6, 0, 3, 0, 1, 6, 6, 2]):
+        y[row, length:] = -100
+    return x, y
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(self.embed(x)).movedim(-1, 1)
+
+
+class InOrder(torch.utils.data.Sampler):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __len__(self):
+        return len(self.rows)
+
+
+def loader(rows, batch_size):
+    data = torch.utils.data.TensorDataset(*tags())
+    return torch.utils.data.DataLoader(data, batch_size, sampler=InOrder(rows))
+"""
+)
+exec(TAGS)
+TAG_RANKS = (
+    TAGS
+    + """
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+data = loader(range(rank, 12, ranks), 1)
+model = DistributedDataParallel(Tagger())
+fl.run(Trainer(model, data, device="cpu", accumulate=2), state=sys.argv[1] + "/state")
+dist.destroy_process_group()
+"""
+)
+
+
+class MaskedTargets(unittest.TestCase):
+    def test_two_ranks_weigh_predictions_as_one_does(self):
+        weights = {name: p.detach().numpy().copy() for name, p in Tagger().named_parameters()}
+        with agent_for(Trainer(Tagger(), loader(range(12), 4), device="cpu")) as agent:
+            agent.hello()
+            expected, alone = agent.train(weights, epochs=2, lr=0.5)
+            agent.ask("gradient", weights, settings={})
+            gradient = agent.out()
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text(TAG_RANKS)
+            environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            agent = AgentWithProcess([*START_TWO, script, folder], folder, environment)
+            try:
+                agent.hello()
+                found, done = agent.train(weights, epochs=2, lr=0.5)
+                agent.ask("gradient", weights, settings={})
+                shared = agent.out()
+                agent.bye()
+            finally:
+                agent.close()
+        self.assertEqual(done["steps"], 6)
+        self.assertEqual(done["predictions"], alone["predictions"])
+        self.assertEqual(done["predictions"], int((tags()[1] != -100).sum()))
+        self.assertAlmostEqual(done["loss"], alone["loss"], places=6)
+        for name, start in weights.items():
+            apart = np.linalg.norm(found[name] - expected[name])
+            self.assertLess(apart, 1e-6 * np.linalg.norm(expected[name] - start))
+            np.testing.assert_allclose(shared[name], gradient[name], rtol=1e-5, atol=1e-7)
+
+
 class Refusals(unittest.TestCase):
     def test_a_rank_whose_trainer_knows_nothing_of_it(self):
         with unittest.mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):

@@ -158,14 +158,15 @@ class Checker {
   /// Derives what the round's row says of its clients from the members and the models.
   Result<void> check_figures(Round round) {
     double loss = 0;
-    double examples = 0;
+    double weights = 0;
     for (const auto& [id, task] : tasks_) {
       if (task.round != round || task.state != TaskState::accepted) continue;
       FL_TRY(const double of_task, loss_of(task));
-      loss += of_task * static_cast<double>(counted(task));
-      examples += static_cast<double>(counted(task));
+      const double weight = loss_weight_of(task);
+      loss += of_task * weight;
+      weights += weight;
     }
-    const double expected = loss / examples;
+    const double expected = loss / weights;
     const double recorded = losses_.at(round - 1);
     if (std::fabs(recorded - expected) > 1e-9 * std::fabs(expected))
       return wrong(
@@ -237,6 +238,14 @@ class Checker {
   [[nodiscard]] std::uint64_t counted(const TaskRecord& task) const {
     const std::uint64_t most = rounds_.at(task.round - 1).examples_max;
     return most == 0 ? task.examples : std::min(task.examples, most);
+  }
+
+  /// What the task's loss weighs. No world has predictions so unlike that the limit cuts them.
+  [[nodiscard]] double loss_weight_of(const TaskRecord& task) const {
+    const auto client = world_.clients().find(task.client);
+    if (client == world_.clients().end() || !client->second.member.part.predictions)
+      return static_cast<double>(counted(task));
+    return *client->second.member.part.predictions * static_cast<double>(task.examples);
   }
 
   /// The step that the strategy makes from the mean update.

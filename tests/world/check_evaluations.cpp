@@ -80,7 +80,10 @@ class Evaluated {
     const WorldOptions::Member& member = found->second.member;
     const auto point = world_.options().problem.point(member.part.client);
     const double loss = ToyTrainer::loss_at(models_[row.version], point);
-    MetricValue expected{.name = "loss", .value = loss};
+    MetricValue expected{
+        .name = "loss",
+        .value = loss,
+        .weight = member.part.predictions.value_or(0) * static_cast<double>(member.part.holdout)};
     if (row.name != loss_name) {
       const auto values = ToyTrainer::values_of(member.part, loss);
       const MetricValue* const of_name = find_metric(values, row.name);

@@ -170,6 +170,45 @@ TEST_CASE("a run that has ended early stays so, whatever evaluators answer later
   }
 }
 
+TEST_CASE("losses weigh predictions and updates weigh examples, also after a restart") {
+  for (const bool kills : {false, true}) {
+    CAPTURE(kills);
+    WorldOptions options = calm(3);
+    options.settings.rounds = 2;
+    options.members[0].part.predictions = 7;
+    options.members[1].part.predictions = 0;  // All its targets are masked.
+    options.members.push_back(judge("judge-1", 0, 50, {"accuracy"}));
+    options.members.push_back(judge("judge-2", 1, 50, {"accuracy"}));
+    options.members.push_back(judge("judge-3", 1, 50, {"accuracy"}));
+    options.members[4].part.predictions = 30;
+    options.members[5].part.predictions = 0;
+    World world(options);
+    bool is_killed = false;
+    world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
+      // Its figures are durable now.
+      if (kills && !is_up && header.has_verdict() && !std::exchange(is_killed, true))
+        world.kill_server(true);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(is_killed == kills);
+    const auto history = History::open(world);
+    for (const TaskRecord& task : history->store->tasks(history->run.id, 1).value()) {
+      const bool is_first = task.client == options.members[0].name;
+      const bool is_second = task.client == options.members[1].name;
+      CHECK(task.predictions.has_value() == (is_first || is_second));
+      if (is_first) CHECK(task.predictions == 7.0 * static_cast<double>(task.examples));
+    }
+    // check() has compared the view and the rounds' losses with what each client has measured. One
+    // evaluator has nothing to evaluate on.
+    for (const EvaluationRecord& answer :
+         history->store->evaluator_answers(history->run.id, 1).value()) {
+      CHECK(answer.client != "judge-3");
+      CHECK(answer.predictions == (answer.client == "judge-2" ? 1500 : 0));
+    }
+  }
+}
+
 TEST_CASE("a client whose metrics are not right is refused, and the run goes on") {
   struct Case {
     std::function<void(wire::Ready&)> change;
@@ -236,6 +275,8 @@ TEST_CASE("values that were not declared, or can't be, are ignored and reported"
          for (int i = 0; i < 1000; ++i) *e.add_metrics() = e.metrics(0);
        },
        "it has 1001 metrics, and 1 were"},
+      {[](wire::Evaluation& e) { e.set_predictions(-3); },
+       "the loss is a mean over -3 predictions"},
       {[](wire::Evaluation& e) { e.set_examples(1000); },
        "it has 1000 examples, and the client has"},
       {[](wire::Evaluation& e) { e.set_version(9); }, "there is no such version"},

@@ -118,6 +118,8 @@ Result<TrainReport> ToyTrainer::train(std::span<const float> global, const Train
   report.examples = part_.examples;
   report.steps = steps;
   report.loss = loss_at(global, point_);
+  if (part_.predictions)
+    report.predictions = *part_.predictions * static_cast<double>(part_.examples);
   return report;
 }
 
@@ -134,6 +136,8 @@ Result<EvalReport> ToyTrainer::evaluate(std::span<const float> weights, std::sto
   EvalReport report;
   report.examples = part_.holdout;
   report.loss = loss_at(weights, point_);
+  if (part_.predictions)
+    report.predictions = *part_.predictions * static_cast<double>(part_.holdout);
   report.metrics = values_of(part_, report.loss);
   return report;
 }

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ class ToyTrainer final : public Trainer {
     std::function<std::unique_ptr<CodecDevice>()> make_device = {};
     /// What it measures besides the loss: of "accuracy", "perplexity", "distance" and "auroc".
     std::vector<std::string> metrics = {"accuracy"};
+    std::optional<double> predictions = {};  // Of an example, in training and held out.
   };
   /// Called with each trained update; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;

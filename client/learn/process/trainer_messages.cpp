@@ -64,6 +64,14 @@ Result<double> number(const json& object, const char* name) {
   return wrong(name, "is not a number");
 }
 
+/// How many predictions a loss is the mean over; nothing if the message does not say.
+Result<std::optional<double>> predictions_of(const json& message) {
+  if (find(message, "predictions") == nullptr) return std::optional<double>();
+  FL_TRY(const double told, number(message, "predictions"));
+  FL_CHECK(check_predictions(told));
+  return std::optional(told);
+}
+
 struct HelloTensor {
   TensorSpec spec;
   std::optional<ElementType> type;  // Nothing: whole numbers.
@@ -264,6 +272,7 @@ Result<TrainAnswer> parse_train_answer(const json& message, std::uint64_t train_
   }
   FL_TRY(answer.report.steps, count(message, "steps", 1));
   if (answer.report.steps == 0) return wrong("steps", "is 0: it must be at least 1");
+  FL_TRY(answer.report.predictions, predictions_of(message));
   FL_TRY(answer.report.loss, number(message, "loss"));
   return answer;
 }
@@ -277,6 +286,7 @@ Result<EvalReport> parse_eval_answer(const json& message, std::uint64_t holdout_
                                          holdout_examples));
   }
   if (report.examples == 0) return report;
+  FL_TRY(report.predictions, predictions_of(message));
   FL_TRY(report.loss, number(message, "loss"));
   const json* const metrics = find(message, "metrics");
   if (metrics == nullptr) return report;

@@ -30,6 +30,18 @@ Examples::Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint
     resident_ = gather(rows_).to(device_);
 }
 
+std::int64_t Examples::predictions(const torch::Tensor& positions) const {
+  if (context_ == 0) return positions.size(0);
+  std::int64_t sum = 0;
+  for (const Row& row : rows_at(positions)) sum += predictions_of(row);
+  return sum;
+}
+
+/// Of text: a byte that has another one before it in the window is predicted.
+std::int64_t Examples::predictions_of(const Row& row) const {
+  return std::min<std::int64_t>(all_->lengths[row.example] - row.begin - 1, context_);
+}
+
 Batch Examples::batch(const torch::Tensor& positions) const {
   const std::vector<Row> rows = rows_at(positions);
   if (context_ > 0) return text(rows);
@@ -88,7 +100,7 @@ Batch Examples::text(std::span<const Row> rows) const {
   auto* next = targets.mutable_data_ptr<std::int64_t>();
   for (const Row& row : rows) {
     const auto bytes = all_->row(row.example).first(all_->lengths[row.example]).subspan(row.begin);
-    const std::size_t length = std::min(bytes.size() - 1, static_cast<std::size_t>(context_));
+    const auto length = static_cast<std::size_t>(predictions_of(row));
     for (std::size_t i = 0; i < length; ++i) {
       in[i] = std::to_integer<std::int64_t>(bytes[i]);
       next[i] = std::to_integer<std::int64_t>(bytes[i + 1]);

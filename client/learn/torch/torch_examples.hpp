@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -39,6 +40,12 @@ class Examples {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
   /// What the mean loss is a mean of: the examples or, of text, the bytes that are predicted.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
+  /// The same for a report: nothing where each example is one prediction.
+  [[nodiscard]] std::optional<double> told_predictions() const {
+    return context_ > 0 ? std::optional(static_cast<double>(predictions_)) : std::nullopt;
+  }
+  /// Those of the examples at these positions.
+  [[nodiscard]] std::int64_t predictions(const torch::Tensor& positions) const;
   /// `positions` is int64 [n] on the CPU, each from 0 to size() - 1.
   [[nodiscard]] Batch batch(const torch::Tensor& positions) const;
   /// The examples at positions [begin, begin + n).
@@ -53,6 +60,7 @@ class Examples {
     std::uint32_t begin = 0;
   };
 
+  [[nodiscard]] std::int64_t predictions_of(const Row& row) const;
   [[nodiscard]] std::vector<Row> rows_at(const torch::Tensor& positions) const;
   [[nodiscard]] torch::Tensor gather(std::span<const Row> rows) const;
   [[nodiscard]] torch::Tensor targets_of(std::span<const Row> rows) const;

@@ -198,8 +198,9 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     if (!loss) return loss.error().at(place());
     if (!*loss) continue;
     optimizer.step();
-    done.examples += static_cast<std::uint64_t>(batch.size(0));
-    done.loss_sum += **loss * static_cast<double>(batch.size(0));
+    const std::int64_t predictions = examples.predictions(batch);
+    done.predictions += static_cast<std::uint64_t>(predictions);
+    done.loss_sum += **loss * static_cast<double>(predictions);
     ++done.steps;
     step = run.begun++;
     goes_on = step < run.steps && has_time(run);
@@ -265,11 +266,12 @@ Result<std::optional<double>> Learner::take_gradient(const LocalRun& run, const 
 
 /// Adds the gradient of the mean loss of these examples, settings.batch_size examples at a time,
 /// and returns that loss. Of ranks together: the gradient of the mean loss of all examples, and
-/// this rank's share in that loss. After a stop request the loss is incomplete.
+/// this rank's share in that loss. A part counts with its predictions among those of the whole
+/// batch, which every rank knows. After a stop request the loss is incomplete.
 double Learner::add_gradient(const LocalRun& run, const Examples& examples,
                              const torch::Tensor& batch, const Formats& formats, bool is_low) {
   StepSync* const together = run.together;
-  const double all = static_cast<double>(batch.size(0));
+  const auto all = static_cast<double>(examples.predictions(batch));
   torch::Tensor mine = batch;
   // Ranks' gradients are averaged, so a rank's own is that much larger.
   double weight = 1;
@@ -287,7 +289,7 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
   double mean = 0;
   for (std::int64_t at = 0; at < n && !run.stop.stop_requested(); at += at_once) {
     const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
-    const double share = weight * static_cast<double>(part.size(0)) / all;
+    const double share = weight * static_cast<double>(examples.predictions(part)) / all;
     const bool is_last = at + at_once >= n;
     if (together != nullptr) together->before_forward(trained_, is_last);
     const Batch now = examples.batch(part);

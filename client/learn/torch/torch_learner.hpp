@@ -40,8 +40,8 @@ struct LocalRun {
 /// One thread's part of it.
 struct LocalShare {
   std::uint64_t steps = 0;
-  std::uint64_t examples = 0;
-  double loss_sum = 0;  // Over these examples.
+  std::uint64_t predictions = 0;
+  double loss_sum = 0;  // Over these predictions.
   FallBacks fall_backs = {};
 };
 

@@ -72,6 +72,7 @@ EvalReport Measurement::report(const Examples& examples) const {
   EvalReport report;
   report.examples = static_cast<std::uint64_t>(examples_);
   report.loss = loss_ / static_cast<double>(examples.predictions());
+  report.predictions = examples.told_predictions();
   if (spec_.task == ModelSpec::Task::language) {
     report.metrics = {{.name = "perplexity",
                        .value = std::exp(report.loss),

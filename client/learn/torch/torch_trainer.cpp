@@ -294,15 +294,16 @@ class TorchTrainer final : public Trainer {
     for (const auto& share : shares) {
       if (!share) return share.error();
       all.steps += share->steps;
-      all.examples += share->examples;
+      all.predictions += share->predictions;
       all.loss_sum += share->loss_sum;
       all.fall_backs += share->fall_backs;
     }
     return TrainReport{.examples = train_examples(),
                        .steps = all.steps,
-                       .loss = all.loss_sum / static_cast<double>(all.examples),
+                       .loss = all.loss_sum / static_cast<double>(all.predictions),
                        .seconds = 0,
-                       .fall_backs = all.fall_backs};
+                       .fall_backs = all.fall_backs,
+                       .predictions = train_.told_predictions()};
   }
 
   [[nodiscard]] std::int64_t ranks() const { return together_ == nullptr ? 1 : together_->size(); }

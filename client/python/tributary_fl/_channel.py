@@ -17,7 +17,7 @@ import traceback
 from typing import IO, Any, Callable
 
 from ._players import Players
-from ._trainer import Cancelled, Diverged, Task, Trainer, check_finite
+from ._trainer import Cancelled, Diverged, Task, Trainer
 
 LINE_BYTES_MAX = 64 << 20
 REASON_LENGTH_MAX = 2000
@@ -165,12 +165,7 @@ def _reason(error: BaseException) -> str:
 def _work(trainer: Trainer, task: Task) -> dict[str, Any]:
     """The members of `done`."""
     if task.kind == "train":
-        report = trainer.on_train(task)
-        loss = check_finite(float(report.loss))
-        done: dict[str, Any] = {"wrote": "weights", "steps": int(report.steps), "loss": loss}
-        if report.examples is not None:
-            done["examples"] = int(report.examples)
-        return done
+        return trainer.on_train(task).message()
     if task.kind == "client" and isinstance(trainer, Players):
         return trainer.on_client(task)
     if task.kind == "evaluate":

@@ -36,6 +36,11 @@ def check_finite(loss: float) -> float:
     return loss
 
 
+def told_count(predictions: float, examples: int) -> float | None:
+    """How a report says it: None where each example is one prediction."""
+    return None if predictions == examples else predictions
+
+
 @dataclass(frozen=True)
 class MetricInfo:
     """A metric as the server hears of it. `better` is "higher" or "lower". `combine` says how the
@@ -132,12 +137,23 @@ def _names(kind: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What a training has come to. `loss` is the mean over all examples seen. `examples`: None for
-    the number that Hello has."""
+    """What a training has come to. `loss` is the mean over all predictions made. `examples`: None for
+    the number that Hello has. `predictions`: how many predictions these examples have, which is what
+    the loss weighs beside other clients' losses; None: as many as examples."""
 
     steps: int
     loss: float
     examples: int | None = None
+    predictions: float | None = None
+
+    def message(self) -> dict[str, Any]:
+        loss = check_finite(float(self.loss))
+        message: dict[str, Any] = {"wrote": "weights", "steps": int(self.steps), "loss": loss}
+        if self.examples is not None:
+            message["examples"] = int(self.examples)
+        if self.predictions is not None:
+            message["predictions"] = float(self.predictions)
+        return message
 
 
 MetricValue = Union[float, "tuple[float, float]"]  # A value, or a value and its weight.
@@ -145,12 +161,13 @@ MetricValue = Union[float, "tuple[float, float]"]  # A value, or a value and its
 
 @dataclass(frozen=True)
 class EvalReport:
-    """What an evaluation has found. `loss` is the mean over the examples. A metric's value may have
-    a weight of its own, as in {"f1": (0.8, 33)}."""
+    """What an evaluation has found. `loss` is the mean over the examples' predictions. A metric's
+    value may have a weight of its own, as in {"f1": (0.8, 33)}. `predictions`: as in TrainReport."""
 
     examples: int
     loss: float
     metrics: Mapping[str, MetricValue] = field(default_factory=dict)
+    predictions: float | None = None
 
     def message(self) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
@@ -162,7 +179,10 @@ class EvalReport:
             elif math.isfinite(value):
                 metrics[name] = float(value)
         loss = check_finite(float(self.loss))
-        return {"examples": int(self.examples), "loss": loss, "metrics": metrics}
+        message = {"examples": int(self.examples), "loss": loss, "metrics": metrics}
+        if self.predictions is not None:
+            message["predictions"] = float(self.predictions)
+        return message
 
 
 class Task:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a trainer measures besides the loss.
 
-A metric is a function of (outputs, targets) that returns the mean over a batch's examples, or an
-object made by one of the functions below. Both take torch tensors or numpy arrays. A class of your
-own needs the members of Metric."""
+A metric is a function of (outputs, targets) that returns the mean over a batch's examples, or that
+mean and the number of what it is a mean over (where targets are masked, say); or an object made by
+one of the functions below. All take torch tensors or numpy arrays. Targets of classes that are -100
+are masked: they do not count. A class of your own needs the members of Metric."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Function = Callable[[Any, Any], Any]
+MASKED = -100  # As a target: what torch's cross_entropy leaves out, too.
 
 
 @runtime_checkable
@@ -46,7 +48,8 @@ MetricLike = Union[Metric, Function]
 
 
 class _Mean:
-    """The mean of a function of batches, each of which weighs as many examples as it has."""
+    """The mean of a function of batches, each of which weighs what the function says, or as many
+    examples as it has."""
 
     def __init__(self, function: Function, better: str = "higher"):
         self.better, self.combine = better, "mean"
@@ -54,21 +57,27 @@ class _Mean:
         self.reset()
 
     def reset(self) -> None:
-        self._sum, self._examples = 0.0, 0
+        self._sum, self._count, self._examples = 0.0, 0.0, 0
 
     def update(self, outputs: Any, targets: Any) -> None:
-        examples = len(targets)
-        self._sum += float(self._function(outputs, targets)) * examples
-        self._examples += examples
+        found = self._function(outputs, targets)
+        value, count = found if isinstance(found, tuple) else (found, len(targets))
+        if count:  # A mean over nothing is not a number.
+            self._sum += float(value) * float(count)
+        self._count += float(count)
+        self._examples += len(targets)
 
     def result(self) -> MetricValue:
-        return self._sum / self._examples if self._examples else math.nan
+        value = self._sum / self._count if self._count else math.nan
+        return value if self._count == self._examples else (value, self._count)
 
 
 def as_metric(metric: MetricLike) -> Metric:
     """The metric itself, or one made of a function. A function may have an attribute `better`."""
     if isinstance(metric, Metric):
         return metric
+    if metric is accuracy:
+        return _Mean(_accuracy)
     return _Mean(metric, getattr(metric, "better", "higher"))
 
 
@@ -98,19 +107,29 @@ def _predicted(outputs: Any, targets: Any) -> Any:
 def accuracy(outputs: Any, targets: Any) -> float:
     """The fraction of right answers. outputs: a score for each class along dimension 1, or one
     logit for each target. targets: the classes' numbers."""
-    right = int((_predicted(outputs, targets) == targets).sum())
-    return right / max(1, int(targets.reshape(-1).shape[0]))
+    return _accuracy(outputs, targets)[0]
+
+
+def _accuracy(outputs: Any, targets: Any) -> tuple[float, int]:
+    right, count = int((_predicted(outputs, targets) == targets).sum()), _unmasked(targets)
+    return right / max(1, count), count
+
+
+def _unmasked(targets: Any) -> int:
+    return int((targets != MASKED).sum())
 
 
 def top_k(k: int) -> Metric:
     """The fraction of examples whose class is among the k largest outputs. outputs: [N, classes].
     targets: [N]. Of equal outputs, those that are larger only count as before it."""
 
-    def fraction(outputs: Any, targets: Any) -> float:
+    def fraction(outputs: Any, targets: Any) -> tuple[float, int]:
         scores, classes = _array(outputs), _array(targets)
+        is_counted = classes != MASKED
+        scores, classes = scores[is_counted], classes[is_counted]
         own = np.take_along_axis(scores, classes[:, None], axis=1)
         is_right: npt.NDArray[np.bool_] = (scores > own).sum(axis=1) < k
-        return float(is_right.mean())
+        return int(is_right.sum()) / max(1, len(classes)), len(classes)
 
     return _Mean(fraction)
 
@@ -145,7 +164,9 @@ def f1(label: int = 1) -> Metric:
     targets: as of accuracy()."""
 
     def count(outputs: Any, targets: Any) -> tuple[float, float]:
-        said, true = _array(_predicted(outputs, targets)) == label, _array(targets) == label
+        classes = _array(targets)
+        said = (_array(_predicted(outputs, targets)) == label) & (classes != MASKED)
+        true = classes == label
         hits = float((said & true).sum())
         return 2 * hits, float(said.sum()) + float(true.sum())
 
@@ -154,12 +175,16 @@ def f1(label: int = 1) -> Metric:
 
 def mae() -> Metric:
     """The mean absolute error, over all numbers of an example. Lower is better."""
-    return _Mean(lambda outputs, targets: np.abs(_errors(outputs, targets)).mean(), "lower")
+    return _Mean(lambda outputs, targets: _mean(np.abs(_errors(outputs, targets))), "lower")
 
 
 def mse() -> Metric:
     """The mean squared error, over all numbers of an example. Lower is better."""
-    return _Mean(lambda outputs, targets: np.square(_errors(outputs, targets)).mean(), "lower")
+    return _Mean(lambda outputs, targets: _mean(np.square(_errors(outputs, targets))), "lower")
+
+
+def _mean(errors: Floats) -> tuple[float, int]:
+    return (float(errors.mean()) if errors.size else 0.0), errors.size
 
 
 def _errors(outputs: Any, targets: Any) -> Floats:
@@ -254,8 +279,10 @@ class _Auroc:
         scores = _array(outputs).astype(np.float64)
         if scores.ndim == 2 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
-        self._scores.append(scores.reshape(-1))
-        self._is_one.append(_array(targets).reshape(-1) == 1)
+        classes = _array(targets).reshape(-1)
+        is_counted = classes != MASKED
+        self._scores.append(scores.reshape(-1)[is_counted])
+        self._is_one.append(classes[is_counted] == 1)
 
     def result(self) -> MetricValue:
         if not self._scores:

@@ -17,6 +17,7 @@ from ._bar import progress_bar
 from ._channel import flush, say
 from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
+from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
@@ -26,7 +27,7 @@ from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
 )  # fmt: skip
 from ._trainer import (
-    Cancelled, Diverged, EvalReport, Hello, Settings, Task, TrainReport, check_finite,
+    Cancelled, Diverged, EvalReport, Hello, Settings, Task, TrainReport, check_finite, told_count,
 )  # fmt: skip
 
 __all__ = ["EvalReport", "Settings", "Task", "TrainReport", "Trainer", "load", "save"]
@@ -46,7 +47,12 @@ class Trainer(_trainer.Trainer):
     train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
         is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
         and order. None: this client only measures.
-    loss: loss(outputs, targets), the mean over a batch.
+    loss: loss(outputs, targets), the mean over a batch's predictions.
+    predictions: a function of a batch's targets that says how many predictions the loss is a mean
+        over, where batches of as many examples may have unlike numbers: in texts of several
+        lengths, with masked targets, with weights (then their sum). Means of several batches, ranks
+        and clients weigh by it, and a batch without any adds nothing. None: known of torch's
+        cross-entropy and negative log likelihood, else the batch's examples.
     optimizer: a function of the parameters that makes an optimizer, as in
         `lambda parameters: torch.optim.SGD(parameters, 0.01)`. None: the run's, with the run's
         learning rate, momentum and weight decay. With one of your own, methods that count steps
@@ -95,6 +101,7 @@ class Trainer(_trainer.Trainer):
         examples: int | None = None,
         eval_examples: int | None = None,
         eval_batch_size: int = 256,
+        predictions: Callable[[Any], Any] | None = None,
     ):
         is_module = isinstance(model, torch.nn.Module)
         self._factory: Callable[[], Any] | None = None if is_module else model
@@ -106,6 +113,7 @@ class Trainer(_trainer.Trainer):
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
         self.loss = loss
+        self._count = predictions or known_count(loss)
         self.eval_batch_size = eval_batch_size
         self._tensors = travelling(self._module)
         self._specs = [spec(name, tensor) for name, tensor in self._tensors]
@@ -137,11 +145,19 @@ class Trainer(_trainer.Trainer):
         return batch[:-1], batch[-1]
 
     def batch_examples(self, batch: Any) -> int:
-        """How many examples a batch has: its weight."""
+        """How many examples a batch has."""
         return batch_examples(batch)
 
+    def batch_predictions(self, batch: Any) -> float:
+        """How many predictions the mean loss over a batch is a mean over: its weight. Asked before
+        the batch is moved to the device."""
+        is_known = self._count is not None and isinstance(batch, (tuple, list)) and len(batch) > 1
+        count = self._count(self.inputs_and_targets(batch)[1]) if self._count and is_known else None
+        return self.batch_examples(batch) if count is None else float(count)
+
     def train_step(self, batch: Any) -> torch.Tensor:
-        """The mean loss over a batch, which is on the device; with its graph, for backward()."""
+        """The mean loss over a batch, which is on the device; with its graph, for backward(). If it is
+        a mean over something else than batch_predictions() says, override that, too."""
         inputs, targets = self.inputs_and_targets(batch)
         return self.loss(self.model(*inputs), targets)
 
@@ -166,17 +182,19 @@ class Trainer(_trainer.Trainer):
         scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        examples, step = 0, 0
+        examples, predictions, step = 0.0, 0.0, 0
         steps_max = settings.steps_max(epoch_steps)
 
         def loss() -> float:
-            return float(loss_sum) / max(1, examples)
+            return float(loss_sum) / predictions if predictions else 0.0
 
         with progress_bar(f"round {task.round}", steps_max) as bar:
             while task.may_begin(step, epoch_steps):
                 told = None if steps_max == math.inf else int(steps_max)
                 task.progress(step, told, loss if step else None)
-                examples += self._add_gradients(next(steps), optimizer, scaler, loss_sum)
+                batches = next(steps)
+                examples += sum(self.batch_examples(batch) for batch in batches)
+                predictions += self._add_gradients(batches, optimizer, scaler, loss_sum)
                 if scaler is not None:
                     scaler.unscale_(optimizer)
                 add_terms()
@@ -185,33 +203,37 @@ class Trainer(_trainer.Trainer):
                 if bar is not None:
                     bar.update(1)
         if self._ranks is not None:
-            total, seen = self._ranks.sums([float(loss_sum), examples])
+            seen = [float(loss_sum), examples, predictions]
+            total, examples, predictions = self._ranks.sums(seen)
             loss_sum.fill_(total)
-            examples = int(seen)
         mean = check_finite(loss())
         if self._keeps_optimizer:
             self._kept(task).save(optimizer)
-        return TrainReport(step, mean)
+        # As many as one pass over the data has.
+        of_pass = predictions * self._examples / max(1, examples)
+        return TrainReport(step, mean, predictions=told_count(of_pass, self._examples))
 
     def evaluate(self, task: Task) -> EvalReport:
         """Measures self.model, which has the weights already."""
         metrics = self._metrics if self._speaks else {}  # What other ranks say is not heard.
         for metric in metrics.values():
             metric.reset()
-        loss_sum, examples = 0.0, 0
+        loss_sum, examples, predictions = 0.0, 0, 0.0
         self.model.eval()
         with torch.no_grad():
             for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
                     loss, outputs, targets = self.eval_step(moved(batch, self.device))
-                count = self.batch_examples(batch)
-                loss_sum += float(loss) * count
-                examples += count
+                count = self.batch_predictions(batch)
+                loss_sum += float(loss) * count if count else 0.0
+                examples += self.batch_examples(batch)
+                predictions += count
                 for metric in metrics.values():
                     metric.update(outputs, targets)
         found = {name: metric.result() for name, metric in metrics.items()}
-        return EvalReport(examples, check_finite(loss_sum / max(1, examples)), found)
+        mean = check_finite(loss_sum / predictions if predictions else 0.0)
+        return EvalReport(examples, mean, found, told_count(predictions, examples))
 
     def supports(self) -> list[str]:
         """What fl-client may ask for: words of the trainer protocol. A class with a `train` of its
@@ -336,23 +358,29 @@ class Trainer(_trainer.Trainer):
         self._begin(task)
         self.model.zero_grad()
         batches = self._spread.in_step(data.one_pass(self.eval_batch_size, None))
+        predictions = 0.0
         with self._alone():
             for number, (batch, counts) in enumerate(batches):
                 task.progress(number)
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
-                examples = self.batch_examples(batch) if counts else 0
-                weight = examples * self._spread.gradient_parts / self._examples
-                torch.autograd.backward(loss * weight)
+                count = self.batch_predictions(batch) if counts else 0.0
+                predictions += count
+                weight = count * self._spread.gradient_parts / self._examples
+                torch.autograd.backward(_counted(loss, count) * weight)
         gradients = [
             torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             for _, tensor in self._tensors
         ]
         self._spread.add_up(gradients)
+        if self._ranks is not None:
+            (predictions,) = self._ranks.sums([predictions])
+        # The number of all predictions is known only now.
+        scale = self._examples / predictions if predictions else 0.0
         out, decay = self._out(task), task.settings.weight_decay
         for (name, tensor), gradient in zip(self._tensors, gradients):
             if isinstance(tensor, torch.nn.Parameter):
-                gradient = own(gradient).add(own(tensor), alpha=decay)
+                gradient = (own(gradient) * scale).add(own(tensor), alpha=decay)
             self._spread.store([(name, gradient)], out)
         self.model.zero_grad()
 
@@ -385,24 +413,32 @@ class Trainer(_trainer.Trainer):
         optimizer: torch.optim.Optimizer,
         scaler: Any,
         loss_sum: torch.Tensor,
-    ) -> int:
-        """Sets the gradients to those of the mean loss over all examples of the batches. Adds each
-        example's loss to loss_sum, and returns their number."""
-        counts = [self.batch_examples(batch) for batch in batches]
-        examples = sum(counts)
+    ) -> float:
+        """Sets the gradients to those of the mean loss over all predictions of the batches, of all
+        ranks together. Adds each of this rank's losses to loss_sum, and returns their number."""
+        counts = [self.batch_predictions(batch) for batch in batches]
+        predictions = sum(counts)
         more = self._spread.most(len(batches)) - len(batches)
-        batches, counts = batches + batches[-1:] * more, counts + [0] * more
+        batches, counts = batches + batches[-1:] * more, counts + [0.0] * more
+        # The ranks' gradients are averaged, so each takes its part of the ranks' mean number.
+        all_counts = predictions
+        if self._ranks is not None:
+            all_counts = self._ranks.sums([predictions])[0] / self._ranks.count
         optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
+            if not count and all_counts and self._ranks is None:
+                continue
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.
             with contextlib.nullcontext() if is_last else self._spread.without_exchange():
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
-                part = loss if len(batches) == 1 else loss * (count / max(1, examples))
+                weight = count / all_counts if all_counts else 0.0
+                part = loss if weight == 1 else _counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
-            loss_sum.add_(loss.detach(), alpha=count)
-        return examples
+            if count:
+                loss_sum.add_(loss.detach(), alpha=count)
+        return predictions
 
     def _gradient_terms(self, task: Task) -> Callable[[], None]:
         """A function that adds the round's correction and proximal term to the gradients."""
@@ -449,6 +485,11 @@ def _spread(model: Any, ranks: Ranks | None, frozen: Sequence[str]) -> Spread:
     if ranks is not None and is_sharded(model):
         return Sharded(model, ranks, frozen)
     return Whole(model, ranks, frozen)
+
+
+def _counted(loss: torch.Tensor, count: float) -> torch.Tensor:
+    """The mean over nothing is not a number: here it is 0."""
+    return loss if count else torch.nan_to_num(loss)
 
 
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:

@@ -6,14 +6,17 @@
 #include "client/learn/torch/torch_task.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "shared/params/model_table.hpp"
+#include "tests/client/learn/made_up_texts.hpp"
 #include "tests/support/image_data.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl::test {
@@ -269,6 +272,98 @@ TEST_CASE("only bytes of the text are predicted") {
   CHECK(batch.inputs[1][0].item<std::int64_t>() == words[100]);
   CHECK(batch.targets[1][33].item<std::int64_t>() == words[134]);
   CHECK(batch.targets.ne(no_target).sum().item<std::int64_t>() == 134);
+}
+
+namespace {
+
+constexpr const char* small_transformer = "transformer:layers=1,width=16,heads=2,context=32";
+
+double bytes_predicted(std::span<const std::uint16_t> lengths) {
+  double sum = 0;
+  for (const std::uint16_t length : lengths) sum += length - 1;
+  return sum;
+}
+
+}  // namespace
+
+// A mean of the parts' means would be off by percents: the parts have 8 to 130 bytes.
+TEST_CASE("a step on texts weighs their bytes, whatever parts its batch is cut into") {
+  const auto trainer = trainer_for(small_transformer, local(made_up_texts(ragged_lengths())));
+  const auto global = builtin_initial_weights(small_transformer, 1).value();
+  const auto update_of = [&](std::uint32_t batch, std::uint32_t accumulate, double& loss) {
+    const TrainSettings settings{
+        .local_epochs = 2, .batch_size = batch, .accumulate = accumulate, .lr = 0.5, .seed = 3};
+    std::vector<float> update(global.size());
+    const auto report = trainer->train(global, settings, {}, update, {}).value();
+    CHECK(report.predictions == bytes_predicted(ragged_lengths()));
+    CHECK(report.examples == 16);
+    loss = report.loss;
+    return update;
+  };
+  for (const auto& [at_once, parts] : {std::pair(4U, 2U), std::pair(3U, 3U), std::pair(1U, 8U)}) {
+    CAPTURE(at_once);
+    double expected = 0;
+    double loss = 0;
+    const auto whole = update_of(at_once * parts, 1, expected);
+    CHECK(relative_distance(update_of(at_once, parts, loss), whole) < 1e-6);
+    CHECK(loss == doctest::Approx(expected).epsilon(1e-6));
+  }
+}
+
+// With a rate of 0 each step sees the same weights.
+TEST_CASE("the training loss is the mean over all bytes, whatever the batches") {
+  const auto texts = ragged_lengths();
+  const auto trainer = trainer_for(small_transformer, local(made_up_texts(texts)));
+  const auto judge = trainer_for(small_transformer, local(made_up_texts(texts), 16));
+  const auto weights = builtin_initial_weights(small_transformer, 1).value();
+  const double expected = judge->evaluate(weights, {})->loss;
+  std::vector<float> update(weights.size());
+  for (const std::uint32_t batch : {1U, 5U, 16U}) {
+    const TrainSettings settings{.local_epochs = 3, .batch_size = batch, .lr = 0};
+    CHECK(trainer->train(weights, settings, {}, update, {})->loss ==
+          doctest::Approx(expected).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("evaluations of parts make that of all, by their predictions") {
+  std::vector<std::uint16_t> lengths;  // More than are evaluated at once: the last batch is small.
+  for (int i = 0; i < 20; ++i)
+    for (const std::uint16_t length : ragged_lengths()) lengths.push_back(length);
+  const DataSet all = made_up_texts(lengths);
+  const auto weights = builtin_initial_weights(small_transformer, 1).value();
+  const auto judge = [&](std::vector<std::uint32_t> chosen) {
+    return trainer_for(small_transformer, {.all = std::make_shared<const DataSet>(all),
+                                           .train = {},
+                                           .holdout = std::move(chosen)})
+        ->evaluate(weights, {})
+        .value();
+  };
+  std::vector<std::vector<std::uint32_t>> parts(3);
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    numbers.push_back(i);
+    parts[lengths[i] > 30 ? 0 : i % 16 == 1 ? 1 : 2].push_back(i);
+  }
+  const EvalReport whole = judge(numbers);
+  CHECK(whole.examples == 320);
+  CHECK(whole.predictions == bytes_predicted(lengths));
+  double sum = 0;
+  double predictions = 0;
+  for (auto& part : parts) {
+    const EvalReport one = judge(part);
+    sum += one.loss * one.predictions.value();
+    predictions += one.predictions.value();
+  }
+  CHECK(predictions == whole.predictions);
+  CHECK(whole.loss == doctest::Approx(sum / predictions).epsilon(1e-6));
+}
+
+TEST_CASE("an example that is one prediction is told as an example alone") {
+  const auto trainer = trainer_for("linear:2-1", local(houses(40), 10));
+  const auto weights = scaled_weights("linear:2-1", *trainer);
+  std::vector<float> update(weights.size());
+  CHECK_FALSE(trainer->evaluate(weights, {})->predictions);
+  CHECK_FALSE(trainer->train(weights, {}, {}, update, {})->predictions);
 }
 
 }  // namespace fl::test

@@ -2,6 +2,7 @@
 // Steps that ranks take together: what a trace has of them, how they show that they go on, and
 // models whose parameters do not all get a gradient.
 #include "client/site/rank/reducer_group.hpp"
+#include "tests/client/learn/made_up_texts.hpp"
 #include "tests/client/site/trained_ranks.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
@@ -12,6 +13,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace fl::test {
 namespace {
@@ -316,6 +319,35 @@ TEST_CASE("a graph that is not static is refused with the flag, and not a wrong 
     CHECK(failures[0].find("--unused-parameters static is for") != std::string::npos);
     training.unused = UnusedParameters::find;
     CHECK(failures_of(2, training).empty());
+  }
+}
+
+// 16 texts: of the last step of 15 one is left, and of 3 ranks two have nothing to predict.
+TEST_CASE("ranks weigh their texts by bytes, as one process does") {
+  Training training;
+  training.model = "transformer:layers=1,width=16,heads=2,context=32";
+  training.data = [] { return made_up_texts(ragged_lengths()); };
+  training.settings = {.local_epochs = 2, .lr = 0.5, .seed = 3};
+  for (const auto& [ranks, batch, accumulate] :
+       {std::tuple(2, 4U, 1U), std::tuple(2, 2U, 2U), std::tuple(3, 5U, 1U)}) {
+    CAPTURE(ranks);
+    CAPTURE(accumulate);
+    training.settings.batch_size = static_cast<std::uint32_t>(ranks) * batch * accumulate;
+    training.settings.accumulate = 1;
+    const Trained alone = std::move(train_ranks(1, training).front());
+    training.settings.batch_size = batch;
+    training.settings.accumulate = accumulate;
+    for (const Topology topology : {Topology::backend, Topology::ring}) {
+      training.topology = topology;
+      const auto together = train_ranks(ranks, training);
+      for (const Trained& rank : together) {
+        CHECK(rank.update == together.front().update);
+        CHECK(relative_distance(rank.update, alone.update) < 1e-6);
+        CHECK(rank.report.loss == doctest::Approx(alone.report.loss).epsilon(1e-6));
+        CHECK(rank.report.predictions == alone.report.predictions);
+        CHECK(rank.report.predictions == 293);
+      }
+    }
   }
 }
 

@@ -51,6 +51,7 @@ inline TaskRecord accepted(TaskRecord task) {
   task.state = TaskState::accepted;
   task.steps = 50;
   task.loss = 1.25;
+  task.predictions = 4321.5;
   task.train_seconds = 3.5;
   task.norm = 0.75;
   task.update_bytes = 12'345;

@@ -17,6 +17,7 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.examples == b.examples);
   CHECK(a.steps == b.steps);
   CHECK(a.loss == b.loss);
+  CHECK(a.predictions == b.predictions);
   CHECK(a.train_seconds == b.train_seconds);
   CHECK(a.norm == b.norm);
   CHECK(a.cosine == b.cosine);

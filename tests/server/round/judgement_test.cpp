@@ -49,6 +49,12 @@ TEST_CASE("evaluators of unequal sizes make one value of a version") {
     CHECK(of({by_counts, answer(3, "large", 990, 0.5)}).value_of(3).value() ==
           doctest::Approx(0.8));
   }
+  SUBCASE("a loss counts with its predictions") {
+    const MetricKind kind = known_metric(loss_name);
+    auto long_texts = answer(3, "small", 10, 0, 4);
+    long_texts.predictions = 2970;
+    CHECK(of({long_texts, answer(3, "large", 990, 0, 2)}, kind).value_of(3).value() == 3.5);
+  }
   SUBCASE("perplexities make that of the mean loss") {
     const MetricKind kind{.name = "score", .lower_is_better = true, .combine = Combine::log_mean};
     CHECK(of({answer(1, "a", 5, 4), answer(1, "b", 5, 16)}, kind).value_of(1).value() ==

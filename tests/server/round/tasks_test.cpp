@@ -217,6 +217,9 @@ TEST_CASE("the weights, loss and deltas of a round come from its accepted tasks"
   world.add("c", TaskState::refused, 5000).record.codec = "delta+topk:0.1";
   CHECK(world.tasks.accepted_weight() == 400);
   CHECK(world.tasks.training_loss() == doctest::Approx((100.0 * 100 + 300.0 * 300) / 400));
+  world.tasks.task_of("a")->record.predictions = 900;
+  CHECK(world.tasks.training_loss() == (100.0 * 900 + 300.0 * 300) / 1200);
+  CHECK(world.tasks.accepted_weight() == 400);
   CHECK(world.tasks.accepted_deltas() == std::map<std::string, TaskId>{{"b", TaskId{2}}});
   world.tasks.round().record.population = 1000;
   PastRounds past;
