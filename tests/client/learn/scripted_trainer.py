@@ -8,11 +8,12 @@ argument says what it does wrong:
   cancellable | fifo | deep | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
 
 Environment: each start adds a line to the file STARTS; a training takes SECONDS; DTYPE, SUPPORTS and
-FROZEN go into hello; NAMES are those of its tensors; ADDS has the eight numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
+FROZEN go into hello; TENSORS has other shapes by name (JSON); ADDS has the numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
 it plays clients: number k of n has 40 + k examples, and each training adds 1 + k and a line to the
 file `trained` in the client's folder; the program itself has CLIENTS examples to measure on."""
 
 import json
+import math
 import os
 import pathlib
 import socket
@@ -23,9 +24,9 @@ import time
 MODE = sys.argv[1] if len(sys.argv) > 1 else "-"
 DTYPE = os.environ.get("DTYPE", "F32")
 FORMATS = {"F32": "f", "F64": "d", "F16": "e"}
-# The names of w and b.
-W, B = os.environ.get("NAMES", "w b").split()
-TENSORS = {W: [2, 3], B: [2]}
+TENSORS = json.loads(os.environ.get("TENSORS", '{"w": [2, 3], "b": [2]}'))
+W, B = list(TENSORS)[:2]
+SIZES = {name: math.prod(shape) for name, shape in TENSORS.items()}
 
 
 def starts():
@@ -87,8 +88,8 @@ def hello(number):
 def trained(request):
     weights = read(request["weights"])
     correction = read(request["correction"]) if "correction" in request else {}
-    adds = [float(word) for word in os.environ.get("ADDS", "1 1 1 1 1 1 1 1").split()]
-    adds = {W: adds[:6], B: adds[6:]}
+    adds = [float(word) for word in os.environ.get("ADDS", "1 " * sum(SIZES.values())).split()]
+    adds = {name: [adds.pop(0) for _ in range(size)] for name, size in SIZES.items()}
     for name, values in weights.items():
         added = correction.get(name, [0] * len(values))
         more = request.get("client", 0)
@@ -111,7 +112,7 @@ def answer(request):
         f1 = {"value": 0.5, "weight": 7}
         return {"loss": first, "metrics": {"accuracy": 0.75, "f1": f1}}
     if request["type"] == "initial":
-        write(request["out"], {n: [request["seed"]] * (6 if n == W else 2) for n in TENSORS})
+        write(request["out"], {n: [request["seed"]] * size for n, size in SIZES.items()})
         return {}
     if request["type"] == "gradient":
         write(request["out"], read(request["weights"]))
