@@ -262,9 +262,12 @@ void declare_enroll(CLI::App& command, ServerOptions& options) {
           "trainer, or evaluator for a client that runs with --evaluate-only. By default the "
           "role that the name has already, or trainer")
       ->check(CLI::IsMember({"trainer", "evaluator"}));
-  command.add_option("--max-examples", options.examples_max,
-                     "The most examples that the client may say it has; 0: no limit");
+  command
+      .add_option("--max-examples", options.examples_max,
+                  "The most examples that the client may say it has; 0: no limit")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   command.add_option("--expires", options.expires_s, "Seconds until the token expires")
+      ->check(real_number())
       ->capture_default_str();
 }
 

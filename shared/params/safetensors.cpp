@@ -165,6 +165,11 @@ Result<std::optional<ElementType>> parse_type(const std::string& name, const jso
                                                 shown(name), shown(text)));
 }
 
+/// The format knows whole numbers without a point only.
+std::optional<std::uint64_t> whole_number_in(const json& value) {
+  return value.is_number_unsigned() ? number_in<std::uint64_t>(value) : std::nullopt;
+}
+
 Result<Entry> parse_entry(const std::string& name, const json& value) {
   const auto bad = [&](std::string_view what) {
     return corrupt(fmt::format("tensor {}: {}", shown(name), what));
@@ -179,18 +184,20 @@ Result<Entry> parse_entry(const std::string& name, const json& value) {
   const json& shape = value["shape"];
   if (!shape.is_array()) return bad("shape is not an array");
   for (const json& size : shape) {
-    if (!size.is_number_unsigned() || size.get<std::uint64_t>() > limits::parameters_max) {
-      return bad("shape has an invalid size");
-    }
-    entry.spec.shape.push_back(size.get<std::int64_t>());
+    const auto number = whole_number_in(size);
+    if (!number || *number > limits::parameters_max)
+      return bad(fmt::format("shape has the size {}", short_json(size)));
+    entry.spec.shape.push_back(static_cast<std::int64_t>(*number));
   }
   const json& offsets = value["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
-      !offsets[1].is_number_unsigned()) {
+  if (!offsets.is_array() || offsets.size() != 2)
     return bad("data_offsets is not a pair of numbers");
-  }
-  entry.begin = offsets[0].get<std::uint64_t>();
-  entry.end = offsets[1].get<std::uint64_t>();
+  const auto begin = whole_number_in(offsets[0]);
+  const auto end = whole_number_in(offsets[1]);
+  if (!begin || !end)
+    return bad(fmt::format("data_offsets is {}, not a pair of whole numbers", short_json(offsets)));
+  entry.begin = *begin;
+  entry.end = *end;
   return entry;
 }
 
