@@ -3,6 +3,7 @@
 // rest.
 #include "server/history/store.hpp"
 
+#include "server/history/own_schema.hpp"
 #include "server/history/schema.hpp"
 #include "server/history/sqlite.hpp"
 #include "server/history/tables.hpp"
@@ -40,6 +41,7 @@ Result<void> prepare(Database& db, const Store::Options& options) {
                 "PRAGMA cell_size_check = ON"));
   const int newest = static_cast<int>(history_migrations().size());
   FL_TRY(const int version, check_schema(db, newest));
+  FL_CHECK(check_own_schema(db));
   if (options.read_only) {
     if (version == newest) return {};
     return Error(Errc::conflict,

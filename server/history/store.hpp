@@ -55,8 +55,9 @@ class Store {
   static constexpr std::chrono::milliseconds busy_max{5000};
 
   /// Opens the file, and migrates it to the newest schema. A file that is not a database is
-  /// `corrupt`; a database of another program, or one with a newer schema, is `conflict`. Both are
-  /// left as they were. read_only: a missing file is `not_found`, an older schema is `conflict`.
+  /// `corrupt`; a database of another program, or one with a newer schema, or with tables or views
+  /// that are not ours, is `conflict`. They are left as they were. read_only: a missing file is
+  /// `not_found`, an older schema is `conflict`.
   static Result<std::unique_ptr<Store>> open(const Options& options);
   ~Store();
 
