@@ -346,7 +346,8 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   FL_TRY(const auto store, Store::open(store_options));
   ServerOptions wanted;
   wanted.settings = options.settings;
-  wanted.given.insert("model");  // So that the default too overrides the model of the run before.
+  // So that the default too overrides the model of the run before, and no seed is drawn.
+  wanted.given = {"model", "seed"};
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));
   const RunId id = run.record.id;

@@ -85,6 +85,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   options.settings.deadline_s = 0;
   options.learn.holdout = 0;
   declare_run_settings(app, options.settings, options.given);
+  // Nobody's data are behind virtual clients: so that calls can be repeated, no seed is drawn.
+  app.get_option("--seed")->default_str(fmt::format("{}", options.settings.seed));
   declare_data_flags(app, options.learn);
   declare_trainer_flags(app, options.trainer);
 

@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
+#include <span>
 #include <utility>
 
 namespace fl {
@@ -131,6 +133,16 @@ Result<void> check_history(Store& store, const ServerOptions& options) {
   return latest ? success() : check_no_models(options.state);
 }
 
+/// A run has a seed of its own, unless --seed says which: two runs of one seed begin alike, and the
+/// difference of their sums tells a single member's update. Doubles hold each such number exactly,
+/// and so do readers of JSON that have nothing else.
+Result<void> draw_seed(const ServerOptions& options, RunSettings& settings) {
+  if (options.given.contains("seed")) return {};
+  FL_CHECK(fill_random(std::as_writable_bytes(std::span(&settings.seed, 1))));
+  settings.seed >>= 64 - std::numeric_limits<double>::digits;
+  return {};
+}
+
 /// Checks everything, before another run is stopped for this one.
 Result<RunRecord> make_record(const RunSettings& settings) {
   FL_CHECK(check_settings(settings));
@@ -165,6 +177,7 @@ Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
   if (!settings) {
     FL_TRY(settings, new_settings(store, options));
   }
+  FL_CHECK(draw_seed(options, *settings));
   FL_TRY(const RunRecord record, make_record(*settings));
   FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
   return ChosenRun{std::move(made), std::move(*settings)};
@@ -228,7 +241,8 @@ Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
         Errc::conflict,
         fmt::format("{} runs are not finished, and that is the limit: queue this one later", open));
   FL_CHECK(check_history(store, options));
-  FL_TRY(const RunSettings settings, new_settings(store, options));
+  FL_TRY(RunSettings settings, new_settings(store, options));
+  FL_CHECK(draw_seed(options, settings));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
   return store.create_run(record);

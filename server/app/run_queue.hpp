@@ -20,7 +20,8 @@ struct ChosenRun {
 /// At a server's start: the run to go on with, or a new one. The given flags replace the stored
 /// settings for good; `conflict` if the run can't change one of them any more. A queued run keeps
 /// the settings it was queued with. --new-run ends all others (RunState::stopped). With --stay and
-/// no other run, the result is the finished run: it ends at once, and the server waits. `first`:
+/// no other run, the result is the finished run: it ends at once, and the server waits. A new run
+/// gets a random seed, unless one was given. `first`:
 /// the settings of a first run, if the caller has read its tensors already (take_tensors).
 [[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
                                            const std::optional<RunSettings>& first = {});

@@ -394,7 +394,7 @@ Result<int> serve(const ServerOptions& options) {
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, doors, run));
-    log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
+    log_info("run {} of '{}', {} rounds, seed {}", run.key, run.model, run.rounds_total, run.seed);
     return {};
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));
