@@ -4,6 +4,7 @@
 
 #include "server/app/control.hpp"
 #include "server/app/doctor.hpp"
+#include "server/app/newer_files.hpp"
 #include "server/app/operator_commands.hpp"
 #include "server/app/record_commands.hpp"
 #include "server/app/replay_command.hpp"
@@ -42,6 +43,8 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             "{} has no history: start fl-server there first, or name another folder with --state",
             options.state));
   }
+  // Even to open it for writing would change it, so that its missing part fits no more.
+  if (!read_only) FL_CHECK(check_nothing_newer(options.state));
   return Store::open(store);
 }
 

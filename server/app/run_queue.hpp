@@ -32,9 +32,6 @@ struct ChosenRun {
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Store& store, const ServerOptions& options);
 
-/// `conflict` if the folder has models. A new run in a history without runs would overwrite them.
-[[nodiscard]] Result<void> check_no_models(const std::filesystem::path& state);
-
 /// The folder of a run's checkpoints: STATE/checkpoints for the first run of a state,
 /// STATE/checkpoints/run-N for a later run N.
 [[nodiscard]] std::filesystem::path checkpoints_of(const std::filesystem::path& state,

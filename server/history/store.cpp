@@ -263,6 +263,12 @@ Result<std::vector<AuditRecord>> Store::audit(const std::string& client) {
                     audit_table.reader(), client);
 }
 
+Result<std::int64_t> Store::audit_rows() {
+  FL_TRY(const auto rows, db_->find("SELECT ifnull(max(id), 0) FROM audit",
+                                    [](const Row& row) { return row.integer(0); }));
+  return *rows;
+}
+
 Result<std::int64_t> Store::data_version() {
   FL_TRY(const auto version,
          db_->find("PRAGMA data_version", [](const Row& row) { return row.integer(0); }));

@@ -162,6 +162,8 @@ class Store {
   [[nodiscard]] Result<void> add_event(RunId run, EventLevel level, std::string_view text);
   static constexpr std::int64_t events_max = 100'000;
 
+  /// How many rows the audit has; it keeps all.
+  [[nodiscard]] Result<std::int64_t> audit_rows();
   /// Adds a row to the audit. Of what a peer can cause by itself, a few of a kind and client in a
   /// minute become rows; the others are counted.
   [[nodiscard]] Result<void> add_audit(AuditKind kind, std::string_view client,

@@ -165,18 +165,6 @@ TEST_CASE("a queued run that was dropped or given up before it began is never th
   CHECK(choose_run(queue.store, longer).value().record.id == first);
 }
 
-TEST_CASE("no run begins in a history without runs where models lie") {
-  Queue queue;
-  const TemporaryFolder folder;
-  ServerOptions options = queue.flags({"model"});
-  options.state = folder.path().string();
-  std::filesystem::create_directories(folder.path() / "checkpoints" / "run-7");
-  CHECK(queue.refusal(options).find("has models of runs") != std::string::npos);
-  CHECK(code_of(queue_run(queue.store, options)) == Errc::conflict);
-  std::filesystem::remove(folder.path() / "checkpoints" / "run-7");
-  CHECK(choose_run(queue.store, options));
-}
-
 TEST_CASE("each run has a random seed of its own, which a restart keeps, unless one is given") {
   Queue queue;
   const ChosenRun first = queue.begin();
