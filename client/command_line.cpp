@@ -82,11 +82,11 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
   app.add_option("--max-wait", options.patience.wait_s,
                  "Give up, with exit code 3, when the server can't be reached for so many seconds "
                  "(default: never)")
-      ->check(CLI::Range(0.1, 1e9));
+      ->check(real_number_in(0.1, 1e9));
   app.add_option("--max-retries", options.patience.retries,
                  "Give up, with exit code 3, when so many attempts in a row to reach the server "
                  "after the first one have failed (default: never)")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(whole_number_in(1, 1'000'000'000));
 }
 
 /// Parses "NAME=VALUE". Returns an error text, or "".
@@ -157,7 +157,7 @@ void declare_hogwild_flag(CLI::App& app, LearnOptions& learn) {
          "--hogwild", learn.hogwild,
          "Threads that train the same weights without locks, on a CPU; they share the threads of "
          "--threads. With more than 1, results are not reproducible")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number_in(1, 4096))
       ->capture_default_str();
 }
 
@@ -193,7 +193,7 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
   app.add_option("--threads", learn.threads,
                  is_own ? "Threads for encoding; 0 means one per core"
                         : "Threads for training and encoding; 0 means one per core")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number_in(0, 4096))
       ->capture_default_str();
   if (!is_own) declare_hogwild_flag(app, learn);
   app.add_flag("--log-json", options.log_json, "Log as JSON objects");
@@ -289,7 +289,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
       ->capture_default_str();
   app.add_option("--holdout", learn.holdout,
                  "Fraction of the shard that is held out for evaluation")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(real_number_in(0, 0.9))
       ->capture_default_str();
   app.add_flag("--keep-moments", learn.keep_moments,
                "Let the optimizer's moments (momentum, Adam) go on from round to round, as DiLoCo "
@@ -347,11 +347,11 @@ void declare_trainer_flags(CLI::App& app, TrainerCommand& trainer) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--trainer-timeout", trainer.silence_s,
                  "End a trainer that shows no life for so many seconds during a request")
-      ->check(CLI::Range(1.0, 1e7))
+      ->check(real_number_in(1, 1e7))
       ->capture_default_str();
   app.add_option("--trainer-retries", trainer.retries,
                  "End when the trainer has failed so many times in a row")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number_in(1, 1'000'000))
       ->capture_default_str();
 }
 

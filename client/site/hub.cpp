@@ -245,11 +245,15 @@ void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json
       told = set_key(key, value);
       answer.reset();
     } else if (type == "add") {
-      const std::int64_t sum =
-          (is_there ? counter_of(found->second) : 0) + member_integer(message, "amount");
-      value = counter_text(sum);
-      told = set_key(key, value);
-      (*answer)["sum"] = sum;
+      // An answer without a sum says that there is none.
+      const auto before = is_there ? counter_of(found->second) : std::optional<std::int64_t>(0);
+      const auto amount = member_integer(message, "amount");
+      std::int64_t sum = 0;
+      if (before && amount && !__builtin_add_overflow(*before, *amount, &sum)) {
+        value = counter_text(sum);
+        told = set_key(key, value);
+        (*answer)["sum"] = sum;
+      }
     } else if (type == "get" && is_there) {
       (*answer)["value"] = found->second;
     } else if (type == "get" && member_number(message, "wait") != 0) {

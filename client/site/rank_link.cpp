@@ -200,7 +200,12 @@ Result<bool> RankLink::has(const std::string& key, TimePoint until) {
 Result<std::int64_t> RankLink::add(const std::string& key, std::int64_t amount, TimePoint until) {
   FL_TRY(const json answer,
          ask_store({{"type", "add"}, {"key", key_text(key)}, {"amount", amount}}, until));
-  return member_integer(answer, "sum");
+  if (const auto sum = member_integer(answer, "sum")) return *sum;
+  return Error(
+      Errc::protocol,
+      fmt::format("the site's store can't add {} to '{}': it holds no counter, or one that "
+                  "would leave 64 bits",
+                  amount, key));
 }
 
 Result<bool> RankLink::remove(const std::string& key, TimePoint until) {

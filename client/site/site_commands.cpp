@@ -91,11 +91,11 @@ void declare_machine_flags(CLI::App& app, RecommendOptions& options) {
                "are 25G)");
   add_quantity(app, "--flops", site.flops_s, "Peak FLOP/s of a GPU in that number format", "312T");
   app.add_option("--utilisation", site.utilisation, "Part of the peak that one GPU alone reaches")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(real_number_in(0.01, 1))
       ->capture_default_str();
   app.add_option("--headroom", site.headroom,
                  "Part of the memory that stays free for the framework and fragmentation")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(real_number_in(0, 0.9))
       ->capture_default_str();
   add_quantity(app, "--host", site.host_bytes_s, "Bytes/s between a GPU and its host, for offload",
                "20G");
@@ -211,7 +211,7 @@ std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
   declare_model_flags(*recommend_command, *options);
   declare_machine_flags(*recommend_command, *options);
   recommend_command->add_option("--rows", options->report.rows_max, "Plans to show")
-      ->check(CLI::Range(1, 100))
+      ->check(whole_number_in(1, 100))
       ->capture_default_str();
   recommend_command->add_flag("--json", options->as_json, "Print JSON, with all numbers");
   const auto run_doctor_command = declare_doctor(*site, out);

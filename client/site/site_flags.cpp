@@ -13,17 +13,17 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
       app.add_option("--ranks", options.ranks,
                      "Train with so many ranks on this machine, which share each step: one a GPU, "
                      "or one a part of the cores (docs/guide/sites.md)")
-          ->check(CLI::Range(1, limits::ranks_max));
+          ->check(whole_number_in(1, limits::ranks_max));
   app.add_flag("--site", options.launched,
                "This process is one of several ranks that torchrun, srun or mpirun has started, "
                "perhaps on several machines; the first one is the client")
       ->excludes(ranks);
   app.add_option("--ranks-min", options.ranks_min,
                  "Go on with so many ranks when others are lost (default: all are waited for)")
-      ->check(CLI::Range(1, limits::ranks_max));
+      ->check(whole_number_in(1, limits::ranks_max));
   app.add_option("--rank-timeout", options.timeout_s,
                  "Seconds that ranks wait for each other before one is taken for lost")
-      ->check(CLI::Range(1.0, 86400.0))
+      ->check(real_number_in(1, 86400))
       ->capture_default_str();
   app.add_option("--backend", options.backend, "How ranks talk: gloo (CPUs), nccl (GPUs) or auto")
       ->check(CLI::IsMember({"gloo", "nccl", "auto"}))
@@ -44,7 +44,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "measures what is best (default: auto where that changes no bit of the result, "
                  "else 4)")
       ->type_name("MB")
-      ->check(CLI::IsMember({"auto"}) | CLI::Range(0.01, 4096.0));
+      ->check(CLI::IsMember({"auto"}) | real_number_in(0.01, 4096));
   app.add_option("--unused-parameters", options.unused_parameters,
                  "Where a parameter gets no gradient in a step: refuse it as an error, find such "
                  "parameters in each step, or take them as static, the same ones in all steps")

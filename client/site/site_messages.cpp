@@ -3,6 +3,7 @@
 
 #include "client/site/value_as.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
 #include "shared/identity/crypto.hpp"
 
@@ -10,9 +11,7 @@
 
 #include <unistd.h>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 
 namespace fl {
@@ -26,8 +25,11 @@ static json real(double value) {
   return std::isfinite(value) ? json(value) : json(fmt::to_string(value));
 }
 static void take_real(const json& from, double& value) {
-  value = from.is_string() ? std::strtod(from.get_ref<const std::string&>().c_str(), nullptr)
-                           : from.get<double>();
+  const auto read = from.is_string()
+                        ? number_in<double>(std::string_view(from.get_ref<const std::string&>()))
+                        : number_in<double>(from);
+  if (!read) throw_wrong_json(fmt::format("it must be a number, not {}", short_json(from)));
+  value = *read;
 }
 
 json or_null(const std::optional<double>& value) { return value ? json(*value) : json(); }
@@ -153,12 +155,12 @@ std::string member_text(const json& message, const char* name) {
 
 std::uint64_t member_number(const json& message, const char* name) {
   const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  return found != message.end() ? number_in<std::uint64_t>(*found).value_or(0) : 0;
 }
 
-std::int64_t member_integer(const json& message, const char* name) {
+std::optional<std::int64_t> member_integer(const json& message, const char* name) {
   const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  return found != message.end() ? number_in<std::int64_t>(*found) : std::nullopt;
 }
 
 std::string host_name() {
@@ -188,9 +190,15 @@ Result<SiteMember> parse_rank_hello(const json& message, int size) {
   if (member_text(message, "type") != "hello")
     return Error(Errc::protocol, "a rank began with another message than its hello");
   SiteMember member;
-  member.rank = static_cast<int>(member_integer(message, "rank"));
+  const auto rank = member_integer(message, "rank");
+  if (!rank || *rank < 0 || *rank >= size)
+    return Error(Errc::conflict,
+                 fmt::format("{} said that it is rank {}: ranks count from 0 to {}",
+                             member_text(message, "host"),
+                             rank ? std::to_string(*rank) : "no whole number", size - 1));
+  member.rank = static_cast<int>(*rank);
   member.host = member_text(message, "host");
-  member.process = member_integer(message, "process");
+  member.process = member_integer(message, "process").value_or(0);
   member.is_here = member_text(message, "boot") == boot_id() && member.host == host_name();
   const std::string version = member_text(message, "version");
   if (version != software_version_and_commit) {
@@ -198,15 +206,11 @@ Result<SiteMember> parse_rank_hello(const json& message, int size) {
                  fmt::format("{} is of version {}, the agent of {}", to_string(member), version,
                              software_version_and_commit));
   }
-  const auto its_size = member_integer(message, "size");
+  const auto its_size = member_integer(message, "size").value_or(0);
   if (its_size != size) {
     return Error(Errc::conflict, fmt::format("{} belongs to a site of {} ranks, the agent to one "
                                              "of {}",
                                              to_string(member), its_size, size));
-  }
-  if (member.rank < 0 || member.rank >= size) {
-    return Error(Errc::conflict,
-                 fmt::format("{}: ranks count from 0 to {}", to_string(member), size - 1));
   }
   return member;
 }
@@ -227,11 +231,9 @@ std::string counter_text(std::int64_t value) {
   return to_base64url(bytes_of(std::string_view(std::to_string(value))));
 }
 
-std::int64_t counter_of(const std::string& text) {
+std::optional<std::int64_t> counter_of(const std::string& text) {
   const auto digits = from_base64url(text);
-  std::int64_t value = 0;
-  if (digits) std::from_chars(digits->data(), digits->data() + digits->size(), value);
-  return value;
+  return digits ? number_in<std::int64_t>(*digits) : std::nullopt;
 }
 
 }  // namespace fl

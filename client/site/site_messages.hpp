@@ -12,6 +12,7 @@
 #include "shared/base/json.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,11 +83,13 @@ template <class Value>
 /// The member, or "" or 0 if it is not there or of another type.
 [[nodiscard]] std::string member_text(const nlohmann::json& message, const char* name);
 [[nodiscard]] std::uint64_t member_number(const nlohmann::json& message, const char* name);
-[[nodiscard]] std::int64_t member_integer(const nlohmann::json& message, const char* name);
+/// None if it is not there, or no whole number of 64 bits.
+[[nodiscard]] std::optional<std::int64_t> member_integer(const nlohmann::json& message,
+                                                         const char* name);
 
 /// A counter of the store, which holds texts in base64url.
 [[nodiscard]] std::string counter_text(std::int64_t value);
-[[nodiscard]] std::int64_t counter_of(const std::string& text);
+[[nodiscard]] std::optional<std::int64_t> counter_of(const std::string& text);  // None: it is none.
 
 /// What tells machines apart: the name of this one, and an identifier of its running system.
 [[nodiscard]] std::string host_name();

@@ -7,6 +7,7 @@
 #include "examples/sim/virtual_trainer.hpp"
 #include "examples/sim/worker_trainer.hpp"
 #include "server/admin/status_line.hpp"
+#include "server/app/newer_files.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
 #include "server/run/run_plan.hpp"
@@ -340,13 +341,15 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   }
   Learning learning =
       builtin ? builtin_learning(*builtin, options) : worker_learning(*workers, options);
+  FL_CHECK(check_nothing_newer(options.state));
   Store::Options store_options;
   store_options.path = std::filesystem::path(options.state) / "history.sqlite";
   store_options.durable = false;
   FL_TRY(const auto store, Store::open(store_options));
   ServerOptions wanted;
   wanted.settings = options.settings;
-  wanted.given.insert("model");  // So that the default too overrides the model of the run before.
+  // So that the default too overrides the model of the run before, and no seed is drawn.
+  wanted.given = {"model", "seed"};
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));
   const RunId id = run.record.id;

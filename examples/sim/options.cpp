@@ -59,20 +59,21 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       ->check(not_empty())
       ->capture_default_str();
   app.add_option("--clients", options.clients, "Number of virtual clients; each has a shard")
-      ->check(CLI::Range(1u, clients_max))
+      ->check(whole_number_in(1, clients_max))
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "Number of clients that train at the same time, and of programs that --trainer "
                  "starts; 0 means one per core")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number_in(0, 4096))
       ->capture_default_str();
   app.add_option("--test", options.test,
                  "Evaluate every version on this data, for example fashion-mnist:test");
   app.add_option("--epochs-from", options.epochs_from,
                  "Simulate clients of unequal speed: in each round each client trains a random "
                  "number of epochs from this to --local-epochs")
-      ->check(CLI::Range(1u, 1'000'000u));
+      ->check(whole_number_in(1, 1'000'000));
   app.add_option("--malicious", options.malicious, "How many clients attack: client-1 and so on")
+      ->check(whole_number(0, clients_max))
       ->capture_default_str();
   app.add_option("--attack", options.attack,
                  "What they do: sign-flip[:S], ipm[:S], alie[:Z], label-flip or backdoor[:S]")
@@ -84,6 +85,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   options.settings.deadline_s = 0;
   options.learn.holdout = 0;
   declare_run_settings(app, options.settings, options.given);
+  // Nobody's data are behind virtual clients: so that calls can be repeated, no seed is drawn.
+  app.get_option("--seed")->default_str(fmt::format("{}", options.settings.seed));
   declare_data_flags(app, options.learn);
   declare_trainer_flags(app, options.trainer);
 

@@ -53,6 +53,9 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
                  "Write the real addresses to this file, as JSON, once the server listens");
   app.add_flag("--new-run", options.new_run,
                "Begin a new run in the same state, and end all runs that are not finished");
+  app.add_flag("--older-history", options.older_history,
+               "Go on from a history that is older than the files beside it: moves those files "
+               "aside. What was recorded since then is forgotten, members and revocations too");
   app.add_flag("--stay", options.stay,
                "Do not exit after the run: wait for the next one (see 'fl-server queue')");
   app.add_flag("--log-json", options.log_json, "Log JSON objects, one a line");
@@ -85,20 +88,12 @@ void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& opti
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
-  constexpr std::array<std::string_view, 14> serving = {"--listen",
-                                                        "--advertise",
-                                                        "--admin",
-                                                        "--admin-host",
-                                                        "--admin-token-file",
-                                                        "--admin-show-clients",
-                                                        "--max-upload",
-                                                        "--ready-file",
-                                                        "--max-download",
-                                                        "--new-run",
-                                                        "--quiet",
-                                                        "--stay",
-                                                        "--metrics-by-client",
-                                                        "--otlp-endpoint"};
+  constexpr std::array<std::string_view, 15> serving = {
+      "--listen",     "--advertise",         "--admin",
+      "--admin-host", "--admin-token-file",  "--admin-show-clients",
+      "--max-upload", "--ready-file",        "--max-download",
+      "--new-run",    "--older-history",     "--quiet",
+      "--stay",       "--metrics-by-client", "--otlp-endpoint"};
   const Command* const command = options.command;
   if (command == nullptr) return {};
   if (command->takes_all) return {};

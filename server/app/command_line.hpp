@@ -44,6 +44,7 @@ struct ServerOptions {
   RunSettings settings;
   std::set<std::string> given;  // Names of the settings' flags that were given.
   bool new_run = false;
+  bool older_history = false;
   bool stay = false;
   bool log_json = false;
   bool verbose = false;

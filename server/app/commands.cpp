@@ -4,6 +4,7 @@
 
 #include "server/app/control.hpp"
 #include "server/app/doctor.hpp"
+#include "server/app/newer_files.hpp"
 #include "server/app/operator_commands.hpp"
 #include "server/app/record_commands.hpp"
 #include "server/app/replay_command.hpp"
@@ -42,6 +43,8 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             "{} has no history: start fl-server there first, or name another folder with --state",
             options.state));
   }
+  // Even to open it for writing would change it, so that its missing part fits no more.
+  if (!read_only) FL_CHECK(check_nothing_newer(options.state));
   return Store::open(store);
 }
 
@@ -262,9 +265,12 @@ void declare_enroll(CLI::App& command, ServerOptions& options) {
           "trainer, or evaluator for a client that runs with --evaluate-only. By default the "
           "role that the name has already, or trainer")
       ->check(CLI::IsMember({"trainer", "evaluator"}));
-  command.add_option("--max-examples", options.examples_max,
-                     "The most examples that the client may say it has; 0: no limit");
+  command
+      .add_option("--max-examples", options.examples_max,
+                  "The most examples that the client may say it has; 0: no limit")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   command.add_option("--expires", options.expires_s, "Seconds until the token expires")
+      ->check(real_number())
       ->capture_default_str();
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace fl {
 
@@ -34,9 +35,9 @@ Result<std::string> text_in(const json& body, const char* key,
 
 Result<RunId> run_in(const json& body) {
   const auto found = body.find("run");
-  const bool is_number = found != body.end() && found->is_number_integer() && *found > 0;
-  if (!is_number) return bad("\"run\" must be there, and the number of a run");
-  return found->get<RunId>();
+  const auto run = found != body.end() ? number_in<RunId>(*found) : std::nullopt;
+  if (!run || *run < 1) return bad("\"run\" must be there, and the number of a run");
+  return *run;
 }
 
 std::string shown(const json& body, const char* key) {
@@ -79,13 +80,18 @@ Result<Invitation> invitation_in(const json& body) {
   if (!invitation.role.empty() && invitation.role != "trainer" && invitation.role != "evaluator")
     return bad("\"role\" must be \"trainer\" or \"evaluator\"");
   if (const auto found = body.find("expires_s"); found != body.end()) {
-    if (!found->is_number() || !(found->get<double>() > 0) || !(found->get<double>() < 1e9))
-      return bad("\"expires_s\" must be a number of seconds above 0");
-    invitation.expires_s = found->get<double>();
+    const auto seconds = number_in<double>(*found);
+    if (!seconds || !(*seconds > 0) || !(*seconds < 1e9))
+      return bad("\"expires_s\" must be a number of seconds above 0 and below 1e9");
+    invitation.expires_s = *seconds;
   }
   if (const auto found = body.find("examples_max"); found != body.end()) {
-    if (!found->is_number_unsigned()) return bad("\"examples_max\" must be a whole number");
-    invitation.examples_max = found->get<std::uint64_t>();
+    // SQLite's integers have a sign.
+    const auto examples = number_in<std::int64_t>(*found);
+    if (!examples || *examples < 0)
+      return bad(fmt::format("\"examples_max\" must be a whole number from 0 to {}, not {}",
+                             std::numeric_limits<std::int64_t>::max(), short_json(*found)));
+    invitation.examples_max = static_cast<std::uint64_t>(*examples);
   }
   return invitation;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/doctor.hpp"
 
+#include "server/app/newer_files.hpp"
 #include "server/history/integrity.hpp"
 #include "server/history/store.hpp"
 #include "server/net/acceptor.hpp"
@@ -208,6 +209,10 @@ Result<void> run_doctor(const ServerOptions& options) {
   const bool has_history = has_state && std::filesystem::exists(state / "history.sqlite", ec);
   const bool runs = has_state && is_running(options);
   if (has_state) check_owner(state, lines);
+  if (const auto whole = check_nothing_newer(state);
+      !whole && whole.error().code() == Errc::conflict)
+    lines.push_back({Verdict::fail, "state files", whole.error().message(),
+                     "bring what is missing before a server starts here"});
   check_port(options, runs, lines);
   check_address(options, lines);
   if (has_history) {

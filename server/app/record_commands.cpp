@@ -77,9 +77,11 @@ void declare_compare(CLI::App& command, ServerOptions& options) {
   command.add_option("OTHER", options.other_run, "The number of another")
       ->required()
       ->check(number);
-  command.add_option("--reach", options.reach,
-                     "The value of the main metric for which rounds, time and bytes are counted. "
-                     "By default the target of a run, or the best that both have reached");
+  command
+      .add_option("--reach", options.reach,
+                  "The value of the main metric for which rounds, time and bytes are counted. "
+                  "By default the target of a run, or the best that both have reached")
+      ->check(real_number());
   command.add_flag_callback(
       "--json", [&options] { options.format = Format::json; }, "Print JSON");
 }
@@ -95,8 +97,10 @@ Result<void> print_comparison(const ServerOptions& options) {
 
 void declare_export(CLI::App& command, ServerOptions& options) {
   command.add_option("FILE", options.file, "The file to write")->required()->check(not_empty());
-  command.add_option("--round", options.round,
-                     "The model after this round; 0: the initial one. By default the newest");
+  command
+      .add_option("--round", options.round,
+                  "The model after this round; 0: the initial one. By default the newest")
+      ->check(whole_number(0, std::numeric_limits<Round>::max()));
   command.add_option("--run", options.run, "Of the run with this number")
       ->check(whole_number(1, std::numeric_limits<RunId>::max()));
   command
@@ -140,7 +144,7 @@ void declare_prune(CLI::App& command, ServerOptions& options) {
   command
       .add_option("--older-than", options.older_than_days,
                   "Remove only runs that ended so many days ago")
-      ->check(CLI::NonNegativeNumber);
+      ->check(real_number_in(0, 1e9));
   command.add_flag("--dry-run", options.dry_run, "Say what would be removed, and remove nothing");
 }
 

@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
+#include <span>
 #include <utility>
 
 namespace fl {
@@ -125,10 +127,14 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return {};
 }
 
-/// Refuses to begin a first run in a folder that has models of earlier ones.
-Result<void> check_history(Store& store, const ServerOptions& options) {
-  FL_TRY(const auto latest, store.latest_run());
-  return latest ? success() : check_no_models(options.state);
+/// A run has a seed of its own, unless --seed says which: two runs of one seed begin alike, and the
+/// difference of their sums tells a single member's update. Doubles hold each such number exactly,
+/// and so do readers of JSON that have nothing else.
+Result<void> draw_seed(const ServerOptions& options, RunSettings& settings) {
+  if (options.given.contains("seed")) return {};
+  FL_CHECK(fill_random(std::as_writable_bytes(std::span(&settings.seed, 1))));
+  settings.seed >>= 64 - std::numeric_limits<double>::digits;
+  return {};
 }
 
 /// Checks everything, before another run is stopped for this one.
@@ -161,27 +167,16 @@ Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
 
 Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
                             std::optional<RunSettings> settings = std::nullopt) {
-  FL_CHECK(check_history(store, options));
   if (!settings) {
     FL_TRY(settings, new_settings(store, options));
   }
+  FL_CHECK(draw_seed(options, *settings));
   FL_TRY(const RunRecord record, make_record(*settings));
   FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
   return ChosenRun{std::move(made), std::move(*settings)};
 }
 
 }  // namespace
-
-Result<void> check_no_models(const std::filesystem::path& state) {
-  const auto folder = state / "checkpoints";
-  std::error_code missing;
-  if (std::filesystem::is_empty(folder, missing) || missing) return {};
-  return Error(Errc::conflict,
-               fmt::format("{} has models of runs that history.sqlite does not know, because it is "
-                           "missing or empty: restore it from a copy, move the models away, or "
-                           "begin in another --state",
-                           folder.string()));
-}
 
 Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
                              const std::optional<RunSettings>& first) {
@@ -227,8 +222,8 @@ Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
     return Error(
         Errc::conflict,
         fmt::format("{} runs are not finished, and that is the limit: queue this one later", open));
-  FL_CHECK(check_history(store, options));
-  FL_TRY(const RunSettings settings, new_settings(store, options));
+  FL_TRY(RunSettings settings, new_settings(store, options));
+  FL_CHECK(draw_seed(options, settings));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
   return store.create_run(record);

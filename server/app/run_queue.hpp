@@ -20,7 +20,8 @@ struct ChosenRun {
 /// At a server's start: the run to go on with, or a new one. The given flags replace the stored
 /// settings for good; `conflict` if the run can't change one of them any more. A queued run keeps
 /// the settings it was queued with. --new-run ends all others (RunState::stopped). With --stay and
-/// no other run, the result is the finished run: it ends at once, and the server waits. `first`:
+/// no other run, the result is the finished run: it ends at once, and the server waits. A new run
+/// gets a random seed, unless one was given. `first`:
 /// the settings of a first run, if the caller has read its tensors already (take_tensors).
 [[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
                                            const std::optional<RunSettings>& first = {});
@@ -30,9 +31,6 @@ struct ChosenRun {
 
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Store& store, const ServerOptions& options);
-
-/// `conflict` if the folder has models. A new run in a history without runs would overwrite them.
-[[nodiscard]] Result<void> check_no_models(const std::filesystem::path& state);
 
 /// The folder of a run's checkpoints: STATE/checkpoints for the first run of a state,
 /// STATE/checkpoints/run-N for a later run N.

@@ -7,6 +7,7 @@
 #include "server/admin/status_line.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/control.hpp"
+#include "server/app/newer_files.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/app/service.hpp"
@@ -268,14 +269,15 @@ Result<std::optional<RunSettings>> check_flags(Files& files, const ServerOptions
   RunSettings settings = options.settings;
   FL_CHECK(take_tensors(files, settings));
   FL_CHECK(check_settings(settings));
-  FL_CHECK(check_no_models(state));
   return std::optional(std::move(settings));
 }
 
-/// Makes the state folder and locks it for this process.
+/// Makes the state folder, locks it for this process, and holds its files against its history.
 Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
   FL_CHECK(files.make_folder(options.state));
   FL_TRY(auto lock, StateLock::take(options.state));
+  if (options.older_history) FL_CHECK(set_newer_aside(options.state));
+  FL_CHECK(check_nothing_newer(options.state));
   // Remove a stale ready file, so that scripts see this server's addresses.
   if (!options.ready_file.empty() && files.exists(options.ready_file))
     FL_CHECK(files.remove(options.ready_file));
@@ -285,6 +287,25 @@ Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
 RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord& run) {
   return {checkpoints_of(state, run), state / "spool", state / "references",
           kept_updates_of(state, run)};
+}
+
+/// Keeps the note of the audit's rows beside the history, until `stop`.
+Awaitable<void> keep_note(StoreThread& store, std::filesystem::path state,
+                          std::shared_ptr<std::atomic<bool>> stop) {
+  std::int64_t noted = -1;
+  bool has_warned = false;
+  while (!*stop) {
+    auto note = [state, noted](Store& of) -> Result<std::int64_t> {
+      FL_TRY(const std::int64_t rows, of.audit_rows());
+      if (rows != noted) FL_CHECK(note_audit(state, rows));
+      return rows;
+    };
+    const auto rows = co_await store.with_store(std::move(note));
+    if (rows) noted = *rows;
+    if (!rows && !std::exchange(has_warned, true))
+      log_warn("the note of the audit's rows can't be written: {}", rows.error().message());
+    co_await sleep_for(limits::revocation_poll);
+  }
 }
 
 /// Returns when the loop over the runs has its outcome, the sessions have ended, for which they
@@ -392,7 +413,7 @@ Result<int> serve(const ServerOptions& options) {
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, doors, run));
-    log_info("run {} of '{}', {} rounds", run.key, run.model, run.rounds_total);
+    log_info("run {} of '{}', {} rounds, seed {}", run.key, run.model, run.rounds_total, run.seed);
     return {};
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));
@@ -403,6 +424,7 @@ Result<int> serve(const ServerOptions& options) {
   service.start({current, pause, store_thread, admin.get(), admin_options});
 
   net::co_spawn(strand, admission.watch(stop), rethrow);
+  net::co_spawn(strand, keep_note(server_store, state, stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 

@@ -38,6 +38,7 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
                                                                  : std::string(row.default_shown));
       if constexpr (std::is_unsigned_v<T>)
         option->check(whole_number(row.flag_min, std::numeric_limits<T>::max()));
+      if constexpr (std::is_floating_point_v<T>) option->check(real_number());
       if (row.is_existing_file) option->check(CLI::ExistingFile);
     }
   };

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
+#include <utility>
 
 namespace fl {
 
@@ -34,6 +36,17 @@ Result<void> assign(T& value, const Result<T>& read) {
   return {};
 }
 
+/// A history of somebody else's may have any number.
+template <class T>
+Result<void> take_whole(std::int64_t found, T& value) {
+  if (!std::in_range<T>(found))
+    return Error(Errc::corrupt,
+                 fmt::format("it has {} where a whole number from {} to {} must be", found,
+                             std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  value = static_cast<T>(found);
+  return {};
+}
+
 }  // namespace
 
 std::string_view to_text(RunState state) { return run_states[static_cast<std::size_t>(state)]; }
@@ -59,20 +72,17 @@ Result<void> from_sql(const Row& row, int column, bool& value) {
   return {};
 }
 Result<void> from_sql(const Row& row, int column, int& value) {
-  value = static_cast<int>(row.integer(column));
-  return {};
+  return take_whole(row.integer(column), value);
 }
 Result<void> from_sql(const Row& row, int column, std::uint32_t& value) {
-  value = static_cast<std::uint32_t>(row.integer(column));
-  return {};
+  return take_whole(row.integer(column), value);
 }
 Result<void> from_sql(const Row& row, int column, std::int64_t& value) {
   value = row.integer(column);
   return {};
 }
 Result<void> from_sql(const Row& row, int column, std::uint64_t& value) {
-  value = unsigned_of(row, column);
-  return {};
+  return take_whole(row.integer(column), value);
 }
 Result<void> from_sql(const Row& row, int column, double& value) {
   value = row.real(column);

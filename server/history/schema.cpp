@@ -398,6 +398,10 @@ Result<int> check_schema(Database& db, int newest) {
   if (!is_empty && marks.application != history_application_id) {
     return Error(Errc::conflict, "it is the database of another program: name another --state");
   }
+  if (marks.version < 0)
+    return Error(Errc::conflict, fmt::format("its schema is version {}, which no program makes: "
+                                             "restore the file from a copy",
+                                             marks.version));
   if (marks.version > newest) {
     return Error(Errc::conflict,
                  fmt::format("its schema is version {}, and this program knows only {}: install a "

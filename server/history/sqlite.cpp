@@ -141,6 +141,9 @@ Result<std::unique_ptr<Database>> Database::open(const Options& options) {
   std::unique_ptr<Database> database(new Database(db, options.path.string()));
   if (code != SQLITE_OK) return database->failure();
   sqlite3_busy_timeout(db, options.busy_ms_max);
+  // The file may be somebody else's. Our own schema needs JSON functions, which older versions of
+  // SQLite do not let an untrusted one call; so it is trusted, and compared (own_schema.hpp).
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   return database;
 }
 

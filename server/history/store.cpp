@@ -3,6 +3,7 @@
 // rest.
 #include "server/history/store.hpp"
 
+#include "server/history/own_schema.hpp"
 #include "server/history/schema.hpp"
 #include "server/history/sqlite.hpp"
 #include "server/history/tables.hpp"
@@ -40,6 +41,7 @@ Result<void> prepare(Database& db, const Store::Options& options) {
                 "PRAGMA cell_size_check = ON"));
   const int newest = static_cast<int>(history_migrations().size());
   FL_TRY(const int version, check_schema(db, newest));
+  FL_CHECK(check_own_schema(db));
   if (options.read_only) {
     if (version == newest) return {};
     return Error(Errc::conflict,
@@ -259,6 +261,12 @@ Result<void> Store::add_audit_counts() {
 Result<std::vector<AuditRecord>> Store::audit(const std::string& client) {
   return db_->query(audit_table.select("WHERE ?1 = '' OR client = ?1 ORDER BY id"),
                     audit_table.reader(), client);
+}
+
+Result<std::int64_t> Store::audit_rows() {
+  FL_TRY(const auto rows, db_->find("SELECT ifnull(max(id), 0) FROM audit",
+                                    [](const Row& row) { return row.integer(0); }));
+  return *rows;
 }
 
 Result<std::int64_t> Store::data_version() {

@@ -49,8 +49,9 @@ class Store {
   static constexpr std::chrono::milliseconds busy_max{5000};
 
   /// Opens the file, and migrates it to the newest schema. A file that is not a database is
-  /// `corrupt`; a database of another program, or one with a newer schema, is `conflict`. Both are
-  /// left as they were. read_only: a missing file is `not_found`, an older schema is `conflict`.
+  /// `corrupt`; a database of another program, or one with a newer schema, or with tables or views
+  /// that are not ours, is `conflict`. They are left as they were. read_only: a missing file is
+  /// `not_found`, an older schema is `conflict`.
   static Result<std::unique_ptr<Store>> open(const Options& options);
   ~Store();
 
@@ -155,6 +156,8 @@ class Store {
   [[nodiscard]] Result<void> add_event(RunId run, EventLevel level, std::string_view text);
   static constexpr std::int64_t events_max = 100'000;
 
+  /// How many rows the audit has; it keeps all.
+  [[nodiscard]] Result<std::int64_t> audit_rows();
   /// Adds a row to the audit. Of what a peer can cause by itself, a few of a kind and client in a
   /// minute become rows; the others are counted.
   [[nodiscard]] Result<void> add_audit(AuditKind kind, std::string_view client,

@@ -9,7 +9,6 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 namespace fl {
@@ -46,16 +45,16 @@ Result<void> copy_and_remove(Files& files, const std::filesystem::path& from,
   return files.remove(from);
 }
 
-/// The task in "task-12-…"; nothing for a foreign name.
-std::optional<TaskId> task_of(std::string_view name) {
+}  // namespace
+
+std::optional<TaskId> task_of_upload(std::string_view name) {
   std::int64_t number = 0;
   if (!name.starts_with(prefix)) return std::nullopt;
   const char* const digits = name.data() + prefix.size();
-  if (std::from_chars(digits, name.data() + name.size(), number).ptr == digits) return std::nullopt;
+  const auto read = std::from_chars(digits, name.data() + name.size(), number);
+  if (read.ec != std::errc() || read.ptr == digits) return std::nullopt;
   return TaskId{number};
 }
-
-}  // namespace
 
 Result<void> move_file(Files& files, const std::filesystem::path& from,
                        const std::filesystem::path& to) {
@@ -210,7 +209,7 @@ Result<void> Spool::keep_only(const std::set<TaskId>& tasks) {
   FL_TRY(const auto names, files_.list(folder_));
   const std::lock_guard lock(mutex_);
   for (const auto& name : names) {
-    const auto task = task_of(name);
+    const auto task = task_of_upload(name);
     if ((task && tasks.contains(*task)) || std::ranges::count(spares_, name) > 0) continue;
     if (may_be_spare(name)) {
       const std::string spare = fmt::format("spare-{}", next_spare_++);

@@ -16,8 +16,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fl {
@@ -26,6 +28,9 @@ namespace fl {
 /// becomes durable with its folder.
 [[nodiscard]] Result<void> move_file(Files& files, const std::filesystem::path& from,
                                      const std::filesystem::path& to);
+
+/// The task in a name of the spool, "task-12-…"; none for any other name.
+[[nodiscard]] std::optional<TaskId> task_of_upload(std::string_view name);
 
 /// One upload under way. The session's strand writes, then the engine's workers finish: one at a
 /// time.

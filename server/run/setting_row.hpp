@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -100,21 +101,17 @@ class SettingTable {
   }
 
   /// A key that is missing leaves the default: the run is older than the setting. Keys that no row
-  /// has are ignored. Errors: corrupt.
+  /// has are ignored. Errors: corrupt, with the key, the value and what it must be.
   [[nodiscard]] Result<Settings> from_json(std::string_view text) const {
     const auto object = parse_json(text);
-    if (!object.is_object())
-      return Error(Errc::corrupt, "the stored settings of the run are not a JSON object");
+    if (!object.is_object()) return Error(Errc::corrupt, "they are not a JSON object");
     Settings settings;
     for (const Row& row : rows_) {
       const auto found = object.find(row.json_key());
       if (found == object.end()) continue;
-      try {
-        std::visit([&](auto of) { found->get_to(settings.*of); }, row.field);
-      } catch (const nlohmann::json::exception& error) {
-        return Error(Errc::corrupt, fmt::format("the stored settings of the run: {}: {}",
-                                                row.json_key(), error.what()));
-      }
+      const auto take = [&found, &settings](auto of) { return read(*found, settings.*of); };
+      if (auto taken = std::visit(take, row.field); !taken)
+        return taken.error().at(fmt::format("\"{}\"", row.json_key()));
     }
     return settings;
   }
@@ -153,6 +150,26 @@ class SettingTable {
   }
 
  private:
+  template <class T>
+  static Result<void> read(const nlohmann::json& from, T& value) {
+    std::string wanted = "a text";
+    if constexpr (is_number<T>) {
+      if (const auto number = number_in<T>(from)) {
+        value = *number;
+        return {};
+      }
+      wanted = numbers_of<T>();
+    } else {
+      try {
+        from.get_to(value);
+        return {};
+      } catch (const nlohmann::json::exception& error) {
+        if constexpr (!std::is_same_v<T, std::string>) wanted = error.what();
+      }
+    }
+    return Error(Errc::corrupt, fmt::format("it must be {}, not {}", wanted, short_json(from)));
+  }
+
   std::span<const Row> rows_;
 };
 

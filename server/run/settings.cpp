@@ -20,7 +20,9 @@ namespace fl {
 std::string to_json(const RunSettings& settings) { return run_setting_table().to_json(settings); }
 
 Result<RunSettings> settings_from_json(const std::string& json) {
-  return run_setting_table().from_json(json);
+  auto settings = run_setting_table().from_json(json);
+  if (!settings) return settings.error().at("the stored settings of the run");
+  return settings;
 }
 
 Result<void> take_tensors(Files& files, RunSettings& settings) {

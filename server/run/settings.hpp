@@ -29,7 +29,7 @@ class Offer;
 struct RunSettings {
   std::string model = "lenet";
   std::string strategy = "fedavg";
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  // A server draws one where none is given (run_queue.cpp).
   Round rounds = 10;
   std::uint32_t min_clients = 2;        // Before a round starts, and accepted before it may close.
   std::uint32_t clients_per_round = 0;  // 0: fraction decides.

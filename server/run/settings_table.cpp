@@ -235,6 +235,7 @@ constexpr RunSettingRow table[] = {
     {.field = &S::seed,
      .flag = "seed",
      .help = "Seed of the initial weights, the sampling and the shuffles",
+     .default_shown = "random",
      .changeable = Changeable::not_at_all},
     {.field = &S::metric,
      .flag = "metric",

@@ -4,11 +4,12 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <string_view>
 
 namespace fl {
 namespace {
@@ -18,11 +19,8 @@ constexpr std::size_t said_bytes_max = 300;  // Of what a collector says, in the
 /// Seconds, or a date (RFC 9110, section 10.2.3). What is neither counts as not there.
 Duration parse_retry_after(const std::string& text, double unix_now) {
   double wait_s = 0;
-  std::uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, failed] = std::from_chars(text.data(), end, number);
-  if (failed == std::errc() && at == end) {
-    wait_s = static_cast<double>(number);
+  if (const auto number = number_in<std::uint64_t>(std::string_view(text))) {
+    wait_s = static_cast<double>(*number);
   } else if (const auto date = parse_http_date(text)) {
     wait_s = *date - unix_now;
   }
@@ -34,12 +32,11 @@ Duration parse_retry_after(const std::string& text, double unix_now) {
 
 /// A 64-bit integer, which in this JSON is a string; some collectors write a number.
 std::uint64_t integer_of(const nlohmann::json& value) {
-  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
-  if (!value.is_string()) return 0;
-  const auto& text = value.get_ref<const std::string&>();
-  std::uint64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  const auto number =
+      value.is_string()
+          ? number_in<std::uint64_t>(std::string_view(value.get_ref<const std::string&>()))
+          : number_in<std::uint64_t>(value);
+  return number.value_or(0);
 }
 
 std::string text_in(const nlohmann::json& object, const char* name) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/flags.hpp"
 
+#include "shared/base/spec/spec_text.hpp"
+
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -157,15 +159,33 @@ int exit_code(const CLI::App& app, const CLI::ParseError& error) {
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const auto check = [least, most](const std::string& text) -> std::string {
-    std::uint64_t value = 0;
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, value);
-    const bool is_number = read.ec == std::errc{} && read.ptr == end;
+    const auto value = number_in<std::uint64_t>(text);
     const bool is_octal = text.size() > 1 && text.front() == '0';
-    if (is_number && !is_octal && value >= least && value <= most) return "";
+    if (value && !is_octal && *value >= least && *value <= most) return "";
     return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
   };
   return {check, ""};
+}
+
+CLI::Validator whole_number_in(std::uint64_t least, std::uint64_t most) {
+  return whole_number(least, most).description(fmt::format("INT in [{} - {}]", least, most));
+}
+
+CLI::Validator real_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    const auto value = number_in<double>(text);
+    return value && std::isfinite(*value) ? "" : fmt::format("'{}' is not a number", text);
+  };
+  return {check, ""};
+}
+
+CLI::Validator real_number_in(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    const auto value = number_in<double>(text);
+    if (value && *value >= least && *value <= most) return "";
+    return fmt::format("'{}' is not a number from {:g} to {:g}", text, least, most);
+  };
+  return {check, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
 }
 
 CLI::Validator not_empty() {

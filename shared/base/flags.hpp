@@ -25,10 +25,14 @@ inline constexpr int wrong_usage = 2;
 /// --version this way; for these the code is 0.
 [[nodiscard]] int exit_code(const CLI::App& app, const CLI::ParseError& error);
 
-/// Checks for CLI::Option::check: a whole number in this range, in decimal; a text that is not
-/// empty. CLI11 itself reads "-1" into an unsigned number as 2^64 - 1, clamps what is too large,
-/// and takes "010" for 8.
+/// Checks for CLI::Option::check: a whole number in this range, in decimal; a finite number in this
+/// range; a text that is not empty. Every flag with a number has one of them. CLI11 itself reads
+/// "-1" into an unsigned number as 2^64 - 1, clamps what is too large, and takes "010" for 8, and
+/// "nan" and "1e999" for numbers. `..._in` show their range in --help.
 [[nodiscard]] CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+[[nodiscard]] CLI::Validator whole_number_in(std::uint64_t least, std::uint64_t most);
+[[nodiscard]] CLI::Validator real_number();
+[[nodiscard]] CLI::Validator real_number_in(double least, double most);
 [[nodiscard]] CLI::Validator not_empty();
 
 }  // namespace fl

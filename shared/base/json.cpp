@@ -57,4 +57,15 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return text_of(value, indent);
 }
 
+std::string short_json(const nlohmann::json& value) {
+  constexpr std::size_t shown_max = 40;
+  std::string text = json_text(value);
+  if (text.size() > shown_max) text = printable(text, shown_max);
+  return text;
+}
+
+void throw_wrong_json(const std::string& what) {
+  throw nlohmann::json::type_error::create(302, what, nullptr);
+}
+
 }  // namespace fl

@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -82,6 +84,47 @@ TEST_CASE("bytes that are not UTF-8 are replaced and throw no exception") {
   both["b"] = "é\xc3";
   both["a"] = 0.1;
   CHECK(json_text(both, 1) == "{\n \"b\": \"é\xef\xbf\xbd\",\n \"a\": 0.1\n}");
+}
+
+TEST_CASE("numbers are read exactly or not at all") {
+  const auto whole = [](const char* text) { return number_in<std::uint32_t>(parse_json(text)); };
+  CHECK(whole("0") == 0);
+  CHECK(whole("4294967295") == 4294967295);
+  CHECK(whole("20.0") == 20);  // JSON has one kind of number.
+  CHECK(whole("1e3") == 1000);
+  for (const char* text : {"-1", "1.5", "4294967296", "1180591620717411303424", "-0.5", "true",
+                           "null", "\"7\"", "[7]", "{}"}) {
+    CAPTURE(text);
+    CHECK_FALSE(whole(text));
+  }
+  CHECK(number_in<std::int64_t>(parse_json("-9223372036854775808")) == INT64_MIN);
+  CHECK_FALSE(number_in<std::int64_t>(parse_json("9223372036854775808")));
+  CHECK_FALSE(number_in<std::int64_t>(parse_json("9007199254740993.0")));  // Not exact as a double.
+  CHECK(number_in<std::uint64_t>(parse_json("18446744073709551615")) == UINT64_MAX);
+  CHECK(number_in<double>(parse_json("0.1")) == 0.1);
+  CHECK(number_in<double>(parse_json("18446744073709551615")) == 0x1p64);
+  CHECK(number_in<double>(parse_json("-3")) == -3);
+  CHECK_FALSE(number_in<double>(parse_json("\"nan\"")));
+  CHECK_FALSE(number_in<float>(parse_json("1e300")));
+  CHECK(numbers_of<std::int32_t>() == "a whole number from -2147483648 to 2147483647");
+}
+
+TEST_CASE("nlohmann's own functions read numbers in the same way, and say what is wrong") {
+  CHECK(json(7).get<std::uint8_t>() == 7);
+  CHECK(json{{"a", 7}}.value("a", std::uint32_t{0}) == 7);
+  CHECK(json{1, 2.0}.get<std::vector<std::uint16_t>>() == std::vector<std::uint16_t>{1, 2});
+  std::string said;
+  try {
+    (void)json{1, -1}.get<std::vector<std::uint16_t>>();
+  } catch (const json::exception& error) {
+    said = error.what();
+  }
+  CHECK(said.ends_with("it must be a whole number from 0 to 65535, not -1"));
+  CHECK_THROWS_AS((json{{"a", 1.5}}.value("a", std::uint32_t{0})), json::exception);
+  CHECK_THROWS_AS((void)json(true).get<int>(), json::exception);
+  CHECK_THROWS_AS((void)json(300).get<std::uint8_t>(), json::exception);
+  nlohmann::ordered_json ordered{{"a", -1}};
+  CHECK_THROWS_AS((void)ordered["a"].get<unsigned>(), json::exception);
 }
 
 }  // namespace fl

@@ -182,14 +182,14 @@ class Federation:
         return program
 
     def server(self, *flags, failpoint="", ready=True, files_max=0):
-        """Starts fl-server. With `ready` waits until it listens. A new run has codec `none` unless
-        `flags` say otherwise; a run that continues keeps its codec. `files_max`: how many files it
+        """Starts fl-server. With `ready` waits until it listens. A new run has codec `none` and seed
+        0 unless `flags` say otherwise; a run that continues keeps both. `files_max`: how many files it
         may open; 0: as many as this program."""
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
         places = ["--state", self.state, "--listen", f"127.0.0.1:{self.port}", "--admin", "off"]
         if "--new-run" in flags or not (self.state / "history.sqlite").exists():
-            flags = ("--codec", "none", *flags)
+            flags = ("--codec", "none", "--seed", 0, *flags)
         flags = last_of_each([*places, "--ready-file", ready_file, *flags])
         limit = ["prlimit", f"--nofile={files_max}:{files_max}", "--"] if files_max else []
         program = self.start("server", [*limit, BIN / "fl-server", *flags], failpoint)

@@ -62,6 +62,9 @@ SERVER_MISTAKES = [
     ("--seed", "-1"),
     ("--seed", "18446744073709551616"),
     ("--seed", "010"),
+    ("--lr", "nan"),
+    ("--lr", "1e999"),
+    ("--fraction", "0x1p-1"),
     ("--keep-checkpoints", "-1"),
     ("--keep-updates", "0"),
     ("--listen", "nowhere"),
@@ -88,6 +91,9 @@ CLIENT_MISTAKES = [
     ("--device", "abacus"),
     ("--precision", "fp8"),
     ("--threads", "-1"),
+    ("--threads", "010"),
+    ("--holdout", "nan"),
+    ("--max-wait", "1e9999"),
     ("--hogwild", "0"),
     ("--config", "/nonesuch"),
     ("--no-such-flag", "1"),
@@ -436,7 +442,7 @@ class Tokens(FederationTest):
         self.server.wait_for("waiting for")
         self.server.signal(signal.SIGTERM)
         self.expect_exit(self.server)
-        for lost, what in (("identity", "3 clients have certificates"), ("history.sqlite", "models")):
+        for lost, what in (("identity", "3 clients have certificates"), ("history.sqlite", "history.sqlite is older than")):
             with self.subTest(lost=lost):
                 shutil.move(state / lost, self.federation.folder / "lost")
                 (state / "checkpoints").mkdir(exist_ok=True)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs with the real programs and models of the user's in numpy (runs.py)."""
 
+import contextlib
+import sqlite3
 import sys
+import tempfile
 import unittest
 
 import numpy as np
@@ -10,6 +13,7 @@ import fake_agent
 from runs import Runs
 
 import tributary_fl as fl
+from tributary_fl import _history
 
 NUMPY = """
 import sys
@@ -119,6 +123,22 @@ class NumpyRuns(Runs):
         program = federation.start("x", [sys.executable, script, "1", federation.folder / "none"])
         self.assertEqual(program.wait(), 1)
         self.assertRegex(program.stderr(), r"tributary_fl.*Error: .*none holds no identity")
+
+
+class ForeignHistory(unittest.TestCase):
+    def test_a_view_without_end_is_given_up(self):
+        """In a history that somebody else has made."""
+        self.addCleanup(setattr, _history, "STEPS_MAX", _history.STEPS_MAX)
+        _history.STEPS_MAX = 20_000_000
+        endless = """CREATE VIEW run (id, key, model, config_json, state) AS
+            WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+            SELECT i, '', '', '', 'running' FROM n"""
+        with tempfile.TemporaryDirectory() as folder:
+            with contextlib.closing(sqlite3.connect(f"{folder}/history.sqlite")) as database:
+                database.execute(endless)
+            for read in (fl.history, lambda state: fl.track(state, Sink())):
+                with self.assertRaisesRegex(ValueError, "its views may not be those of fl-server"):
+                    read(folder)
 
 
 if __name__ == "__main__":

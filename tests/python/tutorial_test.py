@@ -28,11 +28,12 @@ GUIDE = fake_agent.SOURCE / "docs" / "guide"
 PAGE = GUIDE / "own-model.md"
 ROUNDS_BEFORE_ACCIDENT = 4
 
-# The page's programs, with places that several tests at the same time do not share.
+# The page's programs, with places that several tests at the same time do not share, and with one seed,
+# so that models can be compared.
 SERVER = """#!/bin/sh
 case " $* " in *" enroll "* | *" history "*) exec {bin}/fl-server "$@" ;; esac
 rm -f {ready}
-exec {bin}/fl-server --listen 127.0.0.1:{port} --admin off --ready-file {ready} "$@"
+exec {bin}/fl-server --listen 127.0.0.1:{port} --admin off --ready-file {ready} --seed 0 "$@"
 """
 
 

@@ -4,11 +4,11 @@
 #include "client/learn/data/random.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -25,14 +25,6 @@ using Parts = std::vector<Indices>;
 // Random streams of the partition's seed. Stream classes_from + k shuffles class k.
 constexpr std::uint64_t draw_stream = 0;
 constexpr std::uint64_t classes_from = 1;
-
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number number{};
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 // The indices of each class, in random order.
 Parts shuffled_classes(std::span<const std::uint32_t> labels, std::uint32_t classes,
@@ -216,7 +208,7 @@ Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vec
     return bad("must be an array of example numbers that is not empty");
   Indices part;
   for (const auto& number : numbers) {
-    const std::size_t index = number.is_number_unsigned() ? number.get<std::size_t>() : SIZE_MAX;
+    const std::size_t index = number_in<std::size_t>(number).value_or(SIZE_MAX);
     if (index >= owners.size())
       return bad(fmt::format("{} is not an example number from 0 to {}", json_text(number),
                              owners.size() - 1));
@@ -256,7 +248,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
   constexpr std::string_view file = "file:";
   if (text == "iid") return PartitionSpec{};
   if (text.starts_with(dirichlet)) {
-    const auto alpha = parse_number<double>(text.substr(dirichlet.size()));
+    const auto alpha = number_in<double>(text.substr(dirichlet.size()));
     // Written so that NaN fails too.
     if (alpha && *alpha >= dirichlet_alpha_min && *alpha <= dirichlet_alpha_max) {
       return PartitionSpec{.kind = Kind::dirichlet, .alpha = *alpha};
@@ -266,7 +258,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
                              dirichlet_alpha_min, dirichlet_alpha_max));
   }
   if (text.starts_with(labels)) {
-    const auto count = parse_number<std::uint32_t>(text.substr(labels.size()));
+    const auto count = number_in<std::uint32_t>(text.substr(labels.size()));
     if (count && *count > 0) {
       return PartitionSpec{.kind = Kind::labels, .labels_per_party = *count};
     }

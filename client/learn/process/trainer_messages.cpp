@@ -47,19 +47,18 @@ Result<std::uint64_t> count(const json& object, const char* name,
   const json* const value = find(object, name);
   if (value == nullptr && otherwise) return *otherwise;
   if (value == nullptr) return wrong(name, "is missing");
-  if (value->is_number_unsigned()) return value->get<std::uint64_t>();
-  // Some languages write each number with a point.
-  const double number = value->is_number() ? value->get<double>() : -1;
-  const bool is_whole = number >= 0 && number < 0x1p53 && std::floor(number) == number;
-  if (!is_whole) return wrong(name, "is not a whole number of at least 0");
-  return static_cast<std::uint64_t>(number);
+  const auto number = number_in<std::uint64_t>(*value);
+  if (!number)
+    return wrong(
+        name, fmt::format("is {}: it must be {}", short_json(*value), numbers_of<std::uint64_t>()));
+  return *number;
 }
 
 /// A number; "NaN" and "Infinity" as texts or null are numbers too, because JSON has none of them.
 Result<double> number(const json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return wrong(name, "is missing");
-  if (found->is_number()) return found->get<double>();
+  if (const auto value = number_in<double>(*found)) return *value;
   if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
   return wrong(name, "is not a number");
 }
@@ -87,9 +86,10 @@ Result<HelloTensor> parse_tensor(const json& value) {
   const json* const shape = find(value, "shape");
   if (shape == nullptr || !shape->is_array()) return bad("without a shape");
   for (const json& size : *shape) {
-    if (!size.is_number_unsigned() || size.get<std::uint64_t>() > limits::parameters_max)
-      return bad(fmt::format("with a size of {}", json_text(size).substr(0, 40)));
-    tensor.spec.shape.push_back(size.get<std::int64_t>());
+    const auto number = number_in<std::uint64_t>(size);
+    if (!number || *number > limits::parameters_max)
+      return bad(fmt::format("with a size of {}", short_json(size)));
+    tensor.spec.shape.push_back(static_cast<std::int64_t>(*number));
   }
   FL_TRY(const std::string type, text(value, "dtype", "F32"));
   tensor.type = parse_element_type(type);
@@ -217,10 +217,10 @@ Result<ExampleCounts> parse_counts(const json& message, bool may_lack_train) {
 Result<TrainerHello> parse_hello(const json& message) {
   const json* const protocol = find(message, "protocol");
   if (protocol == nullptr || *protocol != trainer_protocol) {
-    return Error(Errc::invalid_input,
-                 fmt::format("the trainer speaks protocol {}, this client speaks {}",
-                             protocol != nullptr ? json_text(*protocol).substr(0, 40) : "(none)",
-                             trainer_protocol));
+    return Error(
+        Errc::invalid_input,
+        fmt::format("the trainer speaks protocol {}, this client speaks {}",
+                    protocol != nullptr ? short_json(*protocol) : "(none)", trainer_protocol));
   }
   TrainerHello hello;
   FL_CHECK(take_tensors(message, hello));

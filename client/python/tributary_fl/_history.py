@@ -21,6 +21,10 @@ __all__ = ["History", "history", "track"]
 
 Path = Union[str, "os.PathLike[str]"]
 LOCK_WAIT_S = 10.0
+# A view is a program, and one in somebody else's history may have no end. Reading may take so many
+# steps of SQLite's machine: ten seconds or so, and far more than the figures of long runs take.
+STEPS_MAX = 1_000_000_000
+STEPS_LOOK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,11 @@ def history(state: Path = "fl-state") -> History:
     """Reads the history in a server's state folder. The server may be running."""
     import pandas
 
+    frames = {}
     with _database(state) as database:
-        frames = {name: pandas.read_sql_query(sql, database) for name, sql in FRAMES.items()}
+        for name, sql in FRAMES.items():
+            with _limited(database):
+                frames[name] = pandas.read_sql_query(sql, database)
     for frame in frames.values():
         for column in frame.columns:
             if column == "at" or column.endswith("_at"):
@@ -75,6 +82,30 @@ def _database(state: Path) -> Iterator[sqlite3.Connection]:
     database = sqlite3.connect(file.absolute().as_uri() + "?mode=ro", uri=True, timeout=LOCK_WAIT_S)
     with contextlib.closing(database):
         yield database
+
+
+@contextlib.contextmanager
+def _limited(database: sqlite3.Connection) -> Iterator[None]:
+    """Ends queries in it that together take more than STEPS_MAX steps, with ValueError."""
+    looks = 0
+
+    def is_too_much() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > STEPS_MAX // STEPS_LOOK
+
+    database.set_progress_handler(is_too_much, STEPS_LOOK)
+    try:
+        yield
+    except Exception as error:
+        if looks <= STEPS_MAX // STEPS_LOOK:
+            raise
+        raise ValueError(
+            f"reading this history took more than {STEPS_MAX} steps of SQLite and was given up: its "
+            "views may not be those of fl-server"
+        ) from error
+    finally:
+        database.set_progress_handler(None, 0)
 
 
 class Sink(Protocol):
@@ -106,16 +137,8 @@ def track(
     follow: go on until the run is over; else copy what there is.
     pause_s: between two looks at the history."""
     with _database(state) as database:
-        if run is None:
-            newest = database.execute("SELECT max(id) FROM run").fetchone()[0]
-            if newest is None:
-                raise ValueError(f"{os.fspath(state)} has no run yet")
-            run = int(newest)
-        found = database.execute("SELECT key, model, config_json FROM run WHERE id = ?", [run])
-        row = found.fetchone()
-        if row is None:
-            raise ValueError(f"{os.fspath(state)} has no run {run}")
-        key, model, config = row
+        with _limited(database):
+            run, key, model, config = _chosen(database, state, run)
         sink = _sink(target, f"{model}-{key}") if isinstance(target, str) else target
         try:
             sink.settings({"model": model, **_flat(json.loads(config or "{}"))})
@@ -124,14 +147,32 @@ def track(
             sink.close()
 
 
+def _chosen(
+    database: sqlite3.Connection, state: Path, run: int | None
+) -> tuple[int, str, str, str]:
+    """The run's id, key, model and settings."""
+    if run is None:
+        newest = database.execute("SELECT max(id) FROM run").fetchone()[0]
+        if newest is None:
+            raise ValueError(f"{os.fspath(state)} has no run yet")
+        run = int(newest)
+    found = database.execute("SELECT key, model, config_json FROM run WHERE id = ?", [run])
+    row = found.fetchone()
+    if row is None:
+        raise ValueError(f"{os.fspath(state)} has no run {run}")
+    return run, *row
+
+
 def _follow(
     database: sqlite3.Connection, run: int, sink: Sink, follow: bool, pause_s: float
 ) -> None:
     logged: dict[tuple[int, str], float] = {}
     while True:
-        # Read first, so that nothing is missed that is written between the two.
-        state = database.execute("SELECT state FROM run WHERE id = ?", [run]).fetchone()[0]
-        for round, values in _figures(database, run).items():
+        with _limited(database):
+            # Read first, so that nothing is missed that is written between the two.
+            state = database.execute("SELECT state FROM run WHERE id = ?", [run]).fetchone()[0]
+            figures = _figures(database, run)
+        for round, values in figures.items():
             # An evaluation may come after its round, and grow as more clients report.
             new = {name: v for name, v in values.items() if logged.get((round, name)) != v}
             if new:

@@ -62,6 +62,32 @@ TimePoint soon() { return Clock::now() + patience; }
 
 }  // namespace
 
+TEST_CASE("a rank whose number is none of the site's is refused, however it is written") {
+  SiteMember self;
+  self.rank = 1;
+  self.host = host_name();
+  json hello = rank_hello(self, 2);
+  REQUIRE(parse_rank_hello(hello, 2).value().rank == 1);
+  // 2^32 + 1 is 1 in 32 bits.
+  for (const json& rank : {json(4294967297), json(-1), json(2), json(0.5), json("1"), json()}) {
+    CAPTURE(rank);
+    hello["rank"] = rank;
+    const auto refused = parse_rank_hello(hello, 2);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().message().find("ranks count from 0 to 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("a counter of the site's store that would leave 64 bits, or is none, is an error") {
+  const auto hub = hub_of(1);
+  const auto rank = enter(*hub, 0, 1);
+  CHECK(rank->add("counter", INT64_MAX, soon()).value() == INT64_MAX);
+  CHECK(rank->add("counter", 1, soon()).error().message().find("can't add 1") != std::string::npos);
+  CHECK(rank->add("counter", -1, soon()).value() == INT64_MAX - 1);
+  rank->set("text", "seven");
+  CHECK(rank->add("text", 1, soon()).has_error());
+}
+
 TEST_CASE("a rank gets in with the site's secret, its size and a number of its own") {
   const auto hub = hub_of(2);
   const auto one = enter(*hub, 1, 2);

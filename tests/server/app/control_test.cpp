@@ -64,6 +64,14 @@ TEST_CASE("bad requests for a run are refused and queue nothing") {
            {R"({"settings": {"speed": 1}})", "no setting \"speed\""},
            {R"({"settings": {"rounds": "seven"}})", "rounds"},
            {R"({"settings": {"rounds": 0}})", "--rounds"},
+           {R"({"settings": {"rounds": -1}})",
+            "\"rounds\": it must be a whole number from 0 to 4294967295, not -1"},
+           {R"({"settings": {"rounds": 1.5}})", "not 1.5"},
+           {R"({"settings": {"rounds": 4294967296}})", "not 4294967296"},
+           {R"({"settings": {"seed": 1180591620717411303424}})",
+            "\"seed\": it must be a whole number from 0 to 18446744073709551615, not 1.18"},
+           {R"({"settings": {"lr": true}})", "\"lr\": it must be a number, not true"},
+           {R"({"settings": {"codec": 7}})", "\"codec\": it must be a text, not 7"},
            {R"({"settings": {"codec": "zip"}})", "zip"},
            {R"({"settings": {"tensors": []}})", "no setting \"tensors\""},
            {R"({"settings": {"initial_weights": "/etc/passwd"}})", "server's machine"}}) {
@@ -87,7 +95,8 @@ TEST_CASE("a run under way ends early, and no other can be ended") {
   desk.store.set_run_state(waiting, RunState::finished).value();
   CHECK(desk.run("stop", R"({"run": 1})").error().message() == "run 1 is over");
   CHECK(desk.run("stop", R"({"run": 2})").error().code() == Errc::not_found);
-  for (const char* body : {R"({})", R"({"run": "1"})", R"({"run": -1})", R"({"run": 1.5})"})
+  for (const char* body : {R"({})", R"({"run": "1"})", R"({"run": -1})", R"({"run": 1.5})",
+                           R"({"run": 18446744073709551615})"})
     CHECK(desk.run("stop", body).error().code() == Errc::invalid_input);
 }
 
@@ -101,6 +110,17 @@ TEST_CASE("only a run behind another is taken out of the queue") {
   CHECK(desk.run("drop", R"({"run": 2})"));
   CHECK(desk.store.find_run(2).value()->state == RunState::stopped);
   CHECK(desk.run("drop", R"({"run": 2})").has_error());
+}
+
+TEST_CASE("numbers of an invitation that are none are refused") {
+  Desk desk;
+  for (const char* body :
+       {R"({"client": "a", "examples_max": -1})", R"({"client": "a", "examples_max": 1.5})",
+        R"({"client": "a", "examples_max": 18446744073709551615})",
+        R"({"client": "a", "expires_s": "1"})", R"({"client": "a", "expires_s": 1e10})"}) {
+    CAPTURE(body);
+    CHECK(desk.run("enroll", body).error().code() == Errc::invalid_input);
+  }
 }
 
 TEST_CASE("an operator's token is new each time, and its hash finds the operator") {

@@ -6,6 +6,10 @@
 #include "tests/server/history/store_world.hpp"
 #include "tests/support/temporary_folder.hpp"
 
+#include <fmt/format.h>
+
+#include <set>
+
 namespace fl::test {
 namespace {
 
@@ -85,7 +89,10 @@ TEST_CASE("a run's model never changes, and its method only before the initial m
   CHECK(refused("model", [](RunSettings& s) {
           s.model = "mlp";
         }).find(R"(--model "synthetic:10")") != std::string::npos);
-  CHECK(refused("seed", [](RunSettings& s) { s.seed = 7; }).find("--seed 0") != std::string::npos);
+  const auto seed = queue.store.find_run(waiting).value()->seed;
+  CHECK(refused("seed", [seed](RunSettings& s) {
+          s.seed = seed + 1;
+        }).find(fmt::format("--seed {}, which", seed)) != std::string::npos);
   CHECK(refused("mode", [](RunSettings& s) { s.mode = "async"; }).find(R"(--mode "sync")") !=
         std::string::npos);
   CHECK(refused("initial-weights", [](RunSettings& s) {
@@ -158,16 +165,30 @@ TEST_CASE("a queued run that was dropped or given up before it began is never th
   CHECK(choose_run(queue.store, longer).value().record.id == first);
 }
 
-TEST_CASE("no run begins in a history without runs where models lie") {
+TEST_CASE("each run has a random seed of its own, which a restart keeps, unless one is given") {
   Queue queue;
-  const TemporaryFolder folder;
-  ServerOptions options = queue.flags({"model"});
-  options.state = folder.path().string();
-  std::filesystem::create_directories(folder.path() / "checkpoints" / "run-7");
-  CHECK(queue.refusal(options).find("has models of runs") != std::string::npos);
-  CHECK(code_of(queue_run(queue.store, options)) == Errc::conflict);
-  std::filesystem::remove(folder.path() / "checkpoints" / "run-7");
-  CHECK(choose_run(queue.store, options));
+  const ChosenRun first = queue.begin();
+  CHECK(first.settings.seed == first.record.seed);
+  CHECK(first.settings.seed < std::uint64_t{1} << 53);  // JavaScript shows it as it is.
+  CHECK(choose_run(queue.store, queue.flags()).value().settings.seed == first.settings.seed);
+  std::set<std::uint64_t> seeds = {first.settings.seed};
+  for (int i = 0; i < 3; ++i)
+    seeds.insert(queue_run(queue.store, queue.flags({"model"})).value().seed);
+  ServerOptions another = queue.flags();
+  another.new_run = true;
+  seeds.insert(choose_run(queue.store, another).value().record.seed);
+  CHECK(seeds.size() == 5);
+  CHECK_FALSE(seeds.contains(0));
+
+  const auto given = queue.flags({"seed"}, [](RunSettings& s) { s.seed = 0; });
+  CHECK(queue_run(queue.store, given).value().seed == 0);
+}
+
+TEST_CASE("a first run whose settings the server has read already has a random seed, too") {
+  Queue queue;
+  const auto first = choose_run(queue.store, queue.flags(), queue.flags().settings).value();
+  CHECK(first.record.seed != 0);
+  CHECK(first.settings.seed == first.record.seed);
 }
 
 TEST_CASE("a full queue refuses another run") {

@@ -10,6 +10,7 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -97,6 +98,57 @@ TEST_CASE("a newer schema is refused and left alone") {
   REQUIRE(folder.open());
   make_database(folder.file, "PRAGMA journal_mode = DELETE; PRAGMA user_version = 99");
   check_refused(folder, Errc::conflict, "version 99");
+}
+
+TEST_CASE("a history whose tables or views somebody else has made is refused and left alone") {
+  const char* const changes[] = {
+      // It has no end, and every command would hang.
+      ("DROP VIEW round_summary; CREATE VIEW round_summary (run_id, round) AS"
+       " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i FROM n"),
+      "DROP VIEW evaluation; CREATE VIEW evaluation AS SELECT 1 AS run_id",
+      "DROP VIEW run_metric; CREATE TABLE run_metric (run_id, name)",
+      "DROP VIEW evaluation",
+      "ALTER TABLE event ADD COLUMN long TEXT AS (printf('%1000000d', id))",
+      "CREATE TRIGGER mine AFTER INSERT ON event BEGIN DELETE FROM task; END",
+      "CREATE TRIGGER mine INSTEAD OF INSERT ON Evaluation BEGIN DELETE FROM task; END",
+      "DROP INDEX task_counts_once",
+      "DROP TRIGGER audit_is_kept",
+      "PRAGMA user_version = -1"};
+  for (const char* const change : changes) {
+    CAPTURE(change);
+    const Folder folder;
+    REQUIRE(folder.open());
+    make_database(folder.file, fmt::format("PRAGMA journal_mode = DELETE; {}", change).c_str());
+    check_refused(folder, Errc::conflict, "its ");
+  }
+}
+
+TEST_CASE("tables and views by other names, and other comments and spaces, are no change") {
+  const Folder folder;
+  REQUIRE(folder.open());
+  const std::string view = "DROP VIEW site_summary; " + std::string(R"sql(CREATE VIEW
+    site_summary (run_id, round, client, ranks, train_seconds, compute_seconds, -- ours
+                  exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps) AS
+      SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
+      hidden_seconds,   coding_seconds, /* as
+      before */ hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps
+  FROM task WHERE state = 'accepted' AND ranks > 0)sql");
+  make_database(folder.file, view.c_str());
+  make_database(folder.file,
+                "CREATE TABLE note (text TEXT); CREATE INDEX by_time ON event (at);"
+                "CREATE VIEW late_tasks AS SELECT * FROM task WHERE state = 'late';"
+                "CREATE TRIGGER noted AFTER INSERT ON note BEGIN DELETE FROM note; END");
+  CHECK(folder.open());
+  CHECK(folder.open_to_read());
+  // Inside of quotes every character counts.
+  make_database(folder.file,
+                ("DROP VIEW site_summary; " +
+                 view.substr(view.find("CREATE"), view.find("'accepted'") - view.find("CREATE")) +
+                 "'accepted ' AND ranks > 0")
+                    .c_str());
+  const auto refused = folder.open_to_read();
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::conflict);
 }
 
 TEST_CASE("damaged pages are corrupt, and the error says what to do") {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a state has files that are newer than its history: then a part of the history is missing.
+// It was copied without its -wal file, say, or restored from a backup. A server that went on would
+// make other models of the same numbers, and let members in that were revoked.
+//
+// A crash leaves what its round was to make: files of one version more than is recorded, and no
+// more than that. Blocking; any thread.
+#pragma once
+
+#include "shared/base/error.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+struct NewerFile {
+  std::filesystem::path path;  // In the state. A folder stands for all that is in it.
+  std::string why;  // What the history knows, as a clause: "… run 1 ends at version 3".
+};
+
+/// Another process may use the state meanwhile. Errors: those of read_extent().
+[[nodiscard]] Result<std::vector<NewerFile>> find_newer_files(const std::filesystem::path& state);
+
+/// `conflict` if there are any, with what is missing and what to do.
+[[nodiscard]] Result<void> check_nothing_newer(const std::filesystem::path& state);
+
+/// Moves them into a new folder of the state, and says so in the log. The state is locked.
+[[nodiscard]] Result<void> set_newer_aside(const std::filesystem::path& state);
+
+/// Notes beside the history how many rows its audit has, as nothing else on the disk tells of
+/// members. Called after they are durable, so the note is never ahead.
+[[nodiscard]] Result<void> note_audit(const std::filesystem::path& state, std::int64_t rows);
+
+}  // namespace fl
