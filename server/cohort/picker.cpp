@@ -21,9 +21,11 @@ void Picker::set_histories(std::map<std::string, ClientHistory> histories) {
   histories_ = std::move(histories);
 }
 
-Candidate Picker::candidate(const std::string& client, std::uint64_t examples) const {
+Candidate Picker::candidate(const std::string& client, std::uint64_t examples,
+                            std::uint64_t examples_max) const {
   const auto history = histories_.find(client);
-  return {client, examples, history == histories_.end() ? ClientHistory() : history->second};
+  return {client, examples, history == histories_.end() ? ClientHistory() : history->second,
+          examples_max};
 }
 
 std::size_t Picker::cohort_size(std::uint32_t target, std::span<const Candidate> everyone) const {

@@ -31,7 +31,9 @@ class Picker {
   /// Whether picking depends on the clients' histories, which are then read before each round.
   [[nodiscard]] bool needs_histories() const;
   void set_histories(std::map<std::string, ClientHistory> histories);
-  [[nodiscard]] Candidate candidate(const std::string& client, std::uint64_t examples) const;
+  /// `examples_max`: as in Candidate.
+  [[nodiscard]] Candidate candidate(const std::string& client, std::uint64_t examples,
+                                    std::uint64_t examples_max = 0) const;
 
   /// How many clients a round asks that needs `target` updates, if `everyone` is here.
   [[nodiscard]] std::size_t cohort_size(std::uint32_t target,

@@ -2,6 +2,7 @@
 #include "server/cohort/sampler.hpp"
 
 #include "kernels/generic/philox.hpp"
+#include "server/history/counted_claims.hpp"
 #include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
@@ -63,16 +64,21 @@ std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, 
 std::vector<std::size_t> by_examples(std::span<const Candidate> candidates, std::size_t count,
                                      const Draws& draws) {
   return best(indices_of(candidates), count, [&](std::size_t i) {
-    return std::log(draws.part(i)) / static_cast<double>(candidates[i].examples);
+    return std::log(draws.part(i)) / candidates[i].counted_examples();
   });
 }
 
-/// The median of the known losses; 0 if none is known.
-double middle_loss(std::span<const Candidate> candidates) {
+std::vector<double> known_losses(std::span<const Candidate> candidates) {
   std::vector<double> losses;
   for (const auto& candidate : candidates) {
     if (candidate.history.loss) losses.push_back(*candidate.history.loss);
   }
+  return losses;
+}
+
+/// The median of the known losses; 0 if none is known.
+double middle_loss(std::span<const Candidate> candidates) {
+  std::vector<double> losses = known_losses(candidates);
   if (losses.empty()) return 0;
   std::ranges::sort(losses);
   return losses[losses.size() / 2];
@@ -108,12 +114,14 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
   auto picked = shuffle_first(std::move(fresh), explored, draws);
   const double pace = pace_at(candidates, sampler.quantile);
   const double rounds = std::max<double>(2, draws.round);
+  const double loss_max = figure_limit(known_losses(candidates));
   const auto exploited = best(std::move(known), count - explored, [&](std::size_t i) {
     const ClientHistory& history = candidates[i].history;
-    const auto examples = static_cast<double>(candidates[i].examples);
+    const double examples = candidates[i].counted_examples();
     const double since = std::max<double>(1, history.last_round);
     // A client that was asked and has brought nothing yet has only the bonus.
-    double utility = examples * std::max(0.0, history.loss.value_or(0));
+    const double loss = counted_figure(history.loss.value_or(0), loss_max);
+    double utility = examples * std::max(0.0, loss);
     utility += examples * std::sqrt(0.1 * std::log(rounds) / since);
     if (history.seconds > pace) utility *= std::pow(pace / history.seconds, sampler.alpha);
     return utility;

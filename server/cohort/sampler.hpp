@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the clients that train in a round. A sampler is a function of the candidates, the run's
-// seed and the round, so a restart asks the same clients again.
+// seed and the round, so a restart asks the same clients again. Examples and losses are what
+// clients claim, and count bounded by the others' (--weight-cap,
+// server/history/counted_claims.hpp).
 //
 //   uniform          Without replacement, all with the same chance.
 //   examples         Without replacement, with chances by examples: Efraimidis and Spirakis 2006.
@@ -19,6 +21,7 @@
 #include "server/history/store.hpp"
 #include "shared/base/error.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,7 +33,12 @@ namespace fl {
 struct Candidate {
   std::string name;
   std::uint64_t examples = 0;
-  ClientHistory history;  // In this run; empty if it was never asked.
+  ClientHistory history = {};      // In this run; empty if it was never asked.
+  std::uint64_t examples_max = 0;  // The most that it counts with (--weight-cap); 0: no limit.
+
+  [[nodiscard]] double counted_examples() const {
+    return static_cast<double>(examples_max == 0 ? examples : std::min(examples, examples_max));
+  }
 };
 
 struct Sampler {

@@ -212,8 +212,8 @@ struct EvaluationRecord {
   std::vector<MetricKind> kinds;  // The client's declaration.
 };
 
-/// A metric as the run has it: as its first evaluator with this metric has declared it, or as long
-/// as there is none, its first trainer.
+/// A metric as the run has it: as most of its evaluators with this metric declare it, or as long as
+/// there is none, most of its trainers.
 struct DeclaredMetric {
   MetricKind kind;
   bool by_evaluator = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/schema.hpp"
 
+#include "server/history/claims_schema.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -368,7 +370,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"table operator", operators},
                                          Migration{"steps of sites in fp32", fp32_steps},
                                          Migration{"cosines of updates", cosines},
-                                         Migration{"weights of losses", predictions}};
+                                         Migration{"weights of losses", predictions},
+                                         Migration{"bounded claims", bounded_claims}};
 
 struct Marks {
   int application = 0;

@@ -97,7 +97,8 @@ Result<void> Store::remove_run(RunId run) {
     FL_TRY(const auto now, find_run(run));
     if (!now || now->state != record->state)
       return Error(Errc::conflict, fmt::format("run {} has begun again", run));
-    for (const char* table : {"metric", "metric_kind", "checkpoint", "task", "round", "event"})
+    for (const char* table :
+         {"metric", "metric_declaration", "checkpoint", "task", "round", "event"})
       FL_CHECK(db_->run(fmt::format("DELETE FROM {} WHERE run_id = ?1", table), run));
     FL_CHECK(db_->run("DELETE FROM run WHERE id = ?1", run));
     return {};

@@ -14,16 +14,15 @@ namespace fl {
 
 namespace {
 
-/// An evaluator's declaration replaces a trainer's; otherwise the first declaration counts.
-Result<void> insert_kind(Database& db, const EvaluationRecord& of, const MetricKind& kind) {
-  if (of.evaluator) {
-    FL_CHECK(db.run("DELETE FROM metric_kind WHERE run_id = ?1 AND name = ?2 AND evaluator = 0",
-                    of.run, kind.name));
-  }
+/// A client's second declaration of a metric replaces its first, and keeps its place.
+Result<void> put_kind(Database& db, const EvaluationRecord& of, const MetricKind& kind) {
   FL_CHECK(
-      db.run("INSERT OR IGNORE INTO metric_kind (run_id, name, lower_is_better, combine, evaluator)"
-             " VALUES (?1, ?2, ?3, ?4, ?5)",
-             of.run, kind.name, kind.lower_is_better ? 1 : 0, to_text(kind.combine),
+      db.run("INSERT INTO metric_declaration (run_id, client, name, lower_is_better, combine,"
+             " evaluator) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+             " ON CONFLICT (run_id, client, name) DO UPDATE SET"
+             " lower_is_better = excluded.lower_is_better, combine = excluded.combine,"
+             " evaluator = excluded.evaluator",
+             of.run, of.client, kind.name, kind.lower_is_better ? 1 : 0, to_text(kind.combine),
              of.evaluator ? 1 : 0));
   return {};
 }
@@ -52,10 +51,10 @@ Result<void> Store::add_evaluation(const EvaluationRecord& evaluation) {
     FL_CHECK(put_all("", evaluation.loss, evaluation.metrics));
     if (evaluation.own)
       FL_CHECK(put_all(std::string(own_prefix), evaluation.own->loss, evaluation.own->metrics));
-    for (const MetricKind& kind : evaluation.kinds) FL_CHECK(insert_kind(*db_, evaluation, kind));
-    // The first metric of the first evaluator is the run's main one, also if that is the loss.
+    for (const MetricKind& kind : evaluation.kinds) FL_CHECK(put_kind(*db_, evaluation, kind));
+    // The main metric of an evaluator without others is the loss.
     if (evaluation.evaluator && evaluation.kinds.empty())
-      FL_CHECK(insert_kind(*db_, evaluation, known_metric(loss_name)));
+      FL_CHECK(put_kind(*db_, evaluation, known_metric(loss_name)));
     return {};
   });
 }
@@ -67,8 +66,9 @@ Result<std::vector<DeclaredMetric>> Store::declared_metrics(RunId run) {
     return DeclaredMetric{{row.text(0), row.integer(1) != 0, *how}, row.integer(3) != 0};
   };
   return db_->query(
-      "SELECT name, lower_is_better, combine, evaluator FROM metric_kind WHERE run_id = ?1"
-      " ORDER BY evaluator DESC, id",
+      "SELECT k.name, k.lower_is_better, k.combine, k.evaluator FROM metric_kind AS k"
+      " LEFT JOIN first_metric AS f ON f.run_id = k.run_id AND f.name = k.name"
+      " WHERE k.run_id = ?1 ORDER BY f.name IS NULL, k.evaluator DESC, k.id",
       read, run);
 }
 
@@ -90,6 +90,7 @@ Result<std::map<std::string, Store::NewestEvaluation>> Store::newest_evaluations
   };
   FL_CHECK(
       db_->query("SELECT client, max(version), max(evaluator) FROM metric WHERE run_id = ?1"
+                 " AND client NOT IN (SELECT name FROM client WHERE revoked_at IS NOT NULL)"
                  " GROUP BY client",
                  note, run));
   return newest;
@@ -120,6 +121,7 @@ Result<std::vector<EvaluationRecord>> Store::evaluator_answers(RunId run,
   FL_CHECK(
       db_->query("SELECT version, client, examples, name, value, weight FROM metric"
                  " WHERE run_id = ?1 AND evaluator = 1 AND examples >= ?2"
+                 " AND client NOT IN (SELECT name FROM client WHERE revoked_at IS NOT NULL)"
                  " AND name NOT LIKE 'own!_%' ESCAPE '!' ORDER BY version, client, name",
                  note, run, examples_min));
   return answers;

@@ -182,7 +182,7 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   seen = *version;
   if (*run && !(*run)->early_end.empty()) engine->end_early((*run)->early_end);
   for (const auto& client : *clients) {
-    if (client.revoked_at != 0) engine->expel(client.name, "it was revoked");
+    if (client.revoked_at != 0) engine->revoke(client.name);
   }
 }
 

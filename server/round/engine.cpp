@@ -396,6 +396,8 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
            commit.round, plan_.settings.rounds, round.count(TaskState::accepted), commit.train_loss,
            took, static_cast<double>(commit.bytes_up) / 1e6,
            static_cast<double>(commit.bytes_down) / 1e6);
+  for (const auto& [client, text] : tasks_.wild_losses())
+    control_.report_of(client, EventLevel::warning, text);
   past_.losses.push_back(commit.train_loss);
   past_.totals.population = round.record.population;
   for (const auto& [client, task] : round.tasks) {

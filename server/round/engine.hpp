@@ -116,7 +116,9 @@ class RoundEngine {
 
   // What others call, on the engine's strand. ----------------------------------------------------
 
-  /// Ends the session of a client that was revoked, and its task.
+  /// Expels a client that was revoked, and forgets what it has measured.
+  void revoke(const std::string& name);
+  /// Ends the session of a client whose certificate is not valid any more, and its task.
   void expel(const std::string& name, const std::string& reason);
   /// An operator has ended the run, and the history says so: no round opens after this one.
   void end_early(std::string why) { evaluations_.take_end(std::move(why)); }

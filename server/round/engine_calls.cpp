@@ -175,6 +175,11 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
   control_.changed.notify();
 }
 
+void RoundEngine::revoke(const std::string& name) {
+  expel(name, "it was revoked");
+  evaluations_.forget(name);
+}
+
 void RoundEngine::expel(const std::string& name, const std::string& reason) {
   control_.expect_strand();
   const Task* const task = tasks_.task_of(name);

@@ -45,10 +45,7 @@ Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
   kept_end_ = parts_.plan.run.early_end;
   auto list = [run = parts_.plan.run.id](Store& store) { return store.declared_metrics(run); };
   FL_CO_TRY(declared_, co_await parts_.store.with_store(std::move(list)));
-  auto read = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
-                  Store& store) { return store.evaluator_answers(run, least); };
-  FL_CO_TRY(const auto answers, co_await parts_.store.with_store(std::move(read)));
-  for (const EvaluationRecord& answer : answers) judge(answer);
+  FL_CO_CHECK(co_await judge_all());
   auto find = [run = parts_.plan.run.id](Store& store) { return store.newest_evaluations(run); };
   FL_CO_TRY(const auto newest, co_await parts_.store.with_store(std::move(find)));
   std::vector<std::string> evaluators;
@@ -78,6 +75,7 @@ void Evaluations::welcome(Peer& peer, bool is_last) {
   if (peer.facts().evaluator) {
     unasked_[peer.facts().name] = 0;
     warn_of_missing(peer.facts());
+    warn_of_kinds(peer.facts());
     ask_to_catch_up(peer);
   } else if (is_last && owes_last(peer)) {
     ask(peer, *parts_.versions.newest());
@@ -130,21 +128,23 @@ Version Evaluations::oldest_awaited(Version made) const {
 
 Result<void> Evaluations::check_metrics_of(const Peer::Facts& facts) const {
   FL_CHECK(check_metrics(facts.metrics));
-  FL_CHECK(check_direction(facts.metrics, target_));
-  if (!facts.evaluator) return {};
+  return check_direction(facts.metrics, target_);
+}
+
+/// An evaluator that disagrees with the others is let in: who is right is decided by the most.
+void Evaluations::warn_of_kinds(const Peer::Facts& facts) {
   for (const DeclaredMetric& declared : declared_) {
     const MetricKind& kind = declared.kind;
     const auto own = std::ranges::find(facts.metrics, kind.name, &MetricKind::name);
     if (!declared.by_evaluator || own == facts.metrics.end() || *own == kind) continue;
-    return Error(
-        Errc::invalid_input,
-        fmt::format("an evaluator before this one has metric {0} with {1} values as the "
-                    "better ones, combined by '{2}'; this one has {3} and '{4}': evaluators "
-                    "of one run must agree",
-                    kind.name, kind.lower_is_better ? "lower" : "higher", to_text(kind.combine),
-                    own->lower_is_better ? "lower" : "higher", to_text(own->combine)));
+    parts_.control.report_of(
+        facts.name, EventLevel::warning,
+        fmt::format("{} has metric {} with {} values as the better ones, combined by '{}'; the "
+                    "evaluators before it have {} and '{}': what most of them say counts",
+                    facts.name, kind.name, own->lower_is_better ? "lower" : "higher",
+                    to_text(own->combine), kind.lower_is_better ? "lower" : "higher",
+                    to_text(kind.combine)));
   }
-  return {};
 }
 
 /// An evaluator that does not measure what the settings name is of no use for them.
@@ -209,7 +209,12 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   if (declared) {
     // Only durable answers are judged, so a restart comes to the same judgement.
     declared_ = std::move(*declared);
-    judge(*record);
+    if (judges_by(wanted_kinds())) {
+      judge(*record);
+    } else if (const auto judged = co_await judge_all(); !judged && !will_pass(judged.error())) {
+      parts_.control.fail(judged.error());
+    }
+    log_answer(*record);
   } else if (!will_pass(declared.error())) {
     parts_.control.fail(declared.error());
   }
@@ -222,27 +227,55 @@ std::string Evaluations::main_metric() const {
   return declared_.empty() ? std::string(loss_name) : declared_.front().kind.name;
 }
 
+std::vector<MetricKind> Evaluations::wanted_kinds() const {
+  std::vector<MetricKind> declared;
+  for (const DeclaredMetric& metric : declared_) declared.push_back(metric.kind);
+  const std::string main = main_metric();
+  std::vector<MetricKind> kinds{judged_kind(main, target_, declared)};
+  if (target_ && target_->metric != main)
+    kinds.push_back(judged_kind(target_->metric, target_, declared));
+  return kinds;
+}
+
+bool Evaluations::judges_by(const std::vector<MetricKind>& kinds) const {
+  return std::ranges::equal(judgements_, kinds, {}, &Judgement::kind);
+}
+
+/// Judges all durable answers anew, by what the metrics' kinds are now.
+Awaitable<Result<void>> Evaluations::judge_all() {
+  auto read = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
+                  Store& store) { return store.evaluator_answers(run, least); };
+  FL_CO_TRY(const auto answers, co_await parts_.store.with_store(std::move(read)));
+  judgements_.clear();
+  for (const MetricKind& kind : wanted_kinds()) judgements_.emplace_back(kind);
+  for (const EvaluationRecord& answer : answers) judge(answer);
+  co_return success();
+}
+
 /// Trainers' own figures, and those of too few examples, are not judged.
+bool Evaluations::counts(const EvaluationRecord& answer) const {
+  return answer.evaluator && answer.examples >= parts_.plan.settings.target_examples &&
+         parts_.roster.why_expelled(answer.client).empty();
+}
+
 void Evaluations::judge(const EvaluationRecord& answer) {
-  if (!answer.evaluator || answer.examples < parts_.plan.settings.target_examples) return;
-  if (judgements_.empty()) {
-    std::vector<MetricKind> kinds;
-    for (const DeclaredMetric& declared : declared_) kinds.push_back(declared.kind);
-    const std::string main = main_metric();
-    judgements_.emplace_back(judged_kind(main, target_, kinds));
-    if (target_ && target_->metric != main)
-      judgements_.emplace_back(judged_kind(target_->metric, target_, kinds));
-  }
+  if (!counts(answer)) return;
   for (Judgement& judgement : judgements_) judgement.note(answer);
   if (!newest_.empty() && newest_.front().version > answer.version) return;
   if (!newest_.empty() && newest_.front().version < answer.version) newest_.clear();
   std::erase_if(newest_, [&](const auto& other) { return other.client == answer.client; });
   newest_.push_back(answer);
+  // In one order, so that sums round in the same way whoever answers first.
+  std::ranges::sort(newest_, {}, &EvaluationRecord::client);
+}
+
+void Evaluations::log_answer(const EvaluationRecord& answer) const {
+  if (!counts(answer)) return;
   std::string together;
-  if (newest_.size() > 1) {
-    const std::string main = main_metric();
+  if (newest_.size() > 1 && newest_.front().version == answer.version) {
     const Judgement& judgement = judgements_.front();
-    const auto value = judgement.empty() ? std::nullopt : judgement.value_of(answer.version);
+    const std::string& main = judgement.kind().name;
+    const auto value = judgement.value_of(answer.version, voters_of(judgement));
     together = fmt::format("; {} of {} evaluators: {}", main, newest_.size(),
                            value ? metric_text(main, *value) : "none");
   }
@@ -250,28 +283,70 @@ void Evaluations::judge(const EvaluationRecord& answer) {
            answer.client, together);
 }
 
+void Evaluations::forget(const std::string& client) {
+  parts_.control.expect_strand();
+  if (!unasked_.contains(client)) return;
+  for (Judgement& judgement : judgements_) judgement.forget(client);
+  std::erase_if(newest_, [&](const auto& answer) { return answer.client == client; });
+  unasked_.erase(client);
+  parts_.control.changed.notify();
+}
+
+/// The evaluators that are here or were a moment ago, and those that have answered lately. Where
+/// the settings name the metric, only those that measure it: an evaluator of something else must
+/// not keep the run from its end. Where they don't, one evaluator must not make up a metric that
+/// only it measures, and judge by that.
+Voters Evaluations::voters_of(const Judgement& judgement) const {
+  const std::string& name = judgement.kind().name;
+  const bool is_named = !parts_.plan.settings.metric.empty() || target_;
+  Version newest = 0;
+  for (const auto& entry : unasked_) {
+    const auto next = next_.find(entry.first);
+    if (next != next_.end()) newest = std::max(newest, next->second);
+  }
+  Voters voters;
+  for (const auto& entry : unasked_) {
+    const std::string& client = entry.first;
+    const auto peer = parts_.roster.find(client);
+    const auto next = next_.find(client);
+    const bool has_answered_lately = judgement.knows(client) && next != next_.end() &&
+                                     newest - next->second <= evaluator_remembered;
+    if (!parts_.roster.is_awaited(client) && !has_answered_lately) continue;
+    if (peer && peer->facts().holdout_examples < parts_.plan.settings.target_examples) continue;
+    const bool measures =
+        name == loss_name || judgement.knows(client) ||
+        (peer && std::ranges::find(peer->facts().metrics, name, &MetricKind::name) !=
+                     peer->facts().metrics.end());
+    if (measures || !is_named) voters.insert(client);
+  }
+  return voters;
+}
+
 std::vector<MetricFigure> Evaluations::newest_figures() const {
   std::vector<std::string> names;
+  std::size_t diverged = 0;
   for (const EvaluationRecord& answer : newest_) {
-    if (std::isnan(answer.loss)) return {};
+    diverged += std::isnan(answer.loss) ? 1 : 0;
     for (const MetricValue& value : answer.metrics)
       if (std::ranges::find(names, value.name) == names.end()) names.push_back(value.name);
   }
+  if (2 * diverged > newest_.size()) return {};
   if (!newest_.empty()) names.emplace_back(loss_name);
   std::vector<MetricFigure> figures;
   for (const std::string& name : names) {
     const auto declared = std::ranges::find(
         declared_, name, [](const auto& of) -> const auto& { return of.kind.name; });
     const Combine how = declared == declared_.end() ? Combine::mean : declared->kind.combine;
-    std::vector<Weighted> values;
+    std::vector<Claim> claims;
     for (const EvaluationRecord& answer : newest_) {
       const MetricValue loss = loss_of(answer);
       const MetricValue* const found =
           name == loss_name ? &loss : find_metric(answer.metrics, name);
-      if (found != nullptr) values.push_back(weighted_of(*found, answer.examples));
+      if (found != nullptr)
+        claims.push_back({found->value, found->weight, static_cast<double>(answer.examples)});
     }
-    if (const auto value = combine(how, values))
-      figures.push_back({name, *value, how != Combine::none || values.size() == 1});
+    if (const auto value = combine(how, counted_claims(claims)))
+      figures.push_back({name, *value, how != Combine::none || claims.size() == 1});
   }
   return figures;
 }
@@ -285,25 +360,30 @@ const Judgement* Evaluations::judgement_of(const std::string& metric) const {
 std::string Evaluations::end_by_target() const {
   const Judgement* const judged = target_ ? judgement_of(target_->metric) : nullptr;
   if (judged == nullptr) return "";
-  const auto value = judged->value_of(judged->newest());
+  const Voters voters = voters_of(*judged);
+  const auto newest = judged->newest(voters);
+  const auto value = newest ? judged->value_of(*newest, voters) : std::nullopt;
   if (!value || !target_->is_met(*value)) return "";
-  return fmt::format("version {} has {} {}, the target is {}", judged->newest(), target_->metric,
+  return fmt::format("version {} has {} {}, the target is {}", *newest, target_->metric,
                      metric_text(target_->metric, *value),
                      metric_text(target_->metric, target_->bound));
 }
 
 std::string Evaluations::end_by_patience() const {
   const std::uint32_t patience = parts_.plan.settings.patience;
+  if (patience == 0) return "";
   const Judgement* const judged = judgement_of(main_metric());
-  if (patience == 0 || judged == nullptr) return "";
-  if (judged->newest() - judged->best() < patience) return "";
+  if (judged == nullptr) return "";
+  const Voters voters = voters_of(*judged);
+  if (!judged->is_stuck(patience, voters)) return "";
   const std::string& name = judged->kind().name;
-  const auto best = judged->value_of(judged->best());
-  if (!best && judged->has_diverged())
+  const Version best_version = judged->best(voters);
+  const auto best = judged->value_of(best_version, voters);
+  if (!best && judged->has_diverged(voters))
     return fmt::format("the loss was not finite in {} rounds: the model diverged", patience);
   if (!best) return fmt::format("no version had a value of {} in {} rounds", name, patience);
   return fmt::format("no version was better than version {}, with {} {}, in {} rounds",
-                     judged->best(), name, metric_text(name, *best), patience);
+                     best_version, name, metric_text(name, *best), patience);
 }
 
 std::string Evaluations::early_end() const {

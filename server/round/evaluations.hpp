@@ -19,6 +19,10 @@
 
 namespace fl {
 
+/// An evaluator that has left still has a say in when the run ends until others have answered for
+/// so many later versions.
+inline constexpr Version evaluator_remembered = 20;
+
 class Evaluations {
  public:
   struct Parts {
@@ -59,13 +63,15 @@ class Evaluations {
   /// A client has answered for a version, or can't.
   void note_answered(Peer& peer, Version version);
 
-  /// Whether what a client declares is right and fits the run: what its target and its evaluators
-  /// say. The Error's text is for the client's user.
+  /// A member was revoked: what it has answered and declared counts no more.
+  void forget(const std::string& client);
+  /// Whether what a client declares is right and fits the run's target. The Error's text is for the
+  /// client's user.
   [[nodiscard]] Result<void> check_metrics_of(const Peer::Facts& facts) const;
-  /// The run's main metric: what the settings say, or else what was declared first.
+  /// The run's main metric: what the settings say, or else what most evaluators declare first.
   [[nodiscard]] std::string main_metric() const;
   /// The evaluators' figures for the newest version that they have answered for, with the loss.
-  /// Empty if that version has diverged.
+  /// Empty if most of them say that the version has diverged.
   [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
   /// Why the run ends before its last round: its target, or --patience. Empty: it does not.
   [[nodiscard]] std::string early_end() const;
@@ -80,7 +86,14 @@ class Evaluations {
   void warn_of_missing(const Peer::Facts& facts);
   [[nodiscard]] Result<EvaluationRecord> record_of(const Peer::Facts& facts,
                                                    const wire::Evaluation& evaluation) const;
+  void warn_of_kinds(const Peer::Facts& facts);
+  [[nodiscard]] std::vector<MetricKind> wanted_kinds() const;
+  [[nodiscard]] bool judges_by(const std::vector<MetricKind>& kinds) const;
+  Awaitable<Result<void>> judge_all();
+  [[nodiscard]] bool counts(const EvaluationRecord& answer) const;
   void judge(const EvaluationRecord& answer);
+  void log_answer(const EvaluationRecord& answer) const;
+  [[nodiscard]] Voters voters_of(const Judgement& judgement) const;
   [[nodiscard]] const Judgement* judgement_of(const std::string& metric) const;
   [[nodiscard]] std::string end_by_target() const;
   [[nodiscard]] std::string end_by_patience() const;
@@ -90,7 +103,8 @@ class Evaluations {
   std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
   std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
   std::vector<DeclaredMetric> declared_;    // As Store::declared_metrics() has them.
-  std::vector<Judgement> judgements_;     // By the main metric, and by the target's if it differs.
+  std::vector<Judgement>
+      judgements_;  // By wanted_kinds(): the main one, the target's if it differs.
   std::vector<EvaluationRecord> newest_;  // Evaluators' answers for the newest judged version.
   std::string kept_end_;
 };

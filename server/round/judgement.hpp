@@ -4,19 +4,29 @@
 // Plain objects without threads; on the engine's strand.
 #pragma once
 
+#include "server/history/counted_claims.hpp"
 #include "server/history/records.hpp"
 #include "shared/params/metric.hpp"
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fl {
 
-/// Compares the versions by one metric ("loss" is one too) that evaluators measure. The values of
-/// all evaluators that have answered for a version make one, each with its weight.
+/// The names of the evaluators that have a say. claims_to_judge_min of them or more decide
+/// by majority, so that no single one does.
+using Voters = std::set<std::string>;
+
+/// Compares the versions by one metric ("loss" is one too) that evaluators measure.
+///
+/// With three voters or more each judges by its own figures, and what more than half of them say
+/// counts: so a version's value is the median, the worse one of the middle two, where a voter
+/// without a value stands last. With one or two, the values of all evaluators that have answered
+/// for a version make one, each with its weight (counted_claims.hpp).
 class Judgement {
  public:
   explicit Judgement(MetricKind kind) : kind_(std::move(kind)) {}
@@ -25,39 +35,57 @@ class Judgement {
   /// A client's second answer for a version replaces its first. An answer without this metric does
   /// not count, unless its loss is not finite.
   void note(const EvaluationRecord& answer);
+  /// As if the client had never answered.
+  void forget(const std::string& client);
 
   /// Nobody has measured anything.
   [[nodiscard]] bool empty() const { return versions_.empty(); }
-  /// These three are not for an empty judgement. The best version is the first of equal ones, and
-  /// the first of all if none has a value.
-  [[nodiscard]] Version newest() const { return versions_.rbegin()->first; }
-  [[nodiscard]] Version best() const { return best_; }
-  /// Whether an evaluator's loss of the newest version was not finite: the model has diverged.
-  [[nodiscard]] bool has_diverged() const;
-  /// Nothing if the version has diverged, or the metric is not defined on anybody's data.
-  [[nodiscard]] std::optional<double> value_of(Version version) const;
+  [[nodiscard]] bool knows(const std::string& client) const { return own_.contains(client); }
+  /// The newest version that somebody has answered for; of three voters or more, more than half.
+  [[nodiscard]] std::optional<Version> newest(const Voters& voters) const;
+  /// Nothing if the version has diverged, or too few have a value of it.
+  [[nodiscard]] std::optional<double> value_of(Version version, const Voters& voters) const;
+  /// The first of equal ones, and the first of all if none has a value. Of three voters or more
+  /// each has its own best one, and the middle one of these counts. Not for an empty judgement.
+  [[nodiscard]] Version best(const Voters& voters) const;
+  /// Whether so many versions in a row were no better than the best one before them. Three voters
+  /// or more count each for itself, and more than half must say so.
+  [[nodiscard]] bool is_stuck(std::uint32_t patience, const Voters& voters) const;
+  /// Whether most losses of the newest version are not finite: the model has diverged.
+  [[nodiscard]] bool has_diverged(const Voters& voters) const;
 
  private:
   struct OfClient {
     std::string client;
     bool is_finite = true;  // Its loss.
-    Weighted weighted;
+    Claim claim;
   };
   using OfVersion = std::vector<OfClient>;
+  /// What one client would say alone.
+  struct Own {
+    Version newest = 0;
+    Version best = 0;
+    double best_score = 0;
+  };
 
   /// Higher is better; -infinity: there is no value.
-  [[nodiscard]] double score_of(Version version) const;
+  [[nodiscard]] double score(std::optional<double> value) const;
+  [[nodiscard]] double own_score(const OfClient& of) const;
+  [[nodiscard]] std::optional<double> mean_of(const OfVersion& clients) const;
+  [[nodiscard]] std::optional<double> middle_of(const OfVersion& clients,
+                                                const Voters& voters) const;
+  void note_mean(Version version);
   void find_best();
+  void note_own(const std::string& client, Version version);
 
   MetricKind kind_;
   std::map<Version, OfVersion> versions_;
-  Version best_ = 0;
+  Version best_ = 0;  // These two: by the mean.
   double best_score_ = 0;
+  std::map<std::string, Own> own_;
 };
 
 /// Its loss as a metric, with its predictions as the weight.
 [[nodiscard]] MetricValue loss_of(const EvaluationRecord& answer);
-/// How much a value of this evaluation counts beside those of other clients.
-[[nodiscard]] Weighted weighted_of(const MetricValue& value, std::uint64_t examples);
 
 }  // namespace fl

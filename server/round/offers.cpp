@@ -158,7 +158,8 @@ std::vector<TaskRecord> Offers::pick(std::size_t count) const {
   for (const auto& peer : parts_.roster.trainers_in_pace(parts_.plan.settings.min_clients)) {
     const auto& facts = peer->facts();
     if (parts_.tasks.may_be_asked(facts.name))
-      candidates.push_back(parts_.picker.candidate(facts.name, facts.train_examples));
+      candidates.push_back(
+          parts_.picker.candidate(facts.name, facts.train_examples, round.record.examples_max));
   }
   auto tasks = parts_.picker.pick(candidates, count, round.record.round, round.tasks.size());
   for (TaskRecord& task : tasks) {

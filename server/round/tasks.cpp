@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/tasks.hpp"
 
+#include "server/history/counted_claims.hpp"
 #include "server/round/loss_weight.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/encode/codec.hpp"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fl {
 
@@ -201,13 +203,36 @@ std::map<std::string, TaskId> Tasks::accepted_deltas() const {
   return accepted;
 }
 
+double Tasks::loss_limit() const {
+  std::vector<double> losses;
+  for (const auto& [client, task] : round_->tasks)
+    if (task.record.state == TaskState::accepted) losses.push_back(task.record.loss);
+  return figure_limit(losses);
+}
+
+std::vector<std::pair<std::string, std::string>> Tasks::wild_losses() const {
+  const double limit = loss_limit();
+  std::vector<std::pair<std::string, std::string>> wild;
+  for (const auto& [client, task] : round_->tasks) {
+    const double loss = task.record.loss;
+    if (task.record.state != TaskState::accepted || std::fabs(loss) <= limit) continue;
+    wild.emplace_back(
+        client,
+        fmt::format("{} says that its training loss is {:.4g}, far from the others': in the "
+                    "mean of round {} it counts as {:.4g}",
+                    client, loss, round_->record.round, std::copysign(limit, loss)));
+  }
+  return wild;
+}
+
 double Tasks::training_loss() const {
+  const double limit = loss_limit();
   std::vector<LossWeight> losses;
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::accepted) continue;
     const auto counted =
         static_cast<double>(RunPlan::counted_examples(task.record.examples, round_->record));
-    losses.push_back({task.record.loss, counted, task.record.predictions});
+    losses.push_back({counted_figure(task.record.loss, limit), counted, task.record.predictions});
   }
   return mean_loss(losses, plan_.settings.weight_cap);
 }
@@ -223,11 +248,18 @@ RoundFacts Tasks::facts(const PastRounds& past) const {
   if (past.totals.population > 0)
     facts.regrouped = static_cast<double>(past.totals.population) / all;
   if (!work.optimizer.is_sgd()) return facts;
+  std::vector<double> all_steps;
+  for (const auto& [client, task] : round_->tasks) {
+    if (task.record.state == TaskState::accepted)
+      all_steps.push_back(effective_steps(work, task.record.steps));
+  }
+  const double limit = figure_limit(all_steps);
   double steps = 0;
+  auto own_steps = all_steps.begin();
   for (const auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::accepted) continue;
     const auto weight = static_cast<double>(weight_of(task.record));
-    steps += weight / accepted * effective_steps(work, task.record.steps);
+    steps += weight / accepted * counted_figure(*own_steps++, limit);
   }
   facts.effective_steps = steps;
   return facts;

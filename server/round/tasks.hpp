@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -168,8 +169,11 @@ class Tasks {
   /// The accepted tasks whose updates are deltas, by client.
   [[nodiscard]] std::map<std::string, TaskId> accepted_deltas() const;
   /// The mean training loss of the accepted updates, weighted by their predictions; NaN if there
-  /// are none. One client's predictions weigh no more than --weight-cap lets its examples weigh.
+  /// are none. One client's predictions weigh no more than --weight-cap lets its examples weigh,
+  /// and its loss is bounded by the others' (counted_claims.hpp).
   [[nodiscard]] double training_loss() const;
+  /// The clients whose loss counts with less than they claim, and what to say of that.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> wild_losses() const;
   /// What the strategy is told of the round: a function of what is durable, summed up in the order
   /// of the clients' names.
   [[nodiscard]] RoundFacts facts(const PastRounds& past) const;
@@ -177,6 +181,8 @@ class Tasks {
   [[nodiscard]] bool is_base(Version version) const;
 
  private:
+  /// The largest magnitude that an accepted update's loss counts with.
+  [[nodiscard]] double loss_limit() const;
   /// Updates that are accepted, or may be.
   [[nodiscard]] std::uint32_t expected() const;
   /// The same without those that have missed a deadline.

@@ -4,8 +4,9 @@
 
 Ten clients with data of Dirichlet 0.5, of which none, one or two are malicious; logistic regression, 20 rounds of 20
 steps. The figure is the mean test accuracy of the last three rounds in %. For the backdoor it is
-followed by the part of triggered test images that the last version takes for class 0. Each result is
-kept, and is not run again. ./dev bench robust runs this program.
+followed by the part of triggered test images that the last version takes for class 0. Then the same with nine clients, of
+which three collude: they know the honest updates and send the same. Each result is kept, and is not run again.
+./dev bench robust runs this program.
 
     robust_bench.py [--table]       only print the table of kept results
 """
@@ -38,8 +39,24 @@ RULES = [
 ]
 ATTACKS = ["sign-flip:3", "ipm:3", "alie:1.5", "label-flip", "backdoor:3"]
 CASES = [(0, "none")] + [(malicious, attack) for malicious in (1, 2) for attack in ATTACKS]
+COLLUDING_RULES = [
+    "mean",
+    "median",
+    "trimmed:3",
+    "krum:3",
+    "multikrum:3,3",
+    "geomedian",
+    "centered-clip:1",
+    "nnm+trimmed:3",
+    "nnm+geomedian",
+]
+# By clients of a round: rules, and cases of (malicious, attack).
+GROUPS = {
+    10: (RULES, CASES),
+    9: (COLLUDING_RULES, [(0, "none"), (3, "ipm:0.1"), (3, "ipm:0.6"), (3, "ipm:3"), (3, "alie:1.5")]),
+}
 FLAGS = (
-    "--clients 10 --min-clients 10 --threads 1 --data fashion-mnist --test fashion-mnist:test "
+    "--threads 1 --data fashion-mnist --test fashion-mnist:test "
     "--model logistic --partition dirichlet:0.5 --rounds 20 --local-steps 20 --batch-size 32 --lr 0.05 "
     "--momentum 0.9 --codec none"
 ).split()
@@ -87,11 +104,13 @@ def backdoor_success(state, triggered):
     return sim(state.with_name(state.name + "-backdoor"), *flags, *data)[-1]["eval_accuracy"]
 
 
-def measure(rule, malicious, attack, triggered):
-    state = SCRATCH / f"{rule}-{malicious}-{attack}".replace(":", "_").replace(",", "_")
-    flags = ["--malicious", str(malicious), "--attack", attack] if malicious else []
+def measure(clients, rule, malicious, attack, triggered):
+    state = SCRATCH / f"{clients}-{rule}-{malicious}-{attack}".replace(":", "_").replace(",", "_")
+    flags = ["--clients", str(clients), "--min-clients", str(clients)]
+    flags += ["--malicious", str(malicious), "--attack", attack] if malicious else []
     rounds = sim(state, *FLAGS, "--aggregate", rule, *flags)
     result = {
+        "clients": clients,
         "rule": rule,
         "malicious": malicious,
         "attack": attack,
@@ -111,16 +130,22 @@ def shown(result):
     return f"{text} ({100 * result['backdoor']:.0f})" if "backdoor" in result else text
 
 
+def key(run):
+    """What tells one result from the others. Results without a number of clients are of ten."""
+    return run.get("clients", 10), run["rule"], run["malicious"], run["attack"]
+
+
 def table(results):
-    found = {(run["rule"], run["malicious"], run["attack"]): run for run in results}
+    found = {key(run): run for run in results}
     blocks = []
-    for malicious in (1, 2):
-        columns = [(0, "none")] + [case for case in CASES if case[0] == malicious]
-        lines = [f"{malicious} of 10 malicious", ""]
+    for clients, malicious in ((10, 1), (10, 2), (9, 3)):
+        rules, cases = GROUPS[clients]
+        columns = [case for case in cases if case[0] in (0, malicious)]
+        lines = [f"{malicious} of {clients} malicious", ""]
         lines.append("| rule | " + " | ".join(attack for _, attack in columns) + " |")
         lines.append("|---|" + "---|" * len(columns))
-        for rule in RULES:
-            cells = [shown(found.get((rule, *case))) for case in columns]
+        for rule in rules:
+            cells = [shown(found.get((clients, rule, *case))) for case in columns]
             lines.append(f"| `{rule}` | " + " | ".join(cells) + " |")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
@@ -132,12 +157,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at the same time")
     chosen = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    done = {(run["rule"], run["malicious"], run["attack"]) for run in results}
-    missing = [(rule, *case) for case in CASES for rule in RULES if (rule, *case) not in done]
+    done = {key(run) for run in results}
+    wanted = [(n, rule, *case) for n, (rules, cases) in GROUPS.items() for case in cases for rule in rules]
+    missing = [one for one in wanted if one not in done]
     if missing and not chosen.table:
         triggered = write_triggered()
         with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
-            runs = [pool.submit(measure, *case, triggered) for case in missing]
+            runs = [pool.submit(measure, *one, triggered) for one in missing]
             for run in concurrent.futures.as_completed(runs):
                 results.append(run.result())
                 lines = ",\n".join(map(json.dumps, results))

@@ -99,7 +99,8 @@ class Evaluated {
                                   expected.value, expected.weight));
   }
 
-  /// The evaluators' values of a version together, without some of them.
+  /// The evaluators' values of a version together, without some of them. No world has figures so
+  /// unlike that the others' bound them (counted_claims.hpp).
   std::optional<double> together(Version version, const std::string& name,
                                  const std::set<std::string>& without = {}) const {
     double sum = 0;

@@ -289,8 +289,12 @@ void World::stop_server() {
 
 void World::revoke(const std::string& client) {
   if (engine() == nullptr) return;
-  const auto now = servers_.back()->engine;
-  net::post(now->executor(), [now, client] { now->expel(client, "it was revoked"); });
+  Server& server = *servers_.back();
+  net::post(server.engine->executor(), [this, &server, now = server.engine, client] {
+    // As the sub-command does. A faulty disk may refuse it.
+    if (server.store && !server.store->revoke(client)) note(client + " was revoked in memory only");
+    now->revoke(client);
+  });
 }
 
 void World::kill_server(bool power_loss) {

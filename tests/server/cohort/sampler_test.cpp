@@ -115,6 +115,24 @@ TEST_CASE("oort explores the given share on average; a client asked without resu
   CHECK_FALSE(times.contains(5));
 }
 
+TEST_CASE(
+    "a client that claims an impossible loss, or very many examples, is not worth all others") {
+  auto candidates = crowd(10);
+  for (Candidate& candidate : candidates) candidate.history = {3, 1.0, 10.0};
+  candidates[0].history.loss = 1.7e308;
+  candidates[0].history.seconds = 1000;  // It is slow, too: it counts a 10,000th.
+  const Sampler oort = parse_sampler("oort:explore=0").value();
+  const auto picked = oort.pick(candidates, 9, 7, 4, 0);
+  CHECK(std::ranges::find(picked, 0u) == picked.end());
+  auto many = crowd(10);
+  for (Candidate& candidate : many) candidate.examples_max = 1000;
+  many[0].examples = 1ull << 40;
+  int times = 0;
+  for (const auto& [i, n] : tally(parse_sampler("examples").value(), many, 1, 2000))
+    times += i == 0 ? n : 0;
+  CHECK(std::abs(times - 1053) < 112);  // 10 of 19; 5 standard deviations.
+}
+
 TEST_CASE("the error for an unknown sampling lists the samplings") {
   CHECK(parse_sampler("random").error().message().find("power-of-choice or oort") !=
         std::string::npos);

@@ -124,6 +124,48 @@ TEST_CASE("what an evaluator declares first counts, and before that what a train
   CHECK(world.store->declared_metrics(world.run).value()[0].kind.lower_is_better);
 }
 
+TEST_CASE(
+    "most evaluators say what a metric is and which is the main one, and revoked ones don't") {
+  StoreWorld world;
+  start(world);
+  const std::vector<MetricKind> wrong{{.name = "odd"}, {.name = "y"}};
+  const std::vector<MetricKind> right{{.name = "y", .lower_is_better = true}};
+  const auto lower = [&](const char* name) {
+    for (const DeclaredMetric& metric : world.store->declared_metrics(world.run).value())
+      if (metric.kind.name == name) return metric.kind.lower_is_better;
+    return false;
+  };
+  const auto answer = [&](const char* client, const std::vector<MetricKind>& kinds) {
+    REQUIRE(world.store->touch_client(client, true));
+    REQUIRE(
+        world.store->add_evaluation(evaluation(world.run, 1, client, 10, kinds, {{"y", 3, 0}})));
+  };
+  answer("liar", wrong);
+  answer("judge", right);
+  CHECK(!lower("y"));  // Of two the first decides.
+  CHECK(world.summary_of(1).metric == "odd");
+  CHECK(declared(world) == std::vector<std::string>{"odd!", "y!"});
+  SUBCASE("a third one outvotes the first") {
+    answer("other judge", right);
+    CHECK(lower("y"));
+    CHECK(world.summary_of(1).metric == "y");
+    CHECK(declared(world) == std::vector<std::string>{"y!", "odd!"});
+  }
+  SUBCASE("the first one is revoked") {
+    REQUIRE(world.store->revoke("liar"));
+    CHECK(lower("y"));
+    CHECK(world.summary_of(1).metric == "y");
+    CHECK(world.store->newest_evaluations(world.run).value().size() == 1);
+    const auto answers = world.store->evaluator_answers(world.run, 1).value();
+    REQUIRE(answers.size() == 1);
+    CHECK(answers[0].client == "judge");
+  }
+  SUBCASE("a second declaration of one replaces its first") {
+    answer("liar", {{.name = "odd"}, {.name = "y", .lower_is_better = true}});
+    CHECK(lower("y"));
+  }
+}
+
 TEST_CASE("the main metric of evaluators that measure only the loss is the loss") {
   StoreWorld world;
   start(world);

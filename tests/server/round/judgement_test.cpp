@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -34,30 +33,33 @@ Judgement of(std::vector<EvaluationRecord> answers, MetricKind kind = {.name = "
   return judgement;
 }
 
+const Voters few{"a", "b"};
+
 TEST_CASE("evaluators of unequal sizes make one value of a version") {
   const auto judgement = of({answer(3, "small", 10, 0.9), answer(3, "large", 990, 0.5)});
-  CHECK(judgement.value_of(3).value() == doctest::Approx(0.504));
-  CHECK(!judgement.value_of(4));
+  CHECK(judgement.value_of(3, few).value() == doctest::Approx(0.504));
+  CHECK(!judgement.value_of(4, few));
   SUBCASE("a second answer of one of them replaces its first") {
     auto again = judgement;
     again.note(answer(3, "small", 990, 0.7));
-    CHECK(again.value_of(3).value() == doctest::Approx(0.6));
+    CHECK(again.value_of(3, few).value() == doctest::Approx(0.6));
   }
   SUBCASE("a value's own weight counts in place of the examples") {
     auto by_counts = answer(3, "small", 10, 0.9);
-    by_counts.metrics[0].weight = 2970;
-    CHECK(of({by_counts, answer(3, "large", 990, 0.5)}).value_of(3).value() ==
-          doctest::Approx(0.8));
+    by_counts.metrics[0].weight = 20;
+    CHECK(of({by_counts, answer(3, "large", 980, 0.5)}).value_of(3, few).value() ==
+          doctest::Approx(0.508));
   }
   SUBCASE("a loss counts with its predictions") {
     const MetricKind kind = known_metric(loss_name);
     auto long_texts = answer(3, "small", 10, 0, 4);
-    long_texts.predictions = 2970;
-    CHECK(of({long_texts, answer(3, "large", 990, 0, 2)}, kind).value_of(3).value() == 3.5);
+    long_texts.predictions = 30;
+    CHECK(of({long_texts, answer(3, "large", 990, 0, 2)}, kind).value_of(3, few).value() ==
+          doctest::Approx(2100.0 / 1020));
   }
   SUBCASE("perplexities make that of the mean loss") {
     const MetricKind kind{.name = "score", .lower_is_better = true, .combine = Combine::log_mean};
-    CHECK(of({answer(1, "a", 5, 4), answer(1, "b", 5, 16)}, kind).value_of(1).value() ==
+    CHECK(of({answer(1, "a", 5, 4), answer(1, "b", 5, 16)}, kind).value_of(1, few).value() ==
           doctest::Approx(8));
   }
 }
@@ -73,43 +75,119 @@ TEST_CASE("the order of the answers does not change the judgement") {
     do {
       Judgement judgement(kind);
       for (const std::size_t i : order) judgement.note(answers[i]);
-      REQUIRE(judgement.newest() == 5);
-      REQUIRE(!judgement.value_of(5));
-      REQUIRE(!judgement.has_diverged());
-      REQUIRE(judgement.value_of(1).value() == doctest::Approx(0.4));
-      REQUIRE(judgement.value_of(2).value() == doctest::Approx(0.45));
-      REQUIRE(judgement.best() == (lower ? 1 : 3));
+      REQUIRE(judgement.newest(few) == 5);
+      REQUIRE(!judgement.value_of(5, few));
+      REQUIRE(!judgement.has_diverged(few));
+      REQUIRE(judgement.value_of(1, few).value() == doctest::Approx(0.4));
+      REQUIRE(judgement.value_of(2, few).value() == doctest::Approx(0.45));
+      REQUIRE(judgement.best(few) == (lower ? 1 : 3));
     } while (std::ranges::next_permutation(order).found);
   }
 }
 
 TEST_CASE("of equal versions the first is the best, and any value is better than none") {
-  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)}).best() == 2);
-  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best() == 2);
-  CHECK(of({answer(1, "a", 1, not_a_number), answer(2, "a", 1, -9)}).best() == 2);
+  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)}).best(few) ==
+        2);
+  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best(few) == 2);
+  CHECK(of({answer(1, "a", 1, not_a_number), answer(2, "a", 1, -9)}).best(few) == 2);
   // The best one gets worse when another evaluator answers for it.
-  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)}).best() == 1);
+  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)}).best(few) ==
+        1);
 }
 
-TEST_CASE("a loss that is not finite leaves the version without a value") {
-  const auto judgement =
-      of({answer(1, "a", 5, 0.5), answer(2, "a", 5, 0.9), answer(2, "b", 5, 0.9, not_a_number)});
-  CHECK(judgement.newest() == 2);
-  CHECK(judgement.has_diverged());
-  CHECK(!judgement.value_of(2));
-  CHECK(judgement.best() == 1);
+TEST_CASE("a loss that is not finite is missing, unless most of them are") {
+  const auto one = of({answer(1, "a", 5, 0.5), answer(2, "a", 5, 0.9, not_a_number)});
+  CHECK(one.newest(few) == 2);
+  CHECK(one.has_diverged(few));
+  CHECK(!one.value_of(2, few));
+  CHECK(one.best(few) == 1);
+  const auto two =
+      of({answer(1, "a", 5, 0.5), answer(2, "a", 5, 0.9), answer(2, "b", 5, 0.1, not_a_number)});
+  CHECK(!two.has_diverged(few));
+  CHECK(two.value_of(2, few) == 0.9);
+  CHECK(two.best(few) == 2);
+}
+
+TEST_CASE("three evaluators or more decide by majority, whatever one of them says") {
+  struct Lie {
+    double value;
+    double loss;
+    double weight;
+  };
+  const std::vector<std::string> all{"a", "b", "c", "d", "liar"};
+  for (const std::size_t honest : {2u, 4u}) {
+    Voters voters{"liar"};
+    for (std::size_t i = 0; i < honest; ++i) voters.insert(all[i]);
+    for (const Lie& lie : {Lie{1e308, 1, 1e15}, Lie{-1e308, 1, 1e15}, Lie{not_a_number, 1, 0},
+                           Lie{0.5, not_a_number, 0}, Lie{0.5, 1, 1e15}}) {
+      CAPTURE(honest);
+      CAPTURE(lie.value);
+      CAPTURE(lie.loss);
+      Judgement judgement({.name = "score"});
+      // The honest ones find version 3 the best, each on data of its own.
+      const double values[] = {0.1, 0.3, 0.4, 0.2, 0.2};
+      for (Version version = 1; version <= 5; ++version) {
+        EvaluationRecord wrong = answer(version, "liar", 1'000'000, lie.value, lie.loss);
+        wrong.metrics[0].weight = lie.weight;
+        // It says the opposite of the others, too.
+        if (lie.value == 0.5) wrong.metrics[0].value = 1 - values[version - 1];
+        judgement.note(wrong);
+        CHECK(judgement.newest(voters) ==
+              (version == 1 ? std::nullopt : std::optional(version - 1)));
+        CHECK(!judgement.value_of(version, voters));  // It alone makes no value.
+        for (std::size_t i = 0; i < honest; ++i) {
+          const double offset = 0.05 * static_cast<double>(i);
+          judgement.note(answer(version, all[i], 10, values[version - 1] + offset));
+        }
+        CHECK(judgement.newest(voters) == version);
+        const double value = judgement.value_of(version, voters).value();
+        CHECK(value >= values[version - 1]);
+        CHECK(value <= values[version - 1] + 0.05 * static_cast<double>(honest - 1));
+        CHECK(judgement.is_stuck(2, voters) == (version == 5));
+      }
+      CHECK(judgement.best(voters) == 3);
+      CHECK(!judgement.has_diverged(voters));
+      judgement.forget("liar");
+      CHECK(!judgement.knows("liar"));
+      Voters others = voters;
+      others.erase("liar");
+      CHECK(judgement.newest(others) == 5);
+      CHECK(judgement.best(others) == 3);
+    }
+  }
+}
+
+TEST_CASE("what most evaluators lack has no value, and one that is silent holds up nobody") {
+  const Voters voters{"a", "b", "c"};
+  Judgement judgement({.name = "score", .lower_is_better = true});
+  judgement.note(answer(1, "a", 10, 5));
+  CHECK(!judgement.newest(voters));
+  CHECK(!judgement.value_of(1, voters));
+  judgement.note(answer(1, "b", 10, 3));
+  CHECK(judgement.newest(voters) == 1);
+  CHECK(judgement.value_of(1, voters) == 5);  // The worse one of the middle two.
+  for (const char* const name : {"a", "b"}) judgement.note(answer(2, name, 10, 9, not_a_number));
+  CHECK(judgement.has_diverged(voters));
+  CHECK(!judgement.value_of(2, voters));
+  CHECK(judgement.is_stuck(1, voters));
+  CHECK(judgement.best(voters) == 1);
+  // A better answer for the best version, or a worse one, in place of the first.
+  judgement.note(answer(3, "a", 10, 4));
+  CHECK(!judgement.is_stuck(1, voters));
+  judgement.note(answer(3, "a", 10, 6));
+  CHECK(judgement.is_stuck(1, voters) == true);
 }
 
 TEST_CASE("an answer without the metric does not count, and the loss is a metric too") {
   EvaluationRecord other = answer(2, "a", 5, 0.9, 0.25);
   other.metrics[0].name = "other";
   CHECK(of({other}).empty());
-  CHECK(of({other, answer(1, "a", 5, 0.9)}).newest() == 1);
+  CHECK(of({other, answer(1, "a", 5, 0.9)}).newest(few) == 1);
   const auto by_loss = of({other, answer(3, "a", 5, 0.9, 0.5)}, known_metric(loss_name));
-  CHECK(by_loss.best() == 2);
-  CHECK(by_loss.value_of(2) == 0.25);
+  CHECK(by_loss.best(few) == 2);
+  CHECK(by_loss.value_of(2, few) == 0.25);
   other.loss = not_a_number;
-  CHECK(of({other}).has_diverged());
+  CHECK(of({other}).has_diverged(few));
 }
 
 }  // namespace

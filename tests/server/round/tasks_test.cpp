@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <list>
 #include <map>
 #include <string>
@@ -226,6 +227,31 @@ TEST_CASE("the weights, loss and deltas of a round come from its accepted tasks"
   const RoundFacts facts = world.tasks.facts(past);
   CHECK(facts.round == 1);
   CHECK(facts.share == doctest::Approx(0.4));
+}
+
+TEST_CASE("one client's impossible loss or steps are bounded by the others', and named") {
+  RoundWorld world;
+  for (const char* const name : {"a", "b", "c", "d", "liar"}) {
+    Task& task = world.add(name, TaskState::accepted);
+    task.record.loss = 0.5;
+    task.record.steps = 10;
+  }
+  PastRounds past;
+  CHECK(world.tasks.training_loss() == 0.5);
+  CHECK(world.tasks.wild_losses().empty());
+  const double steps = world.tasks.facts(past).effective_steps;
+  for (const double lie : {1.7e308, -1.7e308}) {
+    world.tasks.task_of("liar")->record.loss = lie;
+    CHECK(world.tasks.training_loss() == doctest::Approx((2 + std::copysign(50, lie)) / 5));
+    const auto wild = world.tasks.wild_losses();
+    REQUIRE(wild.size() == 1);
+    CHECK(wild[0].first == "liar");
+    CHECK(wild[0].second.find("it counts as " + std::string(lie < 0 ? "-50" : "50")) !=
+          std::string::npos);
+    CHECK(world.tasks.task_of("liar")->record.loss == lie);
+  }
+  world.tasks.task_of("liar")->record.steps = ~0ull;
+  CHECK(world.tasks.facts(past).effective_steps == doctest::Approx((4 * steps + 100 * steps) / 5));
 }
 
 TEST_CASE("a task counts as being verified while its guard lives") {
