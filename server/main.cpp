@@ -23,6 +23,7 @@
 //     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp
 //     Store::commit_round       history/store_rounds.cpp   rows of tables round and checkpoint
+#include "server/app/command_audit.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
 #include "shared/base/log.hpp"
@@ -37,9 +38,7 @@ namespace {
 
 fl::Result<int> run(const fl::ServerOptions& options) {
   if (options.command == nullptr) return fl::serve(options);
-  if (options.command->judge != nullptr) return options.command->judge(options);
-  const auto done = options.command->run(options);
-  return done ? fl::Result<int>(0) : fl::Result<int>(done.error());
+  return fl::run_command(*options.command, options);
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/log.hpp"
+#include "shared/net/accept_pace.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace fl {
@@ -19,6 +21,15 @@ using nlohmann::json;
 
 namespace {
 
+/// All ranks may come at the same moment. A port without handshakes: the newest begins at once, and
+/// the oldest ends, of its address if that has too many.
+Strangers::Limits places_of(int size) {
+  const auto ranks = static_cast<std::size_t>(size);
+  return {.all = ranks + limits::rank_strangers_max,
+          .of_address = ranks + limits::rank_strangers_max / 2,
+          .time = limits::rank_greeting};
+}
+
 /// For waits that may be long: `never` itself is too far for a condition variable.
 TimePoint far_away() { return Clock::now() + std::chrono::hours(1); }
 
@@ -26,7 +37,8 @@ TimePoint far_away() { return Clock::now() + std::chrono::hours(1); }
 
 /// One connection.
 struct SiteHub::Peer {
-  explicit Peer(Descriptor socket) : line(std::move(socket), "the rank") {}
+  Peer(Descriptor socket, Strangers::Id stranger)
+      : line(std::move(socket), "the rank"), id(stranger) {}
 
   /// Any thread. A peer that does not read is lost.
   void send(const json& message) {
@@ -35,6 +47,7 @@ struct SiteHub::Peer {
   }
 
   SocketLine line;
+  const Strangers::Id id;  // Among the strangers, at first.
   std::mutex send_mutex;
   SiteMember member;  // Set before it is in peers_; constant then.
   std::jthread thread;
@@ -46,7 +59,9 @@ std::string to_string(const SiteMember& member) {
 }
 
 SiteHub::SiteHub(Options options, TcpListener listener)
-    : options_(std::move(options)), listener_(std::move(listener)) {
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      strangers_(places_of(options_.size)) {
   const WithoutStopSignals guard;
   thread_ = std::jthread([this](const std::stop_token& stop) { accept_all(stop); });
 }
@@ -74,10 +89,10 @@ SiteHub::~SiteHub() {
 }
 
 void SiteHub::accept_all(const std::stop_token& stop) {
-  const std::size_t connections_max =
-      2 * static_cast<std::size_t>(options_.size) + limits::rank_strangers_max;
+  AcceptPace pace(1 + static_cast<std::size_t>(options_.size) / limits::ranks_of_accept_turn);
   while (!stop.stop_requested()) {
     Descriptor socket = listener_.accept(limits::trainer_look);
+    const bool is_there = socket.number() >= 0;
     std::vector<PeerPtr> over;
     {
       const std::lock_guard lock(mutex_);
@@ -85,20 +100,46 @@ void SiteHub::accept_all(const std::stop_token& stop) {
         if (peer->is_over) over.push_back(peer);
         return peer->is_over.load();
       });
-      if (socket.number() >= 0 && connections_.size() < connections_max) {
-        auto peer = std::make_shared<Peer>(std::move(socket));
-        connections_.insert(peer);
-        const WithoutStopSignals guard;
-        peer->thread = std::jthread([this, peer](const std::stop_token& end) { serve(peer, end); });
-      }
+      if (is_there) take(std::move(socket));
+      end_strangers();
     }
     for (const PeerPtr& peer : over) peer->thread.join();
+    const TimePoint now = Clock::now();
+    if (is_there) std::this_thread::sleep_for(pace.next(now) - now);
+  }
+}
+
+/// Each connection has a thread. Strangers that are ended leave theirs at once, and ranks have
+/// proven that they know the secret. The mutex is locked.
+void SiteHub::take(Descriptor socket) {
+  const std::size_t connections_max = 2 * places_of(options_.size).all;
+  if (connections_.size() >= connections_max) return;
+  const auto id = strangers_.enter(machine_of(socket), Clock::now());
+  auto peer = std::make_shared<Peer>(std::move(socket), id);
+  connections_.insert(peer);
+  unproven_.emplace(id, peer);
+  const WithoutStopSignals guard;
+  peer->thread = std::jthread([this, peer](const std::stop_token& end) { serve(peer, end); });
+}
+
+/// Ends strangers that are too many, the oldest first, or too slow. The mutex is locked.
+void SiteHub::end_strangers() {
+  for (const auto id : strangers_.next(Clock::now()).close) {
+    const auto found = unproven_.find(id);
+    found->second->line.shut();
+    unproven_.erase(found);
   }
 }
 
 /// A connection's thread.
 void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
-  if (auto greeted = greet(*peer); !greeted) {
+  const auto greeted = greet(*peer);
+  {
+    const std::lock_guard lock(mutex_);
+    strangers_.leave(peer->id);
+    unproven_.erase(peer->id);
+  }
+  if (!greeted) {
     warn_of_stranger(greeted.error());
   } else if (auto entered = enter(peer); !entered) {
     log_warn("{}", entered.error().message());
@@ -136,7 +177,7 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
 /// Anybody in the site's network can make these lines, so they are few.
 void SiteHub::warn_of_stranger(const Error& error) {
   const std::lock_guard lock(mutex_);
-  if (strangers_.passes("stranger"))
+  if (stranger_lines_.passes("stranger"))
     log_warn("a connection to the site's port was closed: {}", error.message());
 }
 
@@ -144,7 +185,7 @@ void SiteHub::warn_of_stranger(const Error& error) {
 Result<void> SiteHub::greet(Peer& peer) {
   const TimePoint until = Clock::now() + limits::rank_greeting;
   FL_CHECK(greet_rank(peer.line, options_.secret, until));
-  FL_TRY(const auto line, peer.line.receive(until - Clock::now()));
+  FL_TRY(const auto line, peer.line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
   if (!line) return Error(Errc::deadline, "no hello in time");
   auto member = parse_rank_hello(parse_json(*line), options_.size);
   if (!member) {

@@ -10,6 +10,7 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
+#include "shared/net/strangers.hpp"
 
 #include <condition_variable>
 #include <cstdint>
@@ -102,6 +103,8 @@ class SiteHub {
 
   SiteHub(Options options, TcpListener listener);
   void accept_all(const std::stop_token& stop);
+  void take(Descriptor socket);
+  void end_strangers();
   void serve(const PeerPtr& peer, const std::stop_token& stop);
   [[nodiscard]] Result<void> greet(Peer& peer);
   [[nodiscard]] Result<void> enter(const PeerPtr& peer);
@@ -126,11 +129,13 @@ class SiteHub {
   mutable std::condition_variable_any changed_;
   std::map<int, PeerPtr> peers_;   // By rank.
   std::set<PeerPtr> connections_;  // All of them, with those that have not said hello.
+  Strangers strangers_;            // Those that have not proven that they know the secret.
+  std::map<Strangers::Id, PeerPtr> unproven_;
   std::vector<Asked> asked_;
   std::uint64_t next_id_ = 1;
   std::map<std::string, std::string> store_;
   std::vector<Waiter> waiters_;
-  LineLimit strangers_{
+  LineLimit stranger_lines_{
       {.lines_max = limits::rank_stranger_lines_max, .window = limits::lines_window}};
   bool is_ending_ = false;
   std::jthread thread_;

@@ -38,7 +38,7 @@ Result<std::unique_ptr<SocketLine>> try_to_connect(const RankLink::Options& opti
   self.process = getpid();
   if (!line->send(json_text(rank_hello(self, options.size)), until))
     return Error(Errc::unavailable, "the agent has closed its socket");
-  FL_TRY(const auto told, line->receive(until - Clock::now()));
+  FL_TRY(const auto told, line->receive(until - Clock::now(), limits::rank_greeting_bytes_max));
   if (!told) return Error(Errc::unavailable, "the agent did not answer");
   const json message = parse_json(*told);
   if (member_text(message, "type") == "refused")

@@ -2,6 +2,7 @@
 #include "client/site/site_handshake.hpp"
 
 #include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t random_digits = 64;
+constexpr const char* refused = "refused";  // What an agent says to a wrong proof.
 
 Result<std::string> random_text() {
   std::array<std::byte, random_digits / 2> bytes{};
@@ -36,9 +38,12 @@ Result<void> send(SocketLine& line, const json& message, TimePoint until) {
 
 /// A message whose members `names` are texts of random_digits characters.
 Result<json> receive(SocketLine& line, std::initializer_list<const char*> names, TimePoint until) {
-  FL_TRY(const auto text, line.receive(until - Clock::now()));
+  FL_TRY(const auto text, line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
   if (!text) return Error(Errc::deadline, "no answer in time");
   json message = parse_json(*text);
+  if (message.is_object() && message.contains(refused))
+    return Error(Errc::unauthenticated,
+                 "the agent refused this rank: is its site secret (--site-secret-file) the same?");
   for (const char* name : names) {
     const bool is_there = message.is_object() && message.contains(name) &&
                           message[name].is_string() &&
@@ -65,7 +70,10 @@ Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint unt
   FL_CHECK(send(line, {{"agent", mine}}, until));
   FL_TRY(const json said, receive(line, {"rank", "proof"}, until));
   const auto& other = said["rank"].get_ref<const std::string&>();
-  FL_CHECK(check_proof(said, proof_of(secret, "rank", mine, other)));
+  if (auto checked = check_proof(said, proof_of(secret, "rank", mine, other)); !checked) {
+    FL_CHECK(send(line, {{refused, true}}, until));
+    return checked;
+  }
   return send(line, {{"proof", proof_of(secret, "agent", mine, other)}}, until);
 }
 
@@ -74,13 +82,8 @@ Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint un
   FL_TRY(const std::string mine, random_text());
   const auto& other = said["agent"].get_ref<const std::string&>();
   FL_CHECK(send(line, {{"rank", mine}, {"proof", proof_of(secret, "rank", other, mine)}}, until));
-  const auto told = receive(line, {"proof"}, until);
-  // An agent that refuses the proof ends the connection.
-  if (!told && told.error().code() == Errc::unavailable)
-    return Error(Errc::unauthenticated,
-                 "the agent refused this rank: is its site secret (--site-secret-file) the same?");
-  if (!told) return told.error();
-  return check_proof(*told, proof_of(secret, "agent", other, mine));
+  FL_TRY(const json told, receive(line, {"proof"}, until));
+  return check_proof(told, proof_of(secret, "agent", other, mine));
 }
 
 }  // namespace fl

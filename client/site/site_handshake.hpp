@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the agent of a site and a rank prove to each other that they know the site's secret: each
-// sends a random number, and HMAC-SHA-256 of both numbers under the secret. What follows on the
-// connection is not encrypted: a site's own network must be trusted (docs/guide/sites.md). Any
-// thread.
+// sends a random number, and HMAC-SHA-256 of both numbers under the secret. Until then a line is
+// short (limits::rank_greeting_bytes_max). What follows on the connection is not encrypted: a
+// site's own network must be trusted (docs/guide/sites.md). Any thread.
 #pragma once
 
 #include "client/learn/process/socket_line.hpp"

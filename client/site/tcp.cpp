@@ -88,6 +88,13 @@ Descriptor TcpListener::accept(Duration wait) {
   return made;
 }
 
+Strangers::Address machine_of(const Descriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
+  return stranger_address(reinterpret_cast<const sockaddr&>(address));
+}
+
 bool is_loopback(const std::string& host) {
   const auto addresses = find_addresses(host, 0, 0);
   if (!addresses) return false;

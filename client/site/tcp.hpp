@@ -6,6 +6,7 @@
 #include "client/learn/process/socket_line.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
+#include "shared/net/strangers.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,9 @@ class TcpListener {
   Descriptor socket_;
   std::uint16_t port_;
 };
+
+/// Where the other end of the connection is.
+[[nodiscard]] Strangers::Address machine_of(const Descriptor& socket);
 
 /// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
 /// none.

@@ -9,7 +9,11 @@
 
 #include <fmt/format.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <span>
 #include <utility>
@@ -20,6 +24,12 @@ namespace {
 
 bool is_token_of_pages(std::string_view given, const AdminAccess::Options& options) {
   return !options.token.empty() && equal_in_constant_time(bytes_of(given), bytes_of(options.token));
+}
+
+Visitor holder_of_pages_token() {
+  Visitor visitor;
+  visitor.is_known = true;
+  return visitor;
 }
 
 /// The token of the Authorization header.
@@ -37,6 +47,37 @@ std::string_view without_port(std::string_view host) {
 }
 
 }  // namespace
+
+Caller caller_of(const PlainSocket& socket) {
+  beast::error_code gone;
+  const auto peer = socket.remote_endpoint(gone);
+  if (gone) return {0, "an address that has gone"};
+  const sockaddr& address = *peer.data();
+  Caller caller{stranger_address(address), "the Unix socket"};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* number = nullptr;
+  if (address.sa_family == AF_INET)
+    number = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.sa_family == AF_INET6)
+    number = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (number != nullptr &&
+      ::inet_ntop(address.sa_family, number, text.data(), text.size()) != nullptr)
+    caller.address = text.data();
+  return caller;
+}
+
+std::string name_of(const Visitor& visitor, const Caller& caller) {
+  if (!visitor.operator_name.empty()) return fmt::format("operator '{}'", visitor.operator_name);
+  return fmt::format("somebody {}at {}", visitor.is_known ? "with the pages' token " : "",
+                     caller.address);
+}
+
+PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller) {
+  const bool is_known = visitor && visitor->is_known;
+  if (is_known && !visitor->operator_name.empty())
+    return {fmt::format("operator {}", visitor->operator_name), true};
+  return {fmt::format("{} {}", is_known ? "token" : "address", caller.machine), is_known};
+}
 
 std::string operator_token_hash(std::string_view token) {
   const Sha256 digest = sha256(bytes_of(token));
@@ -60,6 +101,17 @@ bool AdminAccess::change(Options options) {
   options_ = std::move(changed);
   if (is_another) sessions_.close_all_of("");
   return is_another;
+}
+
+Awaitable<void> AdminAccess::note_another_token() {
+  auto note = [](Store& store) {
+    return store.add_audit(AuditKind::operators, "",
+                           "the flags were read again (SIGHUP): the admin pages have another "
+                           "token, and logins with the one before have ended");
+  };
+  const auto noted = co_await store_.run(std::move(note));
+  if (!noted)
+    log_warn("can't write another token of the pages into the audit: {}", noted.error().message());
 }
 
 std::shared_ptr<const AdminAccess::Options> AdminAccess::options() const {
@@ -88,7 +140,7 @@ Awaitable<Result<std::optional<Visitor>>> AdminAccess::find_operator(std::string
       return Error(Errc::corrupt, fmt::format("operator '{}' has the role '{}', which is unknown",
                                               found->name, found->role));
     }
-    return std::optional(Visitor{*role, found->name, false});
+    return std::optional(Visitor{*role, found->name, false, true});
   };
   auto found = co_await store_.run(std::move(look));
   if (found && !*found) sessions_.close_all_of(token_hash);  // It was revoked.
@@ -105,13 +157,13 @@ Awaitable<std::optional<Visitor>> AdminAccess::operator_with(std::string token_h
 Awaitable<std::optional<Visitor>> AdminAccess::visitor_of(const HttpRequest& request) {
   const auto options = this->options();
   if (const auto token = bearer_of(request)) {
-    if (is_token_of_pages(*token, *options)) co_return Visitor();
+    if (is_token_of_pages(*token, *options)) co_return holder_of_pages_token();
     auto found = co_await operator_with(operator_token_hash(*token));
     if (found) co_return found;
   }
   // A proxy may have put a token of its own before the cookie.
   if (const auto session = sessions_.find(session_of(request))) {
-    std::optional<Visitor> found = Visitor();
+    std::optional<Visitor> found = holder_of_pages_token();
     if (!session->key.empty()) found = co_await operator_with(session->key);
     if (found) {
       found->is_logged_in = true;
@@ -122,56 +174,66 @@ Awaitable<std::optional<Visitor>> AdminAccess::visitor_of(const HttpRequest& req
   co_return std::nullopt;
 }
 
-PageAnswer AdminAccess::must_log_in() {
-  return refusal(401,
-                 "these pages need 'Authorization: Bearer TOKEN' with the token of "
-                 "--admin-token-file or of an operator, or a login at /");
+Awaitable<PageAnswer> AdminAccess::must_log_in(const HttpRequest& request, Caller caller) {
+  if (bearer_of(request)) co_await note_wrong_token(std::move(caller), "a request");
+  co_return refusal(401,
+                    "these pages need 'Authorization: Bearer TOKEN' with the token of "
+                    "--admin-token-file or of an operator, or a login at /");
 }
 
-/// Whether another login may be tried now. A session or a token in a header needs none: strangers
-/// can't lock operators out of their scripts.
-bool AdminAccess::may_try_login() {
-  const std::lock_guard lock(mutex_);
-  if (Clock::now() - failures_.since >= limits::login_window) failures_.count = 0;
-  return failures_.count < limits::logins_failed_max;
-}
-
-Awaitable<void> AdminAccess::note_failed_login() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failures_.count++ == 0) failures_.since = Clock::now();
-  }
-  auto note = [](Store& store) {
-    return store.add_audit(AuditKind::refusal, "", "a login with a token of no operator");
-  };
+Awaitable<bool> AdminAccess::note_wrong_token(Caller caller, std::string what) {
+  if (!wrong_tokens_.passes(fmt::format("{} from {}", what, caller.machine))) co_return false;
+  auto note = [text = fmt::format("{} with a token of no operator, from {}", what, caller.address)](
+                  Store& store) { return store.add_audit(AuditKind::refusal, "", text); };
   const auto noted = co_await store_.run(std::move(note));
-  if (!noted) log_warn("can't write a failed login into the audit: {}", noted.error().message());
+  if (!noted) log_warn("can't write a wrong token into the audit: {}", noted.error().message());
+  co_return true;
 }
 
-PageAnswer AdminAccess::open_session(const HttpRequest& request, std::string key,
-                                     const Visitor& visitor) {
+Awaitable<Result<void>> AdminAccess::count_left_out() {
+  static_cast<void>(wrong_tokens_.take_left_out());
+  auto add_counts = [](Store& store) { return store.add_audit_counts(); };
+  co_return co_await store_.run(std::move(add_counts));
+}
+
+/// The row of the audit comes first: nobody is let in that it does not have.
+Awaitable<PageAnswer> AdminAccess::open_session(const HttpRequest& request, std::string key,
+                                                Visitor visitor, Caller caller) {
+  const bool is_operator = !visitor.operator_name.empty();
+  std::string who = is_operator ? name_of(visitor, caller) : "the pages' token";
+  auto note = [who = std::move(who),
+               text = fmt::format("{} logs in, from {}", name_of(visitor, caller), caller.address)](
+                  Store& store) { return store.add_audit(AuditKind::login, "", text, who); };
+  const auto noted = co_await store_.run(std::move(note));
+  if (!noted) co_return refusal(503, noted.error().message());
   const auto cookie = sessions_.open(std::move(key));
-  if (!cookie) return refusal(503, cookie.error().message());
-  return json_answer({{"role", to_text(visitor.role)}, {"name", visitor.operator_name}},
-                     set_session(request, *cookie));
+  if (!cookie) co_return refusal(503, cookie.error().message());
+  co_return json_answer({{"role", to_text(visitor.role)}, {"name", visitor.operator_name}},
+                        set_session(request, *cookie));
 }
 
-Awaitable<PageAnswer> AdminAccess::log_in(HttpRequest request) {
+Awaitable<PageAnswer> AdminAccess::log_in(const HttpRequest& request, Caller caller) {
   const auto token = login_token_of(request);
   if (!token) co_return refusal(400, "the body must be {\"token\": \"…\"}");
-  if (!may_try_login()) {
-    co_return refusal(429, fmt::format("{} logins have failed within a minute: try again in one",
-                                       limits::logins_failed_max));
+  std::string key;
+  std::optional<Visitor> visitor;
+  if (is_token_of_pages(*token, *options())) {
+    visitor = holder_of_pages_token();
+  } else {
+    key = operator_token_hash(*token);
+    const auto found = co_await find_operator(key);
+    if (!found) co_return refusal(503, found.error().message());
+    visitor = *found;
   }
-  if (is_token_of_pages(*token, *options())) co_return open_session(request, "", Visitor());
-  const std::string hash = operator_token_hash(*token);
-  const auto found = co_await find_operator(hash);
-  if (!found) co_return refusal(503, found.error().message());
-  if (*found) co_return open_session(request, hash, **found);
-  co_await note_failed_login();
-  co_return refusal(401,
-                    "this is neither the token of an operator, which 'fl-server operator add' "
-                    "makes, nor that of --admin-token-file");
+  if (visitor) co_return co_await open_session(request, key, *visitor, caller);
+  if (co_await note_wrong_token(caller, "a login")) {
+    co_return refusal(401,
+                      "this is neither the token of an operator, which 'fl-server operator add' "
+                      "makes, nor that of --admin-token-file");
+  }
+  co_return refusal(429, fmt::format("this is a wrong token, and more than {} have come from {} "
+                                     "within a minute; a right one is let in at any time",
+                                     limits::wrong_tokens_max, caller.address));
 }
 
 PageAnswer AdminAccess::log_out(const HttpRequest& request) {
@@ -179,7 +241,7 @@ PageAnswer AdminAccess::log_out(const HttpRequest& request) {
   return json_answer(nlohmann::json::object(), set_session(request, ""));
 }
 
-Awaitable<PageAnswer> AdminAccess::describe(HttpRequest request) {
+Awaitable<PageAnswer> AdminAccess::describe(const HttpRequest& request) {
   const auto visitor = co_await visitor_of(request);
   nlohmann::json json{{"is_logged_in", false}, {"role", nullptr}, {"name", ""}};
   if (visitor) {

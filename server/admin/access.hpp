@@ -2,13 +2,17 @@
 // AdminAccess decides who may see the admin pages and who asks. The Host of a request must be
 // ours. A request then presents the pages' token, or that of an operator (fl-server operator add),
 // or the cookie of a login with one of them. Each request looks its operator up: whoever is revoked
-// is out at once. Any thread.
+// is out at once. A right token is let in, whatever wrong ones come beside it. Any thread.
 #pragma once
 
 #include "server/admin/answer.hpp"
 #include "server/admin/control_store.hpp"
 #include "server/admin/sessions.hpp"
+#include "server/admin/visitor_places.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/line_limit.hpp"
 #include "shared/net/http.hpp"
+#include "shared/net/strangers.hpp"
 
 #include <memory>
 #include <mutex>
@@ -24,7 +28,18 @@ struct Visitor {
   AdminRole role = AdminRole::viewer;
   std::string operator_name;  // "": no operator, but whoever may see the pages.
   bool is_logged_in = false;  // By a cookie, which a browser sends by itself.
+  bool is_known = false;      // It has shown a token, an operator's or the pages'.
 };
+/// Where a request comes from.
+struct Caller {
+  Strangers::Address machine = 0;
+  std::string address;  // For people: "192.0.2.7".
+};
+[[nodiscard]] Caller caller_of(const PlainSocket& socket);
+/// Who does it, for the audit: "operator 'eve'", "somebody with the pages' token at 192.0.2.7".
+[[nodiscard]] std::string name_of(const Visitor& visitor, const Caller& caller);
+/// Whose place a request takes.
+[[nodiscard]] PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller);
 
 class AdminAccess {
  public:
@@ -39,41 +54,44 @@ class AdminAccess {
   /// Who may see the pages from now on. If the token is another, logins with the one
   /// before end. Returns whether it is.
   bool change(Options options);
+  /// Writes that into the audit.
+  Awaitable<void> note_another_token();
 
   /// An answer if the request may get no other: a foreign host, or a body without a page that
   /// could have made it.
   [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
   /// None: it must log in first. The request must live until this is done.
   Awaitable<std::optional<Visitor>> visitor_of(const HttpRequest& request);
-  [[nodiscard]] static PageAnswer must_log_in();
+  /// The answer to a request that has no visitor. A wrong token in it goes into the audit.
+  Awaitable<PageAnswer> must_log_in(const HttpRequest& request, Caller caller);
 
-  /// POST /api/login {"token": "…"}: sets the cookie of a session.
-  Awaitable<PageAnswer> log_in(HttpRequest request);
+  /// POST /api/login {"token": "…"}: sets the cookie of a session. The token is checked first;
+  /// only wrong ones are limited, by address.
+  Awaitable<PageAnswer> log_in(const HttpRequest& request, Caller caller);
   /// POST /api/logout.
   [[nodiscard]] PageAnswer log_out(const HttpRequest& request);
   /// GET /api/session: who asks.
-  Awaitable<PageAnswer> describe(HttpRequest request);
+  Awaitable<PageAnswer> describe(const HttpRequest& request);
+  /// Writes into the audit how many rows were left out of it, and forgets old wrong tokens. Call it
+  /// every second or so.
+  Awaitable<Result<void>> count_left_out();
 
  private:
-  /// How often a wrong token was given since when.
-  struct Failures {
-    TimePoint since{};
-    int count = 0;
-  };
-
   [[nodiscard]] std::shared_ptr<const Options> options() const;
   Awaitable<Result<std::optional<Visitor>>> find_operator(std::string token_hash);
   /// The same; nobody where operators can't be read, which the log says.
   Awaitable<std::optional<Visitor>> operator_with(std::string token_hash);
-  [[nodiscard]] bool may_try_login();
-  Awaitable<void> note_failed_login();
-  [[nodiscard]] PageAnswer open_session(const HttpRequest& request, std::string key,
-                                        const Visitor& visitor);
+  /// False: so many have come from there within limits::login_window that this one is not told.
+  Awaitable<bool> note_wrong_token(Caller caller, std::string what);
+  Awaitable<PageAnswer> open_session(const HttpRequest& request, std::string key, Visitor visitor,
+                                     Caller caller);
 
   ControlStore& store_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Options> options_;  // Under the mutex, as the next one.
-  Failures failures_;
+  std::shared_ptr<const Options> options_;  // Under the mutex.
+  LineLimit wrong_tokens_{{.lines_max = limits::wrong_tokens_max,
+                           .window = limits::login_window,
+                           .kinds_max = limits::wrong_token_addresses_max}};  // By address.
   /// The key of an operator's session is its token's hash: it ends with that token, also if another
   /// operator gets the name. The key of a login with the pages' token is "".
   AdminSessions sessions_;

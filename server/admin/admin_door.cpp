@@ -93,12 +93,6 @@ Result<void> AdminDoor::listen(const PlainProtocol::endpoint& endpoint) {
 
 AdminDoor::~AdminDoor() { close(); }
 
-Awaitable<Result<PlainSocket>> AdminDoor::accept(net::any_io_executor executor) {
-  auto [ec, socket] = co_await acceptor_.async_accept(executor, as_result);
-  if (ec) co_return Error(Errc::unavailable, ec.message());
-  co_return std::move(socket);
-}
-
 void AdminDoor::close() {
   boost::system::error_code ignored;
   acceptor_.close(ignored);

@@ -24,14 +24,12 @@ class AdminDoor {
 
   /// The real place: "127.0.0.1:40123" or "unix:/run/fl/admin.sock".
   [[nodiscard]] const std::string& place() const { return place_; }
-  /// Waits for the next connection. On the acceptor's strand.
-  Awaitable<Result<PlainSocket>> accept(net::any_io_executor executor);
-  [[nodiscard]] net::any_io_executor executor() { return acceptor_.get_executor(); }
+  using Acceptor = net::basic_socket_acceptor<PlainProtocol>;
+  [[nodiscard]] Acceptor& acceptor() { return acceptor_; }  // On a strand of its own.
   /// On the acceptor's strand.
   void close();
 
  private:
-  using Acceptor = net::basic_socket_acceptor<PlainProtocol>;
   explicit AdminDoor(Acceptor acceptor) : acceptor_(std::move(acceptor)) {}
   Result<void> listen(const PlainProtocol::endpoint& endpoint);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/admin_history.hpp"
 
+#include "server/history/client_figures.hpp"
 #include "server/history/format.hpp"
 
 #include <fmt/format.h>
@@ -20,10 +21,11 @@ Result<std::optional<RunId>> run_of(Store& store, const PageQuery& query) {
   return shown ? std::optional(shown->id) : std::nullopt;
 }
 
-Result<std::string> rounds_text(Store& store, const PageQuery& query) {
+Result<std::string> rounds_text(Store& store, const PageQuery& query, bool show_clients) {
   FL_TRY(const auto run, run_of(store, query));
   if (!run) return format_rows(std::vector<RoundSummary>{}, Format::json);
-  FL_TRY(const auto rounds, store.summary_page(*run, query.after, query.limit));
+  FL_TRY(const auto rounds,
+         store.summary_page(*run, query.after, query.limit, clients_of_a_mean(show_clients)));
   return format_rows(rounds, Format::json);
 }
 
@@ -78,8 +80,8 @@ Result<std::unique_ptr<AdminHistory>> AdminHistory::open(const std::filesystem::
   return std::unique_ptr<AdminHistory>(new AdminHistory(std::move(store)));
 }
 
-Awaitable<Result<std::string>> AdminHistory::rounds(PageQuery query) {
-  auto read = [this, query] { return rounds_text(*store_, query); };
+Awaitable<Result<std::string>> AdminHistory::rounds(PageQuery query, bool show_clients) {
+  auto read = [this, query, show_clients] { return rounds_text(*store_, query, show_clients); };
   co_return co_await thread_.run(std::move(read));
 }
 

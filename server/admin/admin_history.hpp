@@ -36,7 +36,7 @@ class AdminHistory {
   static Result<std::unique_ptr<AdminHistory>> open(const std::filesystem::path& path);
 
   /// JSON arrays of the rounds, and of what --codec auto chose in them.
-  Awaitable<Result<std::string>> rounds(PageQuery query);
+  Awaitable<Result<std::string>> rounds(PageQuery query, bool show_clients);
   Awaitable<Result<std::string>> choices(PageQuery query);
   /// The JSON of one of history_pages(). `page` is one of that table.
   Awaitable<Result<std::string>> read(const HistoryPage& page, AddressQuery query,

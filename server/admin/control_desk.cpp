@@ -48,20 +48,46 @@ PageAnswer act(Store& store, const ControlAction& action, const std::string& ope
 
 }  // namespace
 
-Awaitable<PageAnswer> ControlDesk::answer(HttpRequest request, std::optional<Visitor> who) {
-  if (auto refused = refuse_foreign(request)) co_return std::move(*refused);
+Awaitable<PageAnswer> ControlDesk::refuse(PageAnswer refused, std::string what, Visitor who,
+                                          Caller caller) {
+  // Each operator's refusals are counted apart, strangers' together.
+  const std::string whose = who.operator_name.empty() ? "" : name_of(who, caller);
+  auto note = [whose, text = fmt::format("{}: {}", name_of(who, caller), what)](Store& store) {
+    return store.add_audit(AuditKind::refusal, "", text, whose);
+  };
+  const auto noted = co_await store_.run(std::move(note));
+  if (!noted) log_warn("can't write a refusal into the audit: {}", noted.error().message());
+  co_return refused;
+}
+
+Awaitable<PageAnswer> ControlDesk::answer(HttpRequest request, std::optional<Visitor> who,
+                                          Caller caller) {
   const std::string path = address_of(request).first;
   const auto action = std::ranges::find(actions_, path.substr(prefix.size()), &ControlAction::name);
   if (action == actions_.end()) co_return refusal(404, "there is no such action");
-  if (!who || who->operator_name.empty())
-    co_return refusal(401, "log in with the token of an operator");
-  if (who->role < action->role) {
-    co_return refusal(
-        403, fmt::format("this needs the role {}, and '{}' has the role {}", to_text(action->role),
-                         who->operator_name, to_text(who->role)));
+  Visitor visitor = who.value_or(Visitor());
+  if (auto foreign = refuse_foreign(request)) {
+    std::string what =
+        fmt::format("'{}' was refused: another web page may have made the request", action->name);
+    if (foreign->status != 403) co_return std::move(*foreign);  // It is no request of a browser's.
+    co_return co_await refuse(std::move(*foreign), std::move(what), std::move(visitor), caller);
   }
-  auto do_it = [&action = *action, &who, &request](Store& store) {
-    return act(store, action, who->operator_name, request.body());
+  if (visitor.operator_name.empty()) {
+    std::string what = fmt::format("'{}' was refused: it needs an operator's token", action->name);
+    PageAnswer refused = refusal(401, "log in with the token of an operator");
+    co_return co_await refuse(std::move(refused), std::move(what), std::move(visitor), caller);
+  }
+  if (visitor.role < action->role) {
+    std::string what =
+        fmt::format("'{}' was refused: it needs the role {}, and this is the role {}", action->name,
+                    to_text(action->role), to_text(visitor.role));
+    PageAnswer refused = refusal(
+        403, fmt::format("this needs the role {}, and '{}' has the role {}", to_text(action->role),
+                         visitor.operator_name, to_text(visitor.role)));
+    co_return co_await refuse(std::move(refused), std::move(what), std::move(visitor), caller);
+  }
+  auto do_it = [&action = *action, &visitor, &request](Store& store) {
+    return act(store, action, visitor.operator_name, request.body());
   };
   co_return co_await store_.run(std::move(do_it));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where operators control the server: POST /api/control/ACTION with a JSON object. Without
-// operators nobody may do anything here. Any strand.
+// operators nobody may do anything here. The audit has who did it, or was refused. Any strand.
 #pragma once
 
 #include "server/admin/access.hpp"
@@ -39,9 +39,12 @@ class ControlDesk {
   /// Whether this address is one of the desk's.
   [[nodiscard]] static bool has(std::string_view path) { return path.starts_with(prefix); }
   /// Answers a request for such an address. `who`: AdminAccess::visitor_of() it.
-  Awaitable<PageAnswer> answer(HttpRequest request, std::optional<Visitor> who);
+  Awaitable<PageAnswer> answer(HttpRequest request, std::optional<Visitor> who, Caller caller);
 
  private:
+  /// Refuses, and writes that into the audit.
+  Awaitable<PageAnswer> refuse(PageAnswer refused, std::string what, Visitor who, Caller caller);
+
   static constexpr std::string_view prefix = "/api/control/";
 
   ControlStore& store_;

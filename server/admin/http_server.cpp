@@ -19,7 +19,21 @@ namespace fl {
 
 namespace {
 
-constexpr auto pause_after_accept_error = std::chrono::milliseconds(100);
+constexpr Strangers::Limits stranger_limits{
+    .all = limits::admin_strangers_max,
+    .of_address = limits::admin_strangers_of_address_max,
+    .handshakes = limits::admin_readings_max,
+    .handshakes_of_address = limits::admin_readings_of_address_max,
+    .turn = limits::handshake_turn,
+    .time = limits::admin_request_max};
+constexpr VisitorPlaces::Limits request_limits{.all = limits::admin_requests_max,
+                                               .open = limits::admin_requests_open_max,
+                                               .of_one = limits::admin_requests_of_one_max};
+constexpr VisitorPlaces::Limits stream_limits{.all = limits::admin_streams_max,
+                                              .open = limits::admin_streams_open_max,
+                                              .of_one = limits::admin_streams_of_one_max};
+constexpr std::string_view events_path = "/api/events";
+constexpr std::string_view file_path = "/api/model/file";
 constexpr std::array<std::string_view, 3> fleet_names{"after", "limit", "text"};
 constexpr std::array<std::string_view, 2> version_names{"run", "version"};
 constexpr std::int64_t any_number = std::numeric_limits<std::uint32_t>::max();
@@ -52,27 +66,12 @@ std::string whole_text(const PageAnswer& made, bool is_head) {
          (is_head ? "" : made.body);
 }
 
-/// One of the places for streams and downloads, while it lives.
-class StreamPlace {
- public:
-  explicit StreamPlace(std::shared_ptr<std::atomic<int>> taken) : taken_(std::move(taken)) {
-    number_ = ++*taken_;
-  }
-  ~StreamPlace() { --*taken_; }
-  StreamPlace(const StreamPlace&) = delete;
-  StreamPlace& operator=(const StreamPlace&) = delete;
-  [[nodiscard]] bool is_there() const { return number_ <= limits::admin_streams_max; }
-
- private:
-  std::shared_ptr<std::atomic<int>> taken_;
-  int number_ = 0;
-};
-
-PageAnswer no_place() {
+PageAnswer no_place(const VisitorPlaces::Limits& limits) {
   return refusal(503,
-                 fmt::format("{} streams of events and downloads are open, which is the limit: "
-                             "close some pages, or try again",
-                             limits::admin_streams_max));
+                 fmt::format("all places are taken: {} at a time, {} of them for those who have "
+                             "shown no token, and {} for one operator, or one address. Close some "
+                             "pages, log in, or try again",
+                             limits.all, limits.open, limits.of_one));
 }
 
 }  // namespace
@@ -91,8 +90,7 @@ Admin::Admin(net::io_context& io, const CurrentEngine& current,
              std::unique_ptr<AdminHistory> history, AdminDoor door,
              std::unique_ptr<ControlStore> store, std::vector<ControlAction> actions,
              Options options, const Probes& probes)
-    : io_(io),
-      current_(current),
+    : current_(current),
       history_(std::move(history)),
       door_(std::move(door)),
       store_(std::move(store)),
@@ -100,109 +98,144 @@ Admin::Admin(net::io_context& io, const CurrentEngine& current,
       access_(options_.access, *store_),
       desk_(*store_, std::move(actions)),
       probes_(probes),
-      feed_(net::make_strand(io), current, *history_, options_.state) {}
+      feed_(net::make_strand(io), current, *history_, options_.state),
+      requests_(std::make_shared<VisitorPlaces>(request_limits)),
+      streams_(std::make_shared<VisitorPlaces>(stream_limits)),
+      doorway_(
+          io, door_.acceptor(), "admin pages: ", stranger_limits,
+          [this](PlainSocket socket, Strangers::Id id) { return begin(std::move(socket), id); }) {}
 
-void Admin::start() { net::co_spawn(door_.executor(), accept(), rethrow); }
+void Admin::start() {
+  doorway_.start();
+  net::co_spawn(door_.acceptor().get_executor(), watch(), rethrow);
+}
 
 void Admin::close() {
   is_closed_ = true;
-  net::post(door_.executor(), [this] { door_.close(); });
+  doorway_.close();
+  net::post(door_.acceptor().get_executor(), [this] { door_.close(); });
 }
 
-Awaitable<void> Admin::accept() {
+bool Admin::change(AdminAccess::Options access) {
+  const bool is_another = access_.change(std::move(access));
+  if (is_another)
+    net::co_spawn(door_.acceptor().get_executor(), access_.note_another_token(), rethrow);
+  return is_another;
+}
+
+Awaitable<void> Admin::watch() {
   while (!is_closed_) {
-    net::any_io_executor strand = net::make_strand(io_);
-    auto socket = co_await door_.accept(strand);
-    if (is_closed_) co_return;
-    if (!socket) {
-      // Most likely there are no file descriptors left.
-      log_warn("admin pages: can't accept a connection: {}", socket.error().message());
-      co_await sleep_for(pause_after_accept_error);
-      continue;
-    }
-    if (requests_ - *streams_ >= limits::admin_requests_max) {
-      log_warn("closed a new admin request: {} are open, which is the limit",
-               limits::admin_requests_max);
-      continue;
-    }
-    ++requests_;
-    net::co_spawn(strand, serve(std::move(*socket)), [this](const std::exception_ptr& failure) {
-      --requests_;
-      try {
-        rethrow(failure);
-      } catch (const std::exception& error) {
-        log_error("an admin request ended by an exception: {}", error.what());
-      }
-    });
+    co_await sleep_for(limits::admin_stream_beat);
+    const auto counted = co_await access_.count_left_out();
+    if (!counted)
+      doorway_.note(LogLevel::warn, "counts that are not in the audit",
+                    "can't write into the audit: " + counted.error().message());
   }
 }
 
-Awaitable<void> Admin::serve(PlainSocket socket) {
-  PlainStream stream(std::move(socket));
-  stream.expires_after(limits::admin_request_max);
+std::function<void()> Admin::begin(PlainSocket socket, Strangers::Id id) {
+  auto stream = std::make_shared<PlainStream>(std::move(socket));
+  const auto strand = stream->get_executor();
+  net::co_spawn(strand, serve(stream, id), [this, id](const std::exception_ptr& failure) {
+    doorway_.leave(id);
+    try {
+      rethrow(failure);
+    } catch (const std::exception& error) {
+      log_error("an admin request ended by an exception: {}", error.what());
+    }
+  });
+  return [stream] { net::post(stream->get_executor(), [stream] { stream->close(); }); };
+}
+
+Awaitable<void> Admin::serve(std::shared_ptr<PlainStream> stream, Strangers::Id id) {
+  stream->expires_after(limits::admin_request_max);
+  const Caller caller = caller_of(stream->socket());
   HttpRequest request;
-  if (const auto ec = co_await read_http(stream, request, limits::admin_body_bytes_max); ec) {
+  if (const auto ec = co_await read_http(*stream, request, limits::admin_body_bytes_max); ec) {
     if (ec != http::error::body_limit) co_return;
-    co_await write_all(stream, whole_text(refusal(413, "the body is too long"), false));
+    co_await write_all(*stream, whole_text(refusal(413, "the body is too long"), false));
     co_return;
   }
   const bool is_head = request.method() == http::verb::head;
-  auto [path, query] = address_of(request);
-  // They say so little that they need no token, which a kubelet could not send.
-  if (const auto probed = probes_.answer(path)) {
-    std::string text = whole_text(*probed, is_head);
-    co_await write_all(stream, std::move(text));
-    co_return;
+  auto made = co_await answer_stranger(request, caller);
+  std::optional<Visitor> visitor;
+  if (!made) {
+    visitor = co_await access_.visitor_of(request);
+    // The control desk looks for itself who asks.
+    const bool is_enough = visitor || ControlDesk::has(address_of(request).first);
+    if (!is_enough) made = co_await access_.must_log_in(request, caller);
   }
-  auto refused = co_await refuse(request);
-  if (!refused && path == "/api/events") {
-    co_await stream_events(stream, request);
-  } else if (!refused && path == "/api/model/file") {
-    co_await send_version(stream, std::move(query), is_head);
+  if (made) {
+    std::string text = whole_text(*made, is_head);
+    co_await write_all(*stream, std::move(text));
   } else {
-    PageAnswer made;
-    if (refused) {
-      made = std::move(*refused);
-    } else {
-      made = co_await answer(std::move(request));
-    }
-    std::string text = whole_text(made, is_head);
-    stream.expires_after(limits::admin_request_max);
-    co_await write_all(stream, std::move(text));
+    co_await serve_visitor(*stream, std::move(request), std::move(visitor), caller, id);
   }
   beast::error_code ignored;
-  stream.socket().shutdown(PlainSocket::shutdown_send, ignored);
+  stream->socket().shutdown(PlainSocket::shutdown_send, ignored);
 }
 
-Awaitable<std::optional<PageAnswer>> Admin::refuse(const HttpRequest& request) {
-  if (auto refused = access_.refuse(request)) co_return refused;
-  // The files of the dashboard are in every copy of the program; without them nobody could log in.
-  // The control desk looks for itself who asks.
+Awaitable<std::optional<PageAnswer>> Admin::answer_stranger(const HttpRequest& request,
+                                                            const Caller& caller) {
   const std::string path = address_of(request).first;
-  const bool is_open = path == "/api/login" || path == "/api/logout" || path == "/api/session" ||
-                       ControlDesk::has(path) || find_web_file(path) != nullptr;
-  if (is_open) co_return std::nullopt;
-  const auto visitor = co_await access_.visitor_of(request);
-  if (visitor) co_return std::nullopt;
-  co_return AdminAccess::must_log_in();
-}
-
-Awaitable<PageAnswer> Admin::answer(HttpRequest request) {
-  auto [path, query] = address_of(request);
-  if (ControlDesk::has(path)) {
-    auto visitor = co_await access_.visitor_of(request);
-    co_return co_await desk_.answer(std::move(request), std::move(visitor));
-  }
+  // They say so little that they need no token, which a kubelet could not send.
+  if (auto probed = probes_.answer(path)) co_return probed;
+  if (auto refused = access_.refuse(request)) co_return refused;
   const bool is_post = request.method() == http::verb::post;
   const bool is_login = path == "/api/login";
   if (is_login || path == "/api/logout") {
     if (!is_post) co_return refusal(405, "this address takes POST");
     if (!is_login) co_return access_.log_out(request);
-    co_return co_await access_.log_in(std::move(request));
+    co_return co_await access_.log_in(request, caller);
   }
+  // The files of the dashboard are in every copy of the program; without them nobody could log in.
+  const WebFile* const file = find_web_file(path);
+  const bool is_session = path == "/api/session";
+  if (!is_session && file == nullptr) co_return std::nullopt;
   if (is_post) co_return refusal(405, "this page is read-only");
-  if (path == "/api/session") co_return co_await access_.describe(std::move(request));
-  if (const WebFile* const file = find_web_file(path)) co_return file_answer(*file, request);
+  if (is_session) co_return co_await access_.describe(request);
+  co_return file_answer(*file, request);
+}
+
+Awaitable<void> Admin::serve_visitor(PlainStream& stream, HttpRequest request,
+                                     std::optional<Visitor> visitor, Caller caller,
+                                     Strangers::Id id) {
+  const bool is_head = request.method() == http::verb::head;
+  const bool is_post = request.method() == http::verb::post;
+  auto [path, query] = address_of(request);
+  const bool is_events = path == events_path && !is_post;
+  const bool is_file = path == file_path && !is_post;
+  VisitorPlaces& places = is_events || is_file ? *streams_ : *requests_;
+  const auto place = places.take(holder_of(visitor, caller));
+  std::optional<PageAnswer> made;
+  if (!place) made = no_place(places.limits());
+  // Of two versions of a small round anybody could compute a client's update.
+  if (place && is_file && !visitor->is_known)
+    made = refusal(401,
+                   "a version of the model is for those who have shown a token, an operator's or "
+                   "that of --admin-token-file: log in first");
+  if (place) doorway_.leave(id);
+  if (!made && is_events) {
+    co_await stream_events(stream, request);
+    co_return;
+  }
+  if (!made && is_file) {
+    co_await send_version(stream, std::move(query), is_head, name_of(*visitor, caller));
+    co_return;
+  }
+  if (!made) made = co_await answer(std::move(request), std::move(visitor), std::move(caller));
+  std::string text = whole_text(*made, is_head);
+  stream.expires_after(limits::admin_request_max);
+  co_await write_all(stream, std::move(text));
+}
+
+Awaitable<PageAnswer> Admin::answer(HttpRequest request, std::optional<Visitor> visitor,
+                                    Caller caller) {
+  auto [path, query] = address_of(request);
+  if (ControlDesk::has(path)) {
+    co_return co_await desk_.answer(std::move(request), std::move(visitor), std::move(caller));
+  }
+  if (request.method() == http::verb::post) co_return refusal(405, "this page is read-only");
   co_return co_await page(std::move(path), std::move(query));
 }
 
@@ -242,7 +275,7 @@ Awaitable<PageAnswer> Admin::rounds_page(std::string query, bool is_choices) {
     auto text = co_await history_->choices(*asked);
     co_return answer_of(std::move(text));
   }
-  auto text = co_await history_->rounds(*asked);
+  auto text = co_await history_->rounds(*asked, options_.show_clients);
   co_return answer_of(std::move(text));
 }
 
@@ -280,11 +313,6 @@ Awaitable<PageAnswer> Admin::history_page(const HistoryPage& page, std::string q
 }
 
 Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& request) {
-  const StreamPlace place(streams_);
-  if (!place.is_there()) {
-    co_await write_all(stream, whole_text(no_place(), false));
-    co_return;
-  }
   // What waits in the kernel gets old.
   beast::error_code ignored;
   stream.socket().set_option(net::socket_base::send_buffer_size(limits::admin_stream_buffer),
@@ -314,15 +342,13 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
   }
 }
 
-Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool is_head) {
-  const StreamPlace place(streams_);
+Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool is_head,
+                                    std::string who) {
   const auto asked = AddressQuery::parse(query, version_names);
   const auto run = asked ? asked->number("run", 1, any_number) : asked.error();
   const auto version = asked ? asked->number("version", 0, any_number) : asked.error();
-  if (!place.is_there() || !run || !version) {
-    const PageAnswer refused = !place.is_there() ? no_place()
-                               : !run            ? answer_of(run.error())
-                                                 : answer_of(version.error());
+  if (!run || !version) {
+    const PageAnswer refused = answer_of(run ? version.error() : run.error());
     co_await write_all(stream, whole_text(refused, is_head));
     co_return;
   }
@@ -335,6 +361,15 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
                   : Result<std::unique_ptr<File>>(found.error());
   if (!file) {
     const PageAnswer refused = answer_of(file.error());
+    co_await write_all(stream, whole_text(refused, is_head));
+    co_return;
+  }
+  auto note = [who, name = found->name](Store& store) {
+    return store.add_audit(AuditKind::control, "", fmt::format("{}: downloads {}", who, name), who);
+  };
+  const auto noted = co_await store_->run(std::move(note));
+  if (!noted) {
+    const PageAnswer refused = answer_of(noted.error());
     co_await write_all(stream, whole_text(refused, is_head));
     co_return;
   }

@@ -3,6 +3,10 @@
 // the JSON that it shows, /healthz, /metrics (Prometheus text), the probes /livez and /readyz, and
 // the control desk. On the io threads. It asks the engine on its strand and the history on a thread
 // of its own.
+//
+// A connection is a stranger (server/net/doorway.hpp) until it is known who asks. Probes, the
+// dashboard's files, logins and refusals are answered in the places of strangers. What costs more
+// has places of its own, by operator or address (visitor_places.hpp).
 #pragma once
 
 #include "server/admin/access.hpp"
@@ -12,6 +16,8 @@
 #include "server/admin/live_feed.hpp"
 #include "server/admin/metrics.hpp"
 #include "server/admin/probes.hpp"
+#include "server/admin/visitor_places.hpp"
+#include "server/net/doorway.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/base/async/offload.hpp"
 #include "shared/base/limits.hpp"
@@ -19,7 +25,9 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,23 +52,27 @@ class Admin {
   /// Any thread. Requests that are under way go on; streams of events end.
   void close();
   /// Who may see the pages from now on. Returns whether the token is another. Any thread.
-  bool change(AdminAccess::Options access) { return access_.change(std::move(access)); }
+  bool change(AdminAccess::Options access);
 
  private:
-  Awaitable<void> accept();
-  Awaitable<void> serve(PlainSocket socket);
-  /// What the request may not have, or whoever makes it.
-  Awaitable<std::optional<PageAnswer>> refuse(const HttpRequest& request);
-  Awaitable<PageAnswer> answer(HttpRequest request);
+  std::function<void()> begin(PlainSocket socket, Strangers::Id id);
+  Awaitable<void> watch();
+  Awaitable<void> serve(std::shared_ptr<PlainStream> stream, Strangers::Id id);
+  /// None: it is only for those who may see the pages.
+  Awaitable<std::optional<PageAnswer>> answer_stranger(const HttpRequest& request,
+                                                       const Caller& caller);
+  Awaitable<void> serve_visitor(PlainStream& stream, HttpRequest request,
+                                std::optional<Visitor> visitor, Caller caller, Strangers::Id id);
+  Awaitable<PageAnswer> answer(HttpRequest request, std::optional<Visitor> visitor, Caller caller);
   Awaitable<PageAnswer> page(std::string path, std::string query);
   Awaitable<PageAnswer> rounds_page(std::string query, bool is_choices);
   Awaitable<PageAnswer> status_page();
   Awaitable<PageAnswer> fleet_page(std::string query);
   Awaitable<PageAnswer> history_page(const HistoryPage& page, std::string query);
   Awaitable<void> stream_events(PlainStream& stream, const HttpRequest& request);
-  Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head);
+  Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head,
+                               std::string who);
 
-  net::io_context& io_;
   const CurrentEngine& current_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
@@ -71,10 +83,9 @@ class Admin {
   const Probes& probes_;
   LiveFeed feed_;
   Offload disk_{1};  // Reads checkpoints that are sent.
-  std::atomic<int> requests_ = 0;
-  /// Of the requests, the streams of events and the downloads. Shared: a stream that the end of the
-  /// program cuts off may outlive this object.
-  std::shared_ptr<std::atomic<int>> streams_ = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<VisitorPlaces> requests_;
+  std::shared_ptr<VisitorPlaces> streams_;  // Streams of events, and downloads.
+  Doorway<PlainProtocol> doorway_;
   std::atomic<bool> is_closed_ = false;
 };
 

@@ -38,7 +38,7 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
                  "'Authorization: Bearer TOKEN', and browsers log in with it");
   app.add_flag("--admin-show-clients", options.admin_show_clients,
                "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
-               "examples");
+               "examples, and means over fewer than three clients");
   app.add_flag("--metrics-by-client", options.metrics_by_client,
                "Let /metrics, and traces, tell of each client by its name");
   app.add_option("--otlp-endpoint", options.otlp_endpoint,

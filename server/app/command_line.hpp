@@ -87,6 +87,13 @@ struct ServerOptions {
   std::optional<std::uint64_t> examples_max;
 };
 
+/// What a sub-command does, for the audit.
+struct Act {
+  std::string text = {};    // "": nothing that is recorded.
+  std::string client = {};  // The client that it is about; "": none.
+  bool only_reads = false;  // It takes something out of the state, and changes nothing there.
+};
+
 /// One sub-command of fl-server. The list is in commands.cpp;
 /// docs/design/adding-a-sub-command.md says how to add one.
 struct Command {
@@ -101,6 +108,9 @@ struct Command {
   /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
   bool (*uses_settings)(const ServerOptions& options) = nullptr;
   bool takes_all = false;  // It looks at flags of the server itself, too.
+  /// What it does with these options, if it changes something in the state, or takes models or the
+  /// history out of it (command_audit.hpp). Null: it only shows things.
+  Act (*act)(const ServerOptions& options) = nullptr;
 };
 
 /// The first of the `given` flags that has no effect beside the others, and why; "" if all have.

@@ -2,6 +2,7 @@
 // The sub-commands: for each its flags, its function, and its row in the table at the end.
 #include "server/app/commands.hpp"
 
+#include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
 #include "server/app/doctor.hpp"
 #include "server/app/newer_files.hpp"
@@ -390,7 +391,8 @@ constexpr Command command_table[] = {
              "waits for it",
      .declare = declare_queue,
      .run = queue_another_run,
-     .uses_settings = [](const ServerOptions& options) { return options.drop == 0; }},
+     .uses_settings = [](const ServerOptions& options) { return options.drop == 0; },
+     .act = queue_act},
     {.name = "history",
      .help = "Prints the rounds of the run under way, or of the newest run that has any",
      .declare = declare_history,
@@ -403,7 +405,8 @@ constexpr Command command_table[] = {
     {.name = "export",
      .help = "Writes a version of the model into a file for other programs",
      .declare = declare_export,
-     .run = export_checkpoint},
+     .run = export_checkpoint,
+     .act = export_act},
     {.name = "replay",
      .help = "Makes rounds whose updates were kept (--keep-updates) again, and compares the models "
              "with the recorded ones, bit for bit. The exit code is 4 if one differs",
@@ -413,42 +416,50 @@ constexpr Command command_table[] = {
      .help = "Copies the state of the server, which may be running, into a folder from which a "
              "server can go on",
      .declare = declare_backup,
-     .run = make_backup},
+     .run = make_backup,
+     .act = backup_act},
     {.name = "prune",
      .help = "Removes runs that are over, with their models. The audit stays",
      .declare = declare_prune,
-     .run = prune_history},
+     .run = prune_history,
+     .act = prune_act},
     {.name = "clients",
      .help = "Prints the enrolled clients",
      .declare = declare_formats,
      .run = print_clients},
     {.name = "audit",
-     .help = "Prints who came in and who was kept out: enrolments, takeovers of a name, refusals, "
-             "displaced sessions, renewals and revocations. Nothing is ever removed from it",
+     .help = "Prints who came in, who was kept out, and who did what: enrolments, takeovers of a "
+             "name, refusals, displaced sessions, renewals, revocations, logins, and all that was "
+             "done at the command line and at the admin pages. Nothing is ever removed from it",
      .declare = declare_audit,
      .run = print_audit},
     {.name = "enroll",
      .help = "Makes a join token for a client and prints it to standard output, with nothing else",
      .declare = declare_enroll,
-     .run = enroll_client},
+     .run = enroll_client,
+     .act = enroll_act},
     {.name = "revoke",
      .help = "Ends a client's sessions and never admits it again",
      .declare = declare_revoke,
-     .run = revoke_client},
+     .run = revoke_client,
+     .act = revoke_act},
     {.name = "end-run",
      .help = "Ends a run after the round under way, beside the running server",
      .declare = declare_end_run,
-     .run = end_run_now},
+     .run = end_run_now,
+     .act = end_run_act},
     {.name = "operator",
      .help = "Adds, lists and revokes the people who may log in at the admin pages",
      .declare = declare_operator,
-     .run = change_operators},
+     .run = change_operators,
+     .act = operator_act},
     {.name = "rotate-ca",
      .help = "Makes a new certificate authority beside the old one, while the server is stopped. "
              "Members renew by themselves; then --finish drops the old one. Or makes an "
              "intermediate, so that the authority's key may be kept offline",
      .declare = declare_rotate,
-     .run = rotate_authority},
+     .run = rotate_authority,
+     .act = rotate_act},
     {.name = "doctor",
      .help = "Looks at port, address, authority, clock, disk, history, open files and memory, and "
              "says for each what to do; with the flags that the server gets. The exit code is 1 if "

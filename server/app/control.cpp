@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/control.hpp"
 
+#include "server/app/command_audit.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/base/async/clock.hpp"
@@ -148,7 +149,13 @@ ControlAction enroll_action(const ServerOptions& options) {
             FL_TRY(const Invited invited, invite(store, options, invitation));
             return json{{"token", invited.token}, {"replaces", invited.replaces}};
           },
-          client_of, [](const json&) { return std::string("makes a join token for the client"); }};
+          client_of,
+          [](const json& body) {
+            const std::string text = "makes a join token for the client";
+            const auto asked = invitation_in(body);
+            if (!asked) return text;  // It is refused.
+            return text + ", " + terms_of_invitation(asked->role, asked->examples_max);
+          }};
 }
 
 ControlAction add_operator_action() {

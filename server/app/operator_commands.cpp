@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/operator_commands.hpp"
 
+#include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
 #include "shared/base/flags.hpp"
 
@@ -12,8 +13,6 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view by_command_line = "the command line";
-
 Result<void> add_operator(const ServerOptions& options) {
   if (options.role.empty()) {
     return Error(Errc::invalid_input,
@@ -22,7 +21,7 @@ Result<void> add_operator(const ServerOptions& options) {
   }
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(const std::string token,
-         name_operator(*store, options.name, options.role, by_command_line));
+         name_operator(*store, options.name, options.role, command_line_user()));
   fmt::print(stderr, "The token of '{}', which is shown only now:\n", options.name);
   fmt::print("{}\n", token);
   return {};
@@ -30,7 +29,7 @@ Result<void> add_operator(const ServerOptions& options) {
 
 Result<void> revoke_operator(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(store->revoke_operator(options.name, by_command_line));
+  FL_CHECK(store->revoke_operator(options.name, command_line_user()));
   fmt::print("'{}' is revoked: its token and its logins are worth nothing any more\n",
              options.name);
   return {};
@@ -72,7 +71,7 @@ void declare_end_run(CLI::App& command, ServerOptions& options) {
 
 Result<void> end_run_now(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(end_run(*store, options.run, by_command_line));
+  FL_CHECK(end_run(*store, options.run, command_line_user()));
   fmt::print("run {} ends after the round that is under way\n", options.run);
   return {};
 }

@@ -5,6 +5,7 @@
 #include "server/admin/admin_history.hpp"
 #include "server/admin/http_server.hpp"
 #include "server/admin/status_line.hpp"
+#include "server/app/command_audit.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/control.hpp"
 #include "server/app/newer_files.hpp"
@@ -78,8 +79,13 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
                       const RunRecord& run) {
   const auto clients = store.clients();
   if (!clients || !clients->empty()) return;
-  const auto token = make_join_token(store, authority.fingerprint(), address, {.name = "client-1"});
-  if (!token) return;
+  const Invitation invitation{.name = "client-1"};
+  const auto noted =
+      store.add_control(command_line_user(), invitation.name,
+                        fmt::format("makes a join token for the client, {}",
+                                    terms_of_invitation("trainer", invitation.examples_max)));
+  const auto token = make_join_token(store, authority.fingerprint(), address, invitation);
+  if (!noted || !token) return;
   if (run.model.starts_with(custom_prefix)) {
     fmt::print(
         "\nTo join with a client of yours that trains {} (once, within the hour):\n\n  {}\n\n",
@@ -373,6 +379,7 @@ Result<int> serve(const ServerOptions& options) {
   net::io_context io;
   // The doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
+  FL_CHECK(note_start(*store, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
   FL_TRY(const auto traces, start_traces(io, otlp, options));
 

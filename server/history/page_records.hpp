@@ -49,6 +49,13 @@ struct RoundRow {
   std::uint32_t target = 0;
 };
 
+/// A run's main metric at the first and the last version that was measured.
+struct MetricEnds {
+  std::string metric;
+  std::optional<double> first;
+  std::optional<double> last;
+};
+
 /// A run with what it came to so far.
 struct RunRow {
   RunRecord run;
@@ -56,9 +63,7 @@ struct RunRow {
   double seconds = 0;  // Of its closed rounds together.
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
-  std::string metric;  // The name of its main metric.
-  std::optional<double> value_first;
-  std::optional<double> value_last;
+  MetricEnds values;
 };
 
 struct VersionRow {

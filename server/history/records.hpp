@@ -62,7 +62,8 @@ enum class AuditKind {
   revocation,    // A member, or the tokens of a name.
   repeats,       // How many rows of one kind and member were left out of a minute.
   operators,     // Somebody may control the server now, or may not any more.
-  control,       // What an operator did.
+  control,       // What an operator did, or somebody at the command line.
+  login,         // Somebody logged in at the admin pages.
 };
 
 struct RunRecord {
@@ -308,7 +309,8 @@ struct EventRecord {
   std::string text;  // May contain what a client said.
 };
 
-/// One row of the audit: somebody came in or was kept out. Rows are only ever added.
+/// One row of the audit: somebody came in or was kept out, or did something. Rows are only ever
+/// added.
 struct AuditRecord {
   double at = 0;
   AuditKind kind = AuditKind::refusal;

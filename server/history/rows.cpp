@@ -16,9 +16,9 @@ constexpr std::array<std::string_view, 4> run_states{"waiting", "running", "fini
 constexpr std::array<std::string_view, 5> task_states{"offered", "accepted", "refused", "late",
                                                       "lost"};
 constexpr std::array<std::string_view, 4> event_levels{"info", "notice", "warning", "error"};
-constexpr std::array<std::string_view, 9> audit_kinds{"enrolment",    "takeover",  "refusal",
-                                                      "displacement", "renewal",   "revocation",
-                                                      "repeats",      "operators", "control"};
+constexpr std::array<std::string_view, 10> audit_kinds{
+    "enrolment",  "takeover", "refusal",   "displacement", "renewal",
+    "revocation", "repeats",  "operators", "control",      "login"};
 
 template <class Enum, std::size_t count>
 Result<Enum> enum_of(std::string_view text, const std::array<std::string_view, count>& names,

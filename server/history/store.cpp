@@ -242,9 +242,12 @@ Result<void> Store::note_security(AuditKind kind, std::string_view client, std::
   return audit_table.insert(*db_, AuditRecord{now, kind, std::string(client), std::string(text)});
 }
 
-Result<void> Store::add_audit(AuditKind kind, std::string_view client, std::string_view text) {
-  const std::string who = client.empty() ? "a stranger" : fmt::format("'{}'", client);
-  if (!audit_lines_.passes(fmt::format("{} of {}", to_text(kind), who))) return {};
+Result<void> Store::add_audit(AuditKind kind, std::string_view client, std::string_view text,
+                              std::string_view who) {
+  const std::string whose = !who.empty()     ? std::string(who)
+                            : client.empty() ? "a stranger"
+                                             : fmt::format("'{}'", client);
+  if (!audit_lines_.passes(fmt::format("{} of {}", to_text(kind), whose))) return {};
   return db_->write([&] { return note_security(kind, client, text); });
 }
 
@@ -279,7 +282,7 @@ Result<std::vector<RoundSummary>> Store::summary(std::optional<RunId> run) {
   FL_TRY(auto rounds, db_->query(round_summary_view.select(
                                      "WHERE ?1 IS NULL OR run_id = ?1 ORDER BY run_id, round"),
                                  round_summary_view.reader(), run));
-  FL_CHECK(add_main_metrics(rounds));
+  FL_CHECK(add_main_metrics(rounds, 0));
   return rounds;
 }
 
@@ -301,12 +304,15 @@ Result<std::vector<CodecAsked>> Store::codecs_asked(std::optional<RunId> run) {
                     codec_asked_table.reader(), run);
 }
 
-Result<std::vector<RoundSummary>> Store::summary_page(RunId run, Round after, int rounds_max) {
+Result<std::vector<RoundSummary>> Store::summary_page(RunId run, Round after, int rounds_max,
+                                                      std::uint32_t clients_min) {
   FL_TRY(auto rounds, db_->query(round_page.select("WHERE r.run_id = ?1 AND r.round > ?2"
                                                    " AND r.ended_at IS NOT NULL"
                                                    " ORDER BY r.round LIMIT ?3"),
                                  round_page.reader(), run, after, rounds_max));
-  FL_CHECK(add_main_metrics(rounds));
+  FL_CHECK(add_main_metrics(rounds, clients_min));
+  for (RoundSummary& round : rounds)
+    if (round.clients_accepted < clients_min) round.train_loss.reset();
   return rounds;
 }
 

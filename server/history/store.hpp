@@ -162,9 +162,10 @@ class Store {
   /// How many rows the audit has; it keeps all.
   [[nodiscard]] Result<std::int64_t> audit_rows();
   /// Adds a row to the audit. Of what a peer can cause by itself, a few of a kind and client in a
-  /// minute become rows; the others are counted.
+  /// minute become rows; the others are counted. `who`: whose rows are counted together; "": the
+  /// client's, or without one all strangers'.
   [[nodiscard]] Result<void> add_audit(AuditKind kind, std::string_view client,
-                                       std::string_view text);
+                                       std::string_view text, std::string_view who = "");
   /// Adds a row for each kind and client whose rows were only counted, once their minute is over.
   [[nodiscard]] Result<void> add_audit_counts();
   /// Oldest first; without a client all.
@@ -212,12 +213,17 @@ class Store {
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);
   /// Page by page: of the run, the rounds after `after`, `rounds_max` at most.
+  /// Figures that fewer than `clients_min` clients have made are left out, but not evaluators'.
   [[nodiscard]] Result<std::vector<RoundSummary>> summary_page(RunId run, Round after,
-                                                               int rounds_max);
+                                                               int rounds_max,
+                                                               std::uint32_t clients_min = 0);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked_page(RunId run, Round after,
                                                                   int rounds_max);
-  /// Newest first: the runs before `before` (0: all).
-  [[nodiscard]] Result<std::vector<RunRow>> runs_page(RunId before, int runs_max);
+  /// Newest first: the runs before `before` (0: all). `clients_min`: as for summary_page().
+  [[nodiscard]] Result<std::vector<RunRow>> runs_page(RunId before, int runs_max,
+                                                      std::uint32_t clients_min = 0);
+  /// The run's codecs without figures that fewer than `clients_min` clients have made.
+  [[nodiscard]] Result<std::vector<CodecSummary>> codecs_page(RunId run, std::uint32_t clients_min);
   /// The run's newest round, or this one.
   [[nodiscard]] Result<std::optional<RoundRow>> find_round(RunId run, std::optional<Round> round);
   /// By id, of those after `after`.
@@ -256,7 +262,8 @@ class Store {
   /// These two: nobody, if it is revoked.
   [[nodiscard]] Result<std::optional<OperatorRecord>> find_operator(std::string_view name);
   [[nodiscard]] Result<std::optional<OperatorRecord>> operator_with(std::string_view token_hash);
-  /// A row of the audit: what an operator did, and to which client; "": to none.
+  /// A row of the audit: what somebody did at the control desk or the command line, and to which
+  /// client; "": to none.
   [[nodiscard]] Result<void> add_control(std::string_view by, std::string_view client,
                                          std::string_view text);
 
@@ -281,7 +288,8 @@ class Store {
  private:
   explicit Store(std::unique_ptr<Database> db);
   Result<void> note_security(AuditKind kind, std::string_view client, std::string_view text);
-  Result<void> add_main_metrics(std::vector<RoundSummary>& rounds);
+  Result<void> add_main_metrics(std::vector<RoundSummary>& rounds, std::uint32_t clients_min);
+  Result<MetricEnds> metric_ends(RunId run, std::uint32_t clients_min);
 
   std::unique_ptr<Database> db_;
   LineLimit audit_lines_;

@@ -135,7 +135,7 @@ Result<std::vector<MetricSummary>> Store::metrics(std::optional<RunId> run) {
 
 /// Reads the figures of all rounds at once: a look into the view for each of them would cost much
 /// more. The rounds are in their order.
-Result<void> Store::add_main_metrics(std::vector<RoundSummary>& rounds) {
+Result<void> Store::add_main_metrics(std::vector<RoundSummary>& rounds, std::uint32_t clients_min) {
   if (rounds.empty()) return {};
   std::map<RunId, std::string> names;
   const auto note_name = [&](const Row& row) {
@@ -174,8 +174,9 @@ Result<void> Store::add_main_metrics(std::vector<RoundSummary>& rounds) {
   };
   FL_CHECK(
       db_->query("SELECT run_id, version, name, value, is_exact FROM evaluation"
-                 " WHERE run_id BETWEEN ?1 AND ?2 AND version BETWEEN ?3 AND ?4",
-                 note_figure, first, last, least, most));
+                 " WHERE run_id BETWEEN ?1 AND ?2 AND version BETWEEN ?3 AND ?4"
+                 " AND (evaluator = 1 OR clients >= ?5)",
+                 note_figure, first, last, least, most, clients_min));
   return {};
 }
 

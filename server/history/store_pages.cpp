@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
+#include <map>
 #include <utility>
 
 namespace fl {
@@ -43,7 +45,30 @@ std::string names_of(const Table<Record>& table) {
 
 }  // namespace
 
-Result<std::vector<RunRow>> Store::runs_page(RunId before, int runs_max) {
+Result<MetricEnds> Store::metric_ends(RunId run, std::uint32_t clients_min) {
+  MetricEnds ends;
+  FL_TRY(const auto metric, db_->find(
+                                "SELECT name FROM run_metric WHERE run_id = ?1",
+                                [](const Row& read) { return read.text(0); }, run));
+  ends.metric = metric.value_or("");
+  const auto note_value = [&ends](const Row& read) {
+    (read.integer(1) == 0 ? ends.first : ends.last) = read.optional_real(0);
+    return true;
+  };
+  for (const int is_last : {0, 1}) {
+    FL_CHECK(
+        db_->query(fmt::format("SELECT value, ?3 FROM evaluation WHERE run_id = ?1 AND name = ?2"
+                               " AND (evaluator = 1 OR clients >= ?4)"
+                               " AND version = (SELECT {}(version) FROM metric"
+                               " WHERE run_id = ?1 AND name = ?2 AND value IS NOT NULL)",
+                               is_last != 0 ? "max" : "min"),
+                   note_value, run, ends.metric, is_last, clients_min));
+  }
+  return ends;
+}
+
+Result<std::vector<RunRow>> Store::runs_page(RunId before, int runs_max,
+                                             std::uint32_t clients_min) {
   return db_->read([&]() -> Result<std::vector<RunRow>> {
     FL_TRY(const auto runs,
            db_->query(run_table.select("WHERE ?1 = 0 OR id < ?1 ORDER BY id DESC LIMIT ?2"),
@@ -64,25 +89,30 @@ Result<std::vector<RunRow>> Store::runs_page(RunId before, int runs_max) {
           db_->query("SELECT count(*), sum(ended_at - started_at), sum(bytes_up), sum(bytes_down)"
                      " FROM round WHERE run_id = ?1 AND ended_at IS NOT NULL",
                      note_rounds, run.id));
-      FL_TRY(const auto metric, db_->find(
-                                    "SELECT name FROM run_metric WHERE run_id = ?1",
-                                    [](const Row& read) { return read.text(0); }, run.id));
-      row.metric = metric.value_or("");
-      const auto note_value = [&row](const Row& read) {
-        (read.integer(1) == 0 ? row.value_first : row.value_last) = read.optional_real(0);
-        return true;
-      };
-      for (const int is_last : {0, 1}) {
-        FL_CHECK(db_->query(
-            fmt::format("SELECT value, ?3 FROM evaluation WHERE run_id = ?1 AND name = ?2"
-                        " AND version = (SELECT {}(version) FROM metric"
-                        " WHERE run_id = ?1 AND name = ?2 AND value IS NOT NULL)",
-                        is_last != 0 ? "max" : "min"),
-            note_value, run.id, row.metric, is_last));
-      }
+      FL_TRY(row.values, metric_ends(run.id, clients_min));
     }
     return rows;
   });
+}
+
+Result<std::vector<CodecSummary>> Store::codecs_page(RunId run, std::uint32_t clients_min) {
+  FL_TRY(auto found, codecs(run));
+  FL_TRY(const MetricEnds ends, metric_ends(run, clients_min));
+  std::map<std::string, std::uint64_t> clients;  // By codec.
+  const auto note_clients = [&clients](const Row& row) {
+    clients[row.text(0)] = unsigned_of(row, 1);
+    return true;
+  };
+  FL_CHECK(
+      db_->query("SELECT codec, count(DISTINCT client) FROM task WHERE run_id = ?1"
+                 " AND state = 'accepted' GROUP BY codec",
+                 note_clients, run));
+  for (CodecSummary& codec : found) {
+    codec.value_first = ends.first;
+    codec.value_last = ends.last;
+    if (clients[codec.codec] < clients_min) codec.nmse = std::numeric_limits<double>::quiet_NaN();
+  }
+  return found;
 }
 
 Result<std::optional<RoundRow>> Store::find_round(RunId run, std::optional<Round> round) {

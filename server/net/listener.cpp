@@ -7,13 +7,10 @@
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 
-#include <boost/asio/strand.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
-#include <chrono>
 #include <utility>
 
 namespace fl {
@@ -21,9 +18,6 @@ namespace fl {
 namespace {
 
 using tcp = net::ip::tcp;
-
-/// The pause after a connection could not be accepted, for want of file descriptors.
-constexpr auto accept_pause = std::chrono::milliseconds(100);
 
 /// Sends an answer and closes. Does not wait for a peer that stops reading.
 Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& body,
@@ -47,134 +41,26 @@ void report_end(const std::exception_ptr& failure) {
   }
 }
 
-/// Whether the peer has closed without a byte.
-bool is_at_end(tcp::socket& socket) {
-  char byte = 0;
-  return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 }  // namespace
 
-Strangers::Address stranger_address(const net::ip::address& address) {
-  if (address.is_v4()) return address.to_v4().to_uint();
-  const auto v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_uint();
-  Strangers::Address network = 0;
-  const auto bytes = v6.to_bytes();
-  for (std::size_t i = 0; i < sizeof network; ++i) network = network << 8 | bytes[i];
-  return network;
-}
+Listener::Listener(net::io_context& io, ConnectionHandler& handler, tcp::acceptor acceptor,
+                   const Strangers::Limits& limits, Governors governors)
+    : handler_(handler),
+      acceptor_(std::move(acceptor)),
+      governors_(std::move(governors)),
+      doorway_(io, acceptor_, "", limits, [this](tcp::socket socket, Strangers::Id id) {
+        return begin(std::move(socket), id);
+      }) {}
 
-void Listener::start() {
-  net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
-  net::co_spawn(acceptor_.get_executor(), watch_times(), rethrow);
-}
-
-void Listener::close() {
-  is_closed_ = true;
-  net::post(acceptor_.get_executor(), [this] {
-    beast::error_code ignored;
-    acceptor_.close(ignored);
-  });
-}
-
-void Listener::note(LogLevel level, const std::string& kind, const std::string& text) {
-  if (lines_.passes(kind)) log_at(level, "{}", text);
-}
-
-// Strangers ------------------------------------------------------------------------------------
-
-Awaitable<void> Listener::accept() {
-  TimePoint turn = Clock::now();
-  for (std::size_t accepted = 0; !is_closed_; ++accepted) {
-    if (accepted == limits::accepts_of_turn) {
-      co_await sleep_until(turn + limits::accept_turn);
-      turn = Clock::now();
-      accepted = 0;
-    }
-    auto strand = net::make_strand(io_);
-    auto [ec, socket] = co_await acceptor_.async_accept(net::any_io_executor(strand), as_result);
-    if (is_closed_) co_return;
-    if (ec) {
-      // Most likely there are no file descriptors left. What waits in the backlog is served when
-      // some are free again.
-      note(LogLevel::warn, "connections that could not be accepted",
-           "can't accept a connection: " + ec.message());
-      co_await sleep_for(accept_pause);
-    } else {
-      take(std::move(socket));
-    }
-  }
-}
-
-Awaitable<void> Listener::watch_times() {
-  while (!is_closed_) {
-    co_await sleep_for(limits::strangers_look);
-    make_moves();
-    for (const auto& left_out : lines_.take_left_out()) log_warn("{}", to_string(left_out));
-  }
-}
-
-void Listener::take(tcp::socket socket) {
-  beast::error_code ec;
-  const auto endpoint = socket.remote_endpoint(ec);
-  if (ec) return;  // It has left already.
-  const auto id = strangers_.enter(stranger_address(endpoint.address()), Clock::now());
-  auto& taken = std::get<tcp::socket>(
-      connections_.emplace(id, Connection(std::in_place_type<tcp::socket>, std::move(socket)))
-          .first->second);
-  auto heard = [this, id](const beast::error_code& failure) { hear(id, failure); };
-  taken.async_wait(tcp::socket::wait_read,
-                   net::bind_executor(acceptor_.get_executor(), std::move(heard)));
-  make_moves();
-}
-
-void Listener::hear(Strangers::Id id, const beast::error_code& ec) {
-  const auto found = connections_.find(id);
-  if (found == connections_.end()) return;  // It was closed.
-  if (ec || is_at_end(std::get<tcp::socket>(found->second))) {
-    strangers_.leave(id);
-    connections_.erase(found);
-  } else {
-    strangers_.speak(id);
-  }
-  make_moves();
-}
-
-void Listener::make_moves() {
-  const auto moves = strangers_.next(Clock::now());
-  for (const auto id : moves.close) {
-    const auto found = connections_.find(id);
-    if (auto* const tls = std::get_if<TlsStream>(&found->second))
-      net::post(tls->get_executor(), [tls = *tls]() mutable { tls.close(); });
-    connections_.erase(found);
-  }
-  if (!moves.close.empty())
-    note(LogLevel::info, "connections that were ended before they authenticated",
-         fmt::format(
-             "{} connections were ended before they authenticated, as they were too slow or too "
-             "many; {} are open",
-             moves.close.size(), strangers_.count()));
-  for (const auto id : moves.begin) begin(id);
-}
-
-void Listener::begin(Strangers::Id id) {
-  Connection& connection = connections_.at(id);
-  TlsStream tls(std::move(std::get<tcp::socket>(connection)), *handler_.tls());
-  connection = tls;
+std::function<void()> Listener::begin(tcp::socket socket, Strangers::Id id) {
+  TlsStream tls(std::move(socket), *handler_.tls());
+  auto end = [tls]() mutable { net::post(tls.get_executor(), [tls]() mutable { tls.close(); }); };
   const auto strand = tls.get_executor();
   net::co_spawn(strand, serve(std::move(tls), id), [this, id](const std::exception_ptr& failure) {
-    leave(id);
+    doorway_.leave(id);
     report_end(failure);
   });
-}
-
-/// From any strand: it is no stranger any more, or gone.
-void Listener::leave(Strangers::Id id) {
-  net::post(acceptor_.get_executor(), [this, id] {
-    strangers_.leave(id);
-    if (connections_.erase(id) > 0) make_moves();
-  });
+  return end;
 }
 
 // Handshakes -----------------------------------------------------------------------------------
@@ -186,15 +72,15 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
 
   const auto [tls_ec] = co_await tls.async_handshake(net::ssl::stream_base::server, as_result);
   if (tls_ec) {
-    note(LogLevel::info, "TLS handshakes that failed",
-         fmt::format("{}: the TLS handshake failed: {}", remote, tls_ec.message()));
+    doorway_.note(LogLevel::info, "TLS handshakes that failed",
+                  fmt::format("{}: the TLS handshake failed: {}", remote, tls_ec.message()));
     co_await tls.discard_rest();
     co_return;
   }
   HttpRequest request;
   if (const auto ec = co_await read_http(tls, request, enrolment_bytes_max); ec) {
-    note(LogLevel::info, "HTTP requests that failed",
-         fmt::format("{}: HTTP: {}", remote, ec.message()));
+    doorway_.note(LogLevel::info, "HTTP requests that failed",
+                  fmt::format("{}: HTTP: {}", remote, ec.message()));
     co_return;
   }
   const std::string target(request.target());
@@ -224,16 +110,17 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
   auto place = co_await handler_.admit(*name, *serial);
   if (!place) {
     const unsigned status = place.error().code() == Errc::unauthenticated ? 401 : 503;
-    note(LogLevel::warn, *name + " was not let in",
-         fmt::format("{} ({}): {}", *name, remote, place.error().message()));
+    doorway_.note(LogLevel::warn, *name + " was not let in",
+                  fmt::format("{} ({}): {}", *name, remote, place.error().message()));
     co_await answer(tls, status, place.error().message(), "text/plain");
     co_return;
   }
-  leave(id);
+  doorway_.leave(id);
   auto link = co_await accept_ws(std::move(tls), std::move(request), governors_);
   if (!link) {
-    note(LogLevel::info, *name + ": WebSocket handshakes that failed",
-         fmt::format("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message()));
+    doorway_.note(
+        LogLevel::info, *name + ": WebSocket handshakes that failed",
+        fmt::format("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message()));
     co_return;
   }
   // On its own: what the handshake needed is freed.

@@ -4,15 +4,13 @@
 // done within limits::handshake_max.
 //
 // A connection is a socket and nothing else until its first byte arrives and there is a place for
-// its handshake (strangers.hpp). Then it has a strand of its own.
+// its handshake (doorway.hpp). Then it has a strand of its own.
 #pragma once
 
+#include "server/net/doorway.hpp"
 #include "server/net/member_places.hpp"
-#include "server/net/strangers.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/error.hpp"
-#include "shared/base/line_limit.hpp"
-#include "shared/base/log.hpp"
 #include "shared/net/governor.hpp"
 #include "shared/net/http.hpp"
 #include "shared/net/tls_stream.hpp"
@@ -22,11 +20,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
-#include <variant>
 
 namespace fl {
 
@@ -57,43 +53,21 @@ class Listener {
   /// `governors`: the limits of all sessions together. `acceptor` is bound (bind_acceptor) and on a
   /// strand of its own. `io` must stop before the listener is destroyed.
   Listener(net::io_context& io, ConnectionHandler& handler, net::ip::tcp::acceptor acceptor,
-           const Strangers::Limits& limits, Governors governors)
-      : io_(io),
-        handler_(handler),
-        acceptor_(std::move(acceptor)),
-        strangers_(limits),
-        governors_(std::move(governors)) {}
+           const Strangers::Limits& limits, Governors governors);
 
-  void start();
+  void start() { doorway_.start(); }
   /// Accepts no more connections; those that exist go on. Any thread.
-  void close();
+  void close() { doorway_.close(); }
 
  private:
-  /// A connection is a plain socket until its handshake begins.
-  using Connection = std::variant<net::ip::tcp::socket, TlsStream>;
-
-  Awaitable<void> accept();
-  Awaitable<void> watch_times();
-  void take(net::ip::tcp::socket socket);
-  void hear(Strangers::Id id, const beast::error_code& ec);
-  void make_moves();
-  void begin(Strangers::Id id);
-  void leave(Strangers::Id id);
+  std::function<void()> begin(net::ip::tcp::socket socket, Strangers::Id id);
   Awaitable<void> serve(TlsStream tls, Strangers::Id id);
   Awaitable<void> serve_session(TlsStream tls, HttpRequest request, Strangers::Id id);
-  void note(LogLevel level, const std::string& kind, const std::string& text);
 
-  net::io_context& io_;
   ConnectionHandler& handler_;
   net::ip::tcp::acceptor acceptor_;
-  Strangers strangers_;
   Governors governors_;
-  std::unordered_map<Strangers::Id, Connection> connections_;  // Strangers' connections.
-  LineLimit lines_;
-  std::atomic<bool> is_closed_ = false;
+  Doorway<net::ip::tcp> doorway_;
 };
-
-/// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits.
-[[nodiscard]] Strangers::Address stranger_address(const net::ip::address& address);
 
 }  // namespace fl

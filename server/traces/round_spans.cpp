@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/traces/round_spans.hpp"
 
+#include "server/history/client_figures.hpp"
 #include "server/history/rows.hpp"
 #include "shared/base/json.hpp"
 
@@ -32,7 +33,7 @@ std::string setting_of(const nlohmann::json& settings, const char* name) {
 }
 
 std::string why_not_counted(const TaskRecord& task) {
-  if (!task.reason.empty()) return task.reason;
+  if (!task.reason.empty()) return without_figures(task.reason);
   return task.state == TaskState::late ? "the round closed without it" : "";
 }
 

@@ -66,7 +66,8 @@ Result<void> TraceReader::read_on(std::vector<Span>& spans) {
     add_task_spans(current_->trace, row, by_client_, spans);
   }
   if (tasks.size() == static_cast<std::size_t>(limits::trace_tasks_of_read)) return {};
-  FL_TRY(const auto summaries, store_->summary_page(recorded.run, recorded.round - 1, 1));
+  FL_TRY(const auto summaries,
+         store_->summary_page(recorded.run, recorded.round - 1, 1, limits::admin_mean_min));
   if (summaries.empty() || summaries.front().round != recorded.round)
     return Error(Errc::not_found,
                  fmt::format("run {} has no closed round {}", recorded.run, recorded.round));

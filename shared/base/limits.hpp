@@ -118,19 +118,35 @@ inline constexpr auto lines_window = 60s;
 inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted at the same time.
 
 // Admin pages.
-inline constexpr int admin_requests_max = 64;          // At the same time.
-inline constexpr auto admin_request_max = 5s;          // From the accept to the end of the request.
+/// Connections to the admin port that have not said what they want, or not shown who they are, as
+/// the four limits of strangers above. Probes and logins are answered there: nobody who is past it
+/// has a part of these places.
+inline constexpr std::size_t admin_strangers_max = 40;
+inline constexpr std::size_t admin_strangers_of_address_max = 24;
+inline constexpr std::size_t admin_readings_max = 16;
+inline constexpr std::size_t admin_readings_of_address_max = 12;
+inline constexpr auto admin_request_max = 5s;  // From the accept to the end of the request.
+/// Requests that are worked on at the same time: of all; of those without an operator's or the
+/// pages' token; of one operator, or of one address without one.
+inline constexpr std::size_t admin_requests_max = 24;
+inline constexpr std::size_t admin_requests_open_max = 18;
+inline constexpr std::size_t admin_requests_of_one_max = 12;
 inline constexpr int admin_page_rounds_max = 1000;     // Of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;     // Rounds of one page of /api/choices.
 inline constexpr std::size_t admin_sessions_max = 64;  // Logins at the same time.
 inline constexpr auto admin_session_max = 12h;         // From the login to its end.
 inline constexpr std::size_t admin_body_bytes_max = 16 << 10;  // Of a request.
-inline constexpr int logins_failed_max = 10;  // In login_window; then nobody may try.
+/// Wrong tokens of an address in login_window that are told apart from a flood.
+inline constexpr int wrong_tokens_max = 10;
+inline constexpr std::size_t wrong_token_addresses_max = 1024;  // That are counted apart.
 inline constexpr auto login_window = 60s;
 inline constexpr std::size_t control_text_bytes_max = 1000;  // Of a request, in the audit.
 inline constexpr std::size_t operator_name_bytes_max = 64;
-inline constexpr int admin_streams_max = 32;   // Streams of events and downloads at the same time.
-inline constexpr auto admin_stream_beat = 1s;  // How often a stream looks for news.
+/// Streams of events and downloads at the same time, as the three limits of requests.
+inline constexpr std::size_t admin_streams_max = 32;
+inline constexpr std::size_t admin_streams_open_max = 24;
+inline constexpr std::size_t admin_streams_of_one_max = 16;
+inline constexpr auto admin_stream_beat = 1s;         // How often a stream looks for news.
 inline constexpr auto admin_stream_quiet = 15s;       // Then it shows that it is alive.
 inline constexpr auto admin_stream_stall = 10s;       // For the other end to take what is sent.
 inline constexpr int admin_stream_buffer = 16 << 10;  // The kernel's for a stream of events.
@@ -146,6 +162,8 @@ inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same tim
 /// The least clients that a figure of the spread between clients is the mean of, so that none of
 /// them shows by itself.
 inline constexpr std::size_t admin_group_min = 5;
+/// The least clients that any other figure of the pages is the mean of. Evaluators' are shown.
+inline constexpr std::size_t admin_mean_min = 3;
 inline constexpr std::size_t troubles_max = 8192;  // Clients whose last trouble is kept.
 
 // Traces of rounds (--otlp-endpoint).
@@ -199,8 +217,11 @@ inline constexpr auto rank_silence = 15s;      // Then the other end is taken fo
 inline constexpr auto rank_progress = 10min;   // Work without a batch or a collective: it hangs.
 inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
 inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
-inline constexpr auto rank_greeting = 10s;     // From a connection to its hello.
-inline constexpr std::size_t rank_strangers_max = 16;     // Connections beside two for each rank.
+inline constexpr auto rank_greeting = 5s;      // From a connection to its hello.
+inline constexpr std::size_t rank_greeting_bytes_max = 1 << 10;  // Of a line before the hello.
+/// Connections that have not proven that they know the site's secret, beside one for each rank.
+inline constexpr std::size_t rank_strangers_max = 16;
+inline constexpr std::size_t ranks_of_accept_turn = 64;   // Accepted in a turn: one for so many.
 inline constexpr int rank_stranger_lines_max = 20;        // In the log about them, in lines_window.
 inline constexpr std::size_t rank_keys_max = 1 << 20;     // In the store through which they meet.
 inline constexpr std::size_t hook_slice_bytes = 1 << 20;  // Of each rank's payload, sent at once.

@@ -112,7 +112,11 @@ class Dashboard(Pages):
         ]
         browser.wait_for("the digest", f"{TEXT.format('[data-figure=model]')}.includes('{digest}')")
         ((file,),) = federation.query("SELECT file FROM checkpoint ORDER BY version DESC LIMIT 1")
-        with urllib.request.urlopen(f"http://{server.ready['admin']}/api/model/file") as answer:
+        code, token, err = federation.server_command("operator", "add", "eve", "--role", "viewer")
+        self.assertEqual(code, 0, err)
+        file_address = f"http://{server.ready['admin']}/api/model/file"
+        bearer = {"Authorization": f"Bearer {token.strip()}"}
+        with urllib.request.urlopen(urllib.request.Request(file_address, headers=bearer)) as answer:
             self.assertEqual(answer.read(), (federation.checkpoints / file).read_bytes())
 
     @unittest.skipUnless("FL_PICTURES" in os.environ, "FL_PICTURES names no folder for pictures")

@@ -4,6 +4,7 @@ clients come in, and new ones can enrol."""
 
 import contextlib
 import json
+import socket
 import ssl
 import time
 import unittest
@@ -19,7 +20,7 @@ class Strangers(FederationTest):
 
     def begin(self, files_max=0):
         self.federation = self.make()
-        flags = "--new-run --model synthetic:1000 --min-clients 2 --rounds 100000 --deadline 20"
+        flags = "--new-run --model synthetic:1000 --min-clients 2 --rounds 100000 --deadline 20 --admin 127.0.0.1:0"
         self.server = self.federation.server(*flags.split(), files_max=files_max)
         self.clients = [self.federation.client(name) for name in ("a", "b")]
         self.expect_rounds()
@@ -48,6 +49,26 @@ class Strangers(FederationTest):
         self.server.wait_for("connections were ended before they authenticated")
         told = self.server.stderr().count("ended before they authenticated")
         self.assertLess(told, 30, "each is a line")
+
+    def test_the_admin_port_answers_probes_and_writes_few_lines(self):
+        self.begin()
+        host, port = self.server.ready["admin"].split(":")
+
+        def connect():
+            stream = socket.create_connection((host, int(port)), timeout=30)
+            self.hold([stream])
+            return stream
+
+        for _ in range(40):
+            connect().sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(300):
+            connect()
+        for _ in range(3):
+            stream = connect()
+            stream.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertTrue(stream.recv(100).startswith(b"HTTP/1.1 200 "))
+        self.expect_rounds()
+        self.assertLess(self.server.stderr().count("admin pages: "), 30, "each is a line")
 
     def test_half_handshakes_leave_room(self):
         self.begin()

@@ -4,7 +4,9 @@
 
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/limits.hpp"
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -44,8 +46,9 @@ class SocketLine {
   /// Sends the line, with its end added. False: the peer has gone, or did not read until `until`.
   [[nodiscard]] bool send(std::string line, TimePoint until);
   /// The next line without its end; nothing if none is complete after `wait`. Errors: unavailable
-  /// (the peer has gone), too_large (more than limits::trainer_message_bytes_max).
-  [[nodiscard]] Result<std::optional<std::string>> receive(Duration wait);
+  /// (the peer has gone), too_large (more than `bytes_max`, of which no more is kept in memory).
+  [[nodiscard]] Result<std::optional<std::string>> receive(
+      Duration wait, std::size_t bytes_max = limits::trainer_message_bytes_max);
   /// Ends the connection: both ends' calls return. Any thread.
   void shut();
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/pages/fleet_page.hpp"
 
-#include "server/admin/pages/client_figures.hpp"
 #include "server/admin/pages/json_values.hpp"
 #include "server/admin/pages/live_view.hpp"
+#include "server/history/client_figures.hpp"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/pages/history_pages.hpp"
 
-#include "server/admin/pages/client_figures.hpp"
 #include "server/admin/pages/json_values.hpp"
 #include "server/admin/pages/remedies.hpp"
+#include "server/history/client_figures.hpp"
 #include "server/history/rows.hpp"
 #include "shared/base/limits.hpp"
 
@@ -55,11 +55,12 @@ json settings_of(const RunRecord& run) {
   return settings.is_object() ? settings : json::object();
 }
 
-Result<std::string> runs_text(Store& store, const AddressQuery& query, bool) {
+Result<std::string> runs_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_runs_max));
   FL_TRY(const auto before, query.number("before", 1, any));
   FL_TRY(const auto shown, store.shown_run());
-  FL_TRY(const auto runs, store.runs_page(before.value_or(0), limit));
+  FL_TRY(const auto runs,
+         store.runs_page(before.value_or(0), limit, clients_of_a_mean(show_clients)));
   json rows = json::array();
   for (const RunRow& row : runs) {
     rows.push_back({{"id", row.run.id},
@@ -74,9 +75,9 @@ Result<std::string> runs_text(Store& store, const AddressQuery& query, bool) {
                     {"seconds", row.seconds},
                     {"bytes_up", row.bytes_up},
                     {"bytes_down", row.bytes_down},
-                    {"metric", row.metric},
-                    {"value_first", figure(row.value_first)},
-                    {"value_last", figure(row.value_last)},
+                    {"metric", row.values.metric},
+                    {"value_first", figure(row.values.first)},
+                    {"value_last", figure(row.values.last)},
                     {"settings", settings_of(row.run)}});
   }
   json page = page_of("runs", std::move(rows), runs, limit,
@@ -86,13 +87,14 @@ Result<std::string> runs_text(Store& store, const AddressQuery& query, bool) {
 }
 
 /// The rounds in few bytes: a row for each, as the columns say.
-Result<std::string> series_text(Store& store, const AddressQuery& query, bool) {
+Result<std::string> series_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_rounds_max));
   FL_TRY(const auto after, query.number("after", 0, any_round));
   FL_TRY(const auto run, run_of(store, query));
   std::vector<RoundSummary> rounds;
   if (run) {
-    FL_TRY(rounds, store.summary_page(run->id, static_cast<Round>(after.value_or(0)), limit));
+    FL_TRY(rounds, store.summary_page(run->id, static_cast<Round>(after.value_or(0)), limit,
+                                      clients_of_a_mean(show_clients)));
   }
   json rows = json::array();
   for (const RoundSummary& round : rounds) {
@@ -111,11 +113,11 @@ Result<std::string> series_text(Store& store, const AddressQuery& query, bool) {
   return json_text(page);
 }
 
-Result<std::string> codecs_text(Store& store, const AddressQuery& query, bool) {
+Result<std::string> codecs_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const auto run, run_of(store, query));
   json rows = json::array();
   if (run) {
-    FL_TRY(const auto codecs, store.codecs(run->id));
+    FL_TRY(const auto codecs, store.codecs_page(run->id, clients_of_a_mean(show_clients)));
     for (const CodecSummary& codec : codecs) {
       rows.push_back({{"codec", codec.codec},
                       {"updates", codec.updates},

@@ -27,7 +27,7 @@ export class Log {
       [["info"], ["notice"], ["warning"], ["error"]], again);
     const [kindLabel, kind] = select("log-kind", "Kind",
       [["", "all"], ["enrolment"], ["takeover"], ["refusal"], ["displacement"], ["renewal"],
-        ["revocation"], ["repeats"], ["operators"], ["control"]], again);
+        ["revocation"], ["repeats"], ["operators"], ["control"], ["login"]], again);
     this.level = level;
     this.kind = kind;
     this.text = make("input", { type: "search", id: "log-text", autocomplete: "off" });

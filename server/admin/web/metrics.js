@@ -22,7 +22,9 @@ export class Metrics extends ViewOfRun {
       make("div", { class: "tools" },
         choice("Over", axes, this.axis, (axis) => this.setAxis(axis))),
       panel("Main metric", this.metric.element),
-      panel("Loss", this.loss.element),
+      panel("Loss", this.loss.element,
+        make("p", { class: "note" }, "A mean over fewer than three clients is not shown, unless " +
+          "the server was started with --admin-show-clients. What evaluators measure is.")),
       panel("Updates", this.updates.element),
       panel("Time", this.seconds.element));
   }

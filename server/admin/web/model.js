@@ -28,7 +28,8 @@ export class Model extends ViewOfRun {
     this.element = make("div", {},
       panel("Versions", this.about, this.table.element, this.pager.element,
         make("p", { class: "note" }, "A digest is XXH3-128 of the values in fp32, in the order " +
-          "of the layout. Step: the coded bytes from the version before.")));
+          "of the layout. Step: the coded bytes from the version before. A download needs a " +
+          "login: an operator's token, or that of --admin-token-file.")));
     this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.pager.reload()));
   }
 

@@ -154,16 +154,58 @@ TEST_CASE("an agent without the secret gets no rank") {
   liar.join();
 }
 
-TEST_CASE("strangers at the site's port are a bounded number, and cost nothing for long") {
+TEST_CASE("a rank gets in while strangers hold all places, and they end") {
   const auto hub = hub_of(1);
   std::vector<Descriptor> silent;
   for (std::size_t i = 0; i < 3 * limits::rank_strangers_max; ++i)
     silent.push_back(connect_tcp("127.0.0.1", hub->port(), soon()).value());
-  // Those beyond the limit were closed at once: a rank gets in when they are gone.
-  silent.clear();
   auto options = rank_of(*hub, 0, 1);
   options.until = soon();
-  CHECK(RankLink::connect(options).has_value());
+  const auto rank = RankLink::connect(options);
+  REQUIRE(rank.has_value());
+  // The oldest of them was closed for a newer one.
+  SocketLine oldest(std::move(silent.front()), "the agent");
+  CHECK(oldest.receive(patience)->has_value());  // What the agent says first.
+  CHECK(oldest.receive(patience).error().code() == Errc::unavailable);
+  CHECK(hub->members().size() == 1);
+}
+
+TEST_CASE("before the proof a line is short, on either side") {
+  const auto hub = hub_of(1);
+  const std::string flood(2 * limits::rank_greeting_bytes_max, 'x');
+  SocketLine stranger(connect_tcp("127.0.0.1", hub->port(), soon()).value(), "the agent");
+  CHECK(stranger.receive(patience)->has_value());
+  static_cast<void>(stranger.send(flood, soon()));  // The agent may have ended it.
+  CHECK(stranger.receive(patience).error().code() == Errc::unavailable);
+  CHECK(hub->members().empty());
+
+  auto listener = TcpListener::make("127.0.0.1", 0).value();
+  std::thread liar([&] {
+    SocketLine line(listener.accept(patience), "the rank");
+    static_cast<void>(line.send(flood, soon()));
+    static_cast<void>(line.receive(patience));
+  });
+  RankLink::Options options;
+  options.host = "127.0.0.1";
+  options.port = listener.port();
+  options.secret = "secret";
+  options.until = Clock::now();
+  CHECK(RankLink::connect(options).error().code() == Errc::too_large);
+  liar.join();
+}
+
+TEST_CASE("a line is read up to its limit, and nothing behind it is lost") {
+  auto listener = TcpListener::make("127.0.0.1", 0).value();
+  SocketLine sender(connect_tcp("127.0.0.1", listener.port(), soon()).value(), "the reader");
+  SocketLine reader(listener.accept(patience), "the writer");
+  const std::string most(100, 'a');
+  CHECK(sender.send(most + "\nshort\n" + most + "b", soon()));
+  CHECK(reader.receive(patience, 100).value() == most);
+  CHECK(reader.receive(patience, 100).value() == "short");
+  const auto longer = reader.receive(patience, 100);
+  REQUIRE(!longer.has_value());
+  CHECK(longer.error().code() == Errc::too_large);
+  CHECK(longer.error().message() == "the writer sent a line of more than 100 bytes");
 }
 
 TEST_CASE("all ranks see the same store") {

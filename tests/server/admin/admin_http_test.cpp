@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -104,6 +105,14 @@ TEST_CASE("another token lets in, and ends the logins with the one before") {
   CHECK(status_of_answer(world.get("/api/status", "Host: fl.example\r\n")) == 401);
   CHECK(status_of_answer(world.get(
             "/api/status", "Authorization: Bearer another-token-of-28-letters\r\n")) == 200);
+  const auto is_noted = [&world] {
+    return std::ranges::any_of(world.store().audit().value(), [](const AuditRecord& row) {
+      return row.text.find("have another token") != std::string::npos;
+    });
+  };
+  for (int i = 0; i < 100 && !is_noted(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(is_noted());
 }
 
 TEST_CASE("figures of single clients are shown where the operator says so") {
@@ -190,17 +199,39 @@ TEST_CASE("a stream begins with the state, and then says only what is new") {
   CHECK(second.find("\"newest_event\":" + std::to_string(newest + 1)) != std::string::npos);
 }
 
-TEST_CASE("there are so many streams and no more, and each that ends makes room") {
-  AdminWorld world;
+namespace {
+
+/// The header of a new operator.
+std::string bearer_of(AdminWorld& world, const std::string& name) {
+  world.store().add_operator({name, "viewer", operator_token_hash(name), 1, 0}, "a test").value();
+  return "Authorization: Bearer " + name + "\r\n";
+}
+
+/// Streams of events, as many as one address may have.
+std::vector<AdminWorld::tcp::socket> all_streams(AdminWorld& world) {
   std::vector<AdminWorld::tcp::socket> sockets;
-  for (int i = 0; i < limits::admin_streams_max; ++i) {
+  for (std::size_t i = 0; i < limits::admin_streams_of_one_max; ++i) {
     sockets.push_back(world.connect());
     world.send(sockets.back(), "GET /api/events HTTP/1.1");
     REQUIRE(!AdminWorld::read_until(sockets.back(), "retry: ").empty());
   }
+  return sockets;
+}
+
+}  // namespace
+
+TEST_CASE("an address has so many streams and no more, and each that ends makes room") {
+  AdminWorld world;
+  auto sockets = all_streams(world);
   CHECK(status_of_answer(world.get("/api/events")) == 503);
-  CHECK(status_of_answer(world.get("/api/model/file")) == 503);
   CHECK(status_of_answer(world.get("/api/status")) == 200);
+  // Another address has places of its own, and so has an operator at this one.
+  auto other = world.connect("127.0.0.2");
+  world.send(other, "GET /api/events HTTP/1.1");
+  CHECK(!AdminWorld::read_until(other, "retry: ").empty());
+  auto operators = world.connect();
+  world.send(operators, "GET /api/events HTTP/1.1", bearer_of(world, "eve"));
+  CHECK(!AdminWorld::read_until(operators, "retry: ").empty());
   sockets.pop_back();
   // The server notices at its next message.
   world.store().add_event(1, EventLevel::info, "an event").value();
@@ -213,6 +244,80 @@ TEST_CASE("there are so many streams and no more, and each that ends makes room"
     has_room = AdminWorld::read_until(socket, "\r\n").find(" 200 ") != std::string::npos;
   }
   CHECK(has_room);
+}
+
+TEST_CASE("probes and operators are answered while one address holds all that it can") {
+  AdminWorld world;
+  const std::string eve = bearer_of(world, "eve");
+  const auto streams = all_streams(world);
+  std::vector<AdminWorld::tcp::socket> held;
+  for (int i = 0; i < 70; ++i) held.push_back(world.connect());  // They say nothing.
+  for (int i = 0; i < 30; ++i) {
+    held.push_back(world.connect());
+    const std::string begin = "GET /livez HTTP/1.1\r\n";  // And no more.
+    net::write(held.back(), net::buffer(begin));
+  }
+  for (int i = 0; i < 3; ++i) {
+    CHECK(status_of_answer(world.get("/livez")) == 200);
+    CHECK(status_of_answer(world.get("/readyz")) == 503);  // The server is starting, in this test.
+    CHECK(status_of_answer(world.get("/api/status", eve)) == 200);
+  }
+}
+
+TEST_CASE("requests have places by who makes them, and some are for those with a token") {
+  const auto places =
+      std::make_shared<VisitorPlaces>(VisitorPlaces::Limits{.all = 4, .open = 3, .of_one = 2});
+  const PlaceHolder one{"address 1", false};
+  const PlaceHolder two{"address 2", false};
+  const PlaceHolder eve{"operator eve", true};
+  auto first = places->take(one);
+  const auto second = places->take(one);
+  CHECK((first && second));
+  CHECK(!places->take(one));  // It has two.
+  const auto third = places->take(two);
+  CHECK(third);
+  CHECK(!places->take(two));  // Those without a token have three.
+  const auto fourth = places->take(eve);
+  CHECK(fourth);
+  CHECK(!places->take(eve));  // All have four.
+  first.reset();
+  CHECK(places->take(two));
+}
+
+TEST_CASE("a right token is let in while wrong ones flood the login, also from its own address") {
+  AdminWorld world;
+  bearer_of(world, "eve");
+  const std::string right = R"({"token": "eve"})";
+  int told = 0;
+  for (int i = 0; i < 3 * limits::wrong_tokens_max; ++i) {
+    const auto status = status_of_answer(world.post("/api/login", R"({"token": "x"})"));
+    CHECK((status == 401 || status == 429));
+    if (status == 401) ++told;
+  }
+  CHECK(told == limits::wrong_tokens_max);
+  CHECK(status_of_answer(world.post("/api/login", right)) == 200);
+  CHECK(status_of_answer(world.get("/api/session", "Authorization: Bearer eve\r\n")) == 200);
+  // Wrong ones of another address are counted apart.
+  auto other = world.connect("127.0.0.2");
+  world.send(other, "POST /api/login HTTP/1.1", "Content-Type: application/json\r\n",
+             R"({"token": "x"})");
+  CHECK(status_of_answer(AdminWorld::read_until(other, "\r\n")) == 401);
+  // The audit has few of the wrong ones, and the right one by its name.
+  const auto rows = world.store().audit().value();
+  const auto wrong = std::ranges::count(rows, AuditKind::refusal, &AuditRecord::kind);
+  CHECK((wrong >= 1 && wrong <= limits::lines_of_kind_max));
+  const auto in = std::ranges::find(rows, AuditKind::login, &AuditRecord::kind);
+  REQUIRE(in != rows.end());
+  CHECK(in->text == "operator 'eve' logs in, from 127.0.0.1");
+}
+
+TEST_CASE("a wrong token in a header is in the audit, and a request without any is not") {
+  AdminWorld world(with_token());
+  CHECK(status_of_answer(world.get("/api/runs")) == 401);
+  CHECK(world.store().audit().value().empty());
+  CHECK(status_of_answer(world.get("/api/runs", "Authorization: Bearer x\r\n")) == 401);
+  CHECK(world.store().audit().value().back().text ==
+        "a request with a token of no operator, from 127.0.0.1");
 }
 
 namespace {
@@ -266,26 +371,34 @@ TEST_CASE("a stream ends when its reader logs out") {
   CHECK(AdminWorld::read_until(socket, "never said").empty());
 }
 
-TEST_CASE("a checkpoint is sent as its file has it") {
+TEST_CASE("a checkpoint is sent as its file has it, to those with a token") {
   std::string bytes(3 * limits::admin_file_chunk + 17, 'x');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 256);
   CheckpointRecord checkpoint = some_checkpoint(0);
   checkpoint.bytes = bytes.size();
   AdminWorld world(
       {}, [&](Store& store, RunId run) { store.set_initial_model(run, checkpoint).value(); });
-  CHECK(status_of_answer(world.get("/api/model/file?version=0")) == 404);  // Its file is missing.
+  const std::string eve = bearer_of(world, "eve");
+  CHECK(status_of_answer(world.get("/api/model/file?version=0", eve)) == 404);  // It is missing.
   std::filesystem::create_directories(world.temp / "checkpoints");
   std::ofstream(world.temp / "checkpoints" / checkpoint.file, std::ios::binary) << bytes;
   for (const char* target : {"/api/model/file", "/api/model/file?run=1&version=0"}) {
-    const std::string answer = world.get(target);
+    const std::string answer = world.get(target, eve);
     CHECK(header_of(answer, "Content-Disposition") ==
           "attachment; filename=\"run-1-version-0.safetensors\"");
     CHECK(header_of(answer, "Content-Length") == std::to_string(bytes.size()));
     CHECK((body_of(answer) == bytes));
+    // Without a token the pages may be open, the model is not.
+    const std::string refused = world.get(target);
+    CHECK(status_of_answer(refused) == 401);
+    CHECK(refused.find(bytes.substr(0, 100)) == std::string::npos);
+    CHECK(status_of_answer(world.get(target, "Authorization: Bearer x\r\n")) == 401);
   }
-  CHECK(status_of_answer(world.get("/api/model/file?version=1")) == 404);
-  CHECK(status_of_answer(world.get("/api/model/file?run=9")) == 404);
-  CHECK(status_of_answer(world.get("/api/model/file?version=x")) == 400);
+  CHECK(world.store().audit().value().back().text ==
+        "operator 'eve': downloads run-1-version-0.safetensors");
+  CHECK(status_of_answer(world.get("/api/model/file?version=1", eve)) == 404);
+  CHECK(status_of_answer(world.get("/api/model/file?run=9", eve)) == 404);
+  CHECK(status_of_answer(world.get("/api/model/file?version=x", eve)) == 400);
 }
 
 }  // namespace fl::test

@@ -41,7 +41,7 @@ Awaitable<void> ask(AdminHistory& history, PageQuery query, bool is_choices,
   if (is_choices) {
     out = co_await history.choices(query);
   } else {
-    out = co_await history.rounds(query);
+    out = co_await history.rounds(query, true);
   }
 }
 

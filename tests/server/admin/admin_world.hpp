@@ -67,8 +67,11 @@ class AdminWorld {
     admin_.reset();
   }
 
-  [[nodiscard]] tcp::socket connect() {
+  /// `from`: an address of this machine.
+  [[nodiscard]] tcp::socket connect(const char* from = "127.0.0.1") {
     tcp::socket socket(client_);
+    socket.open(tcp::v4());
+    socket.bind({net::ip::make_address(from), 0});
     const auto port = static_cast<std::uint16_t>(std::stoi(host.substr(host.find(':') + 1)));
     socket.connect({net::ip::make_address("127.0.0.1"), port});
     return socket;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the admin pages leave out of texts fits the texts, as the server's sources write them.
-#include "server/admin/pages/client_figures.hpp"
+#include "server/history/client_figures.hpp"
 #include "tests/server/admin/server_sources.hpp"
 
 #include <doctest/doctest.h>

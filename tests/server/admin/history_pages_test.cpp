@@ -3,6 +3,7 @@
 #include "server/admin/pages/history_pages.hpp"
 #include "server/admin/pages/fleet_page.hpp"
 #include "server/admin/pages/remedies.hpp"
+#include "server/history/client_figures.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/server/history/records.hpp"
@@ -131,7 +132,8 @@ TEST_CASE("a run's value is of its first and its last version that was measured"
 
 TEST_CASE("the series has the figures of /api/rounds, page by page") {
   History history;
-  for (Round round = 1; round <= 3; ++round) history.add_round(round, {{"a", 1}, {"b", 3}});
+  for (Round round = 1; round <= 3; ++round)
+    history.add_round(round, {{"a", 1}, {"b", 3}, {"c", 5}});
   const auto rounds = history.store->summary(history.run).value();
   const auto first = history.ask("/api/series", "limit=2");
   CHECK(first["next"] == 2);
@@ -144,13 +146,72 @@ TEST_CASE("the series has the figures of /api/rounds, page by page") {
       CHECK(row.size() == page["columns"].size());
       CHECK(row[0] == round.round);
       CHECK(row[2] == round.seconds);
-      CHECK(row[4] == 2);
+      CHECK(row[4] == 3);
       CHECK(row[5] == round.bytes_up);
       CHECK(row[6] == round.bytes_down);
       CHECK(row[7] == round.train_loss.value());
     }
   }
   CHECK(at == 3);
+}
+
+TEST_CASE(
+    "a mean over fewer than three clients is on no page, unless figures of one may be shown") {
+  History history(R"({"metric": "accuracy"})");
+  const std::vector<std::pair<std::string, double>> three{{"a", 1}, {"b", 2}, {"c", 3}};
+  history.add_round(1, three);
+  history.add_round(2, {{"a", 1}, {"b", 2}});
+  const auto measure = [&history](Version version, const std::string& client, bool evaluator) {
+    EvaluationRecord evaluation;
+    evaluation.run = history.run;
+    evaluation.version = version;
+    evaluation.client = client;
+    evaluation.evaluator = evaluator;
+    evaluation.examples = 10;
+    evaluation.loss = 0.75;
+    evaluation.metrics = {{"accuracy", 0.5, 10}};
+    evaluation.own = EvaluationRecord::Own{0.25, {{"accuracy", 0.625, 10}}};
+    evaluation.kinds = {{"accuracy"}};
+    history.store->add_evaluation(evaluation).value();
+  };
+  for (const auto& [client, loss] : three) measure(1, client, false);
+  for (const char* client : {"a", "b"}) measure(2, client, false);
+  const auto columns = history.ask("/api/series")["columns"];
+  const auto shown = [&](bool show_clients) {
+    std::vector<std::vector<std::string>> rounds;
+    const auto page = history.ask("/api/series", "", show_clients);
+    for (const auto& row : page["rows"]) {
+      auto& names = rounds.emplace_back();
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        const auto name = columns[i].get<std::string>();
+        const bool is_figure = name.starts_with("eval_") || name == "train_loss";
+        if (is_figure && !row[i].is_null()) names.push_back(name);
+      }
+    }
+    return rounds;
+  };
+  const std::vector<std::string> all{"train_loss", "eval_loss", "eval_metric"};
+  CHECK(shown(false) == std::vector<std::vector<std::string>>{all, {}});
+  CHECK(shown(true) == std::vector<std::vector<std::string>>{all, all});
+  // The rounds' page has the same columns and more.
+  const auto rounds =
+      history.store->summary_page(history.run, 0, 9, clients_of_a_mean(false)).value();
+  CHECK((rounds[0].own_metric && rounds[0].own_accuracy && rounds[0].eval_accuracy));
+  CHECK(!(rounds[1].own_metric || rounds[1].own_accuracy || rounds[1].eval_accuracy));
+  // What a run came to, and what its codec lost.
+  CHECK(history.ask("/api/runs")["runs"][0]["value_first"] == 0.5);
+  CHECK(history.ask("/api/runs")["runs"][0]["value_last"].is_null());
+  CHECK(history.ask("/api/runs", "", true)["runs"][0]["value_last"] == 0.5);
+  CHECK(history.ask("/api/codecs")["codecs"][0]["nmse"].is_number());
+  CHECK(history.ask("/api/codecs")["codecs"][0]["value_last"].is_null());
+  // An evaluator is there to tell what it measures.
+  measure(2, "judge", true);
+  CHECK(history.ask("/api/runs")["runs"][0]["value_last"] == 0.5);
+  // Of a codec that two clients have used nothing shows of what it lost.
+  history.add_run("fedcba9876543210", "{}");
+  history.add_round(1, {{"a", 1}, {"b", 2}});
+  CHECK(history.ask("/api/codecs")["codecs"][0]["nmse"].is_null());
+  CHECK(history.ask("/api/codecs", "", true)["codecs"][0]["nmse"].is_number());
 }
 
 TEST_CASE("a round's updates say how long each part took, and nothing of the clients' data") {

@@ -47,6 +47,13 @@ bool has(const Span& span, const std::string& key, decltype(Attribute::value) va
   return found != nullptr && found->value == value;
 }
 
+TEST_CASE("a task's reason leaves the server without figures of its client's data") {
+  TaskRow row = accepted_row();
+  row.task.state = TaskState::refused;
+  row.task.reason = "its norm is 987.5, more than 4 times the median 1.25 (--norm-limit)";
+  CHECK(spans_of(row)[0].failure == "its norm is too large beside the others' (--norm-limit)");
+}
+
 TEST_CASE("a task's parts follow one another, and waiting is the rest until the verdict") {
   const auto spans = spans_of(accepted_row());
   REQUIRE(names(spans) == "task download training coding upload waiting ");

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of one client's data inside texts of events and reasons: its number of examples, the norm
-// of its update. The admin pages leave them out, unless --admin-show-clients is given. The history
-// has them. What a client writes itself about a failure is shown as it is.
+// Figures of one client's data: in texts of events and reasons its number of examples, the norm of
+// its update; and means over so few clients that they tell of each. The admin pages leave them out,
+// unless --admin-show-clients is given. The history has them. What a client writes itself about a
+// failure is shown as it is.
 #pragma once
 
+#include "shared/base/limits.hpp"
+
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,5 +27,10 @@ struct ClientFigure {
 [[nodiscard]] std::span<const ClientFigure> client_figures();
 
 [[nodiscard]] std::string without_figures(std::string text);
+
+/// The least clients that a mean on the pages is made of.
+[[nodiscard]] constexpr std::uint32_t clients_of_a_mean(bool show_clients) {
+  return show_clients ? 0 : limits::admin_mean_min;
+}
 
 }  // namespace fl

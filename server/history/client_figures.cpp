@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/admin/pages/client_figures.hpp"
+#include "server/history/client_figures.hpp"
 
 #include <array>
 

@@ -2,10 +2,11 @@
 // Strangers are connections that have not authenticated yet. This class decides which of them may
 // go on. A connection costs a file until its first byte arrives; then it waits for one of a few
 // places for handshakes, which cost memory and computing. When there are too many strangers, the
-// oldest that has sent nothing is closed first. So strangers can't keep members out, and take no
-// place that a member needs.
+// address with the most of them loses the oldest that has sent nothing. So strangers can't keep
+// members out, and take no place that a member needs.
 //
-// The class only decides; the listener has the sockets. On the listener's strand.
+// The class only decides; whoever accepts has the sockets, and calls it from one strand or under
+// one mutex. A port without handshakes does not call speak(): then the oldest connection ends.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -16,6 +17,8 @@
 #include <map>
 #include <unordered_map>
 #include <vector>
+
+struct sockaddr;
 
 namespace fl {
 
@@ -69,7 +72,8 @@ class Strangers {
 
   template <class Claim>
   [[nodiscard]] Entry oldest(Claim claim);
-  [[nodiscard]] Entry oldest_of(const Address* address);
+  [[nodiscard]] Entry surplus_of(Address address);
+  [[nodiscard]] Entry next_to_begin();
   void close(Entry entry, Moves& moves);
   void end_overdue(TimePoint now, Moves& moves);
   void end_surplus(Moves& moves);
@@ -82,5 +86,9 @@ class Strangers {
   std::size_t shaking_ = 0;
   std::size_t waiting_ = 0;
 };
+
+/// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits; all other sockets (of
+/// this machine) as 0.
+[[nodiscard]] Strangers::Address stranger_address(const sockaddr& address);
 
 }  // namespace fl

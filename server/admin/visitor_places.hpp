@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Places for requests, or for streams, of the admin pages by who has them: nobody takes them all,
+// and some are for those who have shown a token. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace fl {
+
+/// Whose a place is.
+struct PlaceHolder {
+  std::string who;        // An operator, or an address.
+  bool is_known = false;  // It has shown a token.
+};
+
+class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
+ public:
+  struct Limits {
+    std::size_t all = 0;
+    std::size_t open = 0;    // Of all holders that are not known.
+    std::size_t of_one = 0;  // Of one holder.
+  };
+  /// One place. The destructor gives it back.
+  class Place {
+   public:
+    Place(std::shared_ptr<VisitorPlaces> owner, PlaceHolder holder)
+        : owner_(std::move(owner)), holder_(std::move(holder)) {}
+    ~Place() { owner_->give_back(holder_); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    std::shared_ptr<VisitorPlaces> owner_;  // A request may outlive the pages, as a program ends.
+    PlaceHolder holder_;
+  };
+
+  explicit VisitorPlaces(const Limits& limits) : limits_(limits) {}
+
+  /// Null: the holder, or all like it, have as many as they may.
+  [[nodiscard]] std::unique_ptr<Place> take(const PlaceHolder& holder);
+  [[nodiscard]] const Limits& limits() const { return limits_; }
+
+ private:
+  void give_back(const PlaceHolder& holder);
+
+  const Limits limits_;
+  std::mutex mutex_;  // Guards those below.
+  std::size_t all_ = 0;
+  std::size_t open_ = 0;
+  std::map<std::string, std::size_t> of_;  // By holder.
+};
+
+}  // namespace fl

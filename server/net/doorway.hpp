@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port of the server, up to the moment at which a connection has shown who it is. It accepts at a
+// pace, keeps strangers within their places (shared/net/strangers.hpp), and writes few lines into
+// the log, however many connections come. A connection is a socket and nothing else until its first
+// byte arrives and there is a place for it. The owner begins its conversation then, and says when
+// it is no stranger any more. On the acceptor's strand, unless a function says otherwise.
+#pragma once
+
+#include "shared/base/async/asio.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/line_limit.hpp"
+#include "shared/base/log.hpp"
+#include "shared/net/accept_pace.hpp"
+#include "shared/net/strangers.hpp"
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/strand.hpp>
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+namespace fl {
+
+template <class Protocol>
+class Doorway {
+ public:
+  using Acceptor = net::basic_socket_acceptor<Protocol>;
+  using Socket = typename Protocol::socket;
+  using Id = Strangers::Id;
+  /// Ends a conversation. Called on the acceptor's strand.
+  using End = std::function<void()>;
+  /// Begins a conversation on the socket's executor, and returns what ends it.
+  using Begin = std::function<End(Socket socket, Id id)>;
+
+  /// `name` begins the lines of the log: "admin pages: ". `acceptor` is on a strand of its own and
+  /// must outlive this; `io` must stop before this is destroyed.
+  Doorway(net::io_context& io, Acceptor& acceptor, std::string name,
+          const Strangers::Limits& limits, Begin begin)
+      : io_(io),
+        acceptor_(acceptor),
+        name_(std::move(name)),
+        strangers_(limits),
+        begin_(std::move(begin)) {}
+
+  void start() {
+    net::co_spawn(acceptor_.get_executor(), accept(), rethrow);
+    net::co_spawn(acceptor_.get_executor(), watch_times(), rethrow);
+  }
+  /// Accepts no more connections; those that exist go on. Any thread.
+  void close() {
+    is_closed_ = true;
+    net::post(acceptor_.get_executor(), [this] {
+      boost::system::error_code ignored;
+      acceptor_.close(ignored);
+    });
+  }
+  /// From any strand: it is no stranger any more, or gone.
+  void leave(Id id) {
+    net::post(acceptor_.get_executor(), [this, id] {
+      strangers_.leave(id);
+      if (connections_.erase(id) > 0) make_moves();
+    });
+  }
+  /// A line of the log about what a peer did: of each kind a few in a minute. Any thread.
+  void note(LogLevel level, const std::string& kind, const std::string& text) {
+    if (lines_.passes(kind)) log_at(level, "{}{}", name_, text);
+  }
+
+ private:
+  /// The pause after a connection could not be accepted, for want of file descriptors.
+  static constexpr auto accept_pause = std::chrono::milliseconds(100);
+
+  Awaitable<void> accept() {
+    AcceptPace pace;
+    while (!is_closed_) {
+      net::any_io_executor strand = net::make_strand(io_);
+      auto [ec, socket] = co_await acceptor_.async_accept(strand, as_result);
+      if (is_closed_) co_return;
+      if (ec) {
+        // Most likely there are no file descriptors left. What waits in the backlog is served when
+        // some are free again.
+        note(LogLevel::warn, "connections that could not be accepted",
+             "can't accept a connection: " + ec.message());
+        co_await sleep_for(accept_pause);
+        continue;
+      }
+      take(std::move(socket));
+      const TimePoint now = Clock::now();
+      if (const TimePoint due = pace.next(now); due > now) co_await sleep_until(due);
+    }
+  }
+
+  Awaitable<void> watch_times() {
+    while (!is_closed_) {
+      co_await sleep_for(limits::strangers_look);
+      make_moves();
+      for (const auto& left_out : lines_.take_left_out())
+        log_warn("{}{}", name_, to_string(left_out));
+    }
+  }
+
+  void take(Socket socket) {
+    boost::system::error_code ec;
+    const auto peer = socket.remote_endpoint(ec);
+    if (ec) return;  // It has left already.
+    const auto id = strangers_.enter(stranger_address(*peer.data()), Clock::now());
+    auto& taken = std::get<Socket>(
+        connections_.emplace(id, Connection(std::in_place_type<Socket>, std::move(socket)))
+            .first->second);
+    auto heard = [this, id](const boost::system::error_code& failure) { hear(id, failure); };
+    taken.async_wait(Socket::wait_read,
+                     net::bind_executor(acceptor_.get_executor(), std::move(heard)));
+    make_moves();
+  }
+
+  void hear(Id id, const boost::system::error_code& ec) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;  // It was closed.
+    if (ec || is_at_end(std::get<Socket>(found->second))) {
+      strangers_.leave(id);
+      connections_.erase(found);
+    } else {
+      strangers_.speak(id);
+    }
+    make_moves();
+  }
+
+  void make_moves() {
+    const auto moves = strangers_.next(Clock::now());
+    for (const auto id : moves.close) {
+      const auto found = connections_.find(id);
+      if (const End* const end = std::get_if<End>(&found->second)) (*end)();
+      connections_.erase(found);
+    }
+    if (!moves.close.empty())
+      note(LogLevel::info, "connections that were ended before they authenticated",
+           fmt::format(
+               "{} connections were ended before they authenticated, as they were too slow or too "
+               "many; {} are open",
+               moves.close.size(), strangers_.count()));
+    for (const auto id : moves.begin) {
+      Connection& connection = connections_.at(id);
+      Socket socket = std::move(std::get<Socket>(connection));
+      connection = begin_(std::move(socket), id);
+    }
+  }
+
+  /// Whether the peer has closed without a byte.
+  static bool is_at_end(Socket& socket) {
+    char byte = 0;
+    return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  }
+
+  /// A connection is a plain socket until its conversation begins.
+  using Connection = std::variant<Socket, End>;
+
+  net::io_context& io_;
+  Acceptor& acceptor_;
+  const std::string name_;
+  Strangers strangers_;
+  Begin begin_;
+  std::unordered_map<Id, Connection> connections_;  // Strangers' connections.
+  LineLimit lines_;
+  std::atomic<bool> is_closed_ = false;
+};
+
+}  // namespace fl

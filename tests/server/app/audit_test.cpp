@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sub-command and every action of the control desk either changes nothing or has a row in the
+// audit that says who did it; and so has what was refused.
+#include "server/app/command_audit.hpp"
+#include "server/app/commands.hpp"
+#include "server/app/control.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/log.hpp"
+#include "tests/server/history/records.hpp"
+#include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <sqlite3.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+/// The state of a server that is stopped: two runs that are over, one that is under way, a member.
+struct State {
+  TemporaryFolder temp;
+  fs::path folder = temp / "state";
+  std::unique_ptr<Store> store;
+
+  State() {
+    set_log_level(LogLevel::off);
+    posix_files().make_folder(folder).value();
+    store = Store::open({.path = folder / "history.sqlite"}).value();
+    for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc"})
+      store
+          ->set_initial_model(store->create_run(some_run(key), Store::Others::stop).value().id,
+                              some_checkpoint(0))
+          .value();
+    const double now = Clock::unix_seconds();
+    static_cast<void>(Authority::open_or_create(posix_files(), folder / "identity", now).value());
+    std::ofstream(folder / "address.json") << R"({"advertise": "127.0.0.1:8443"})";
+    store->touch_client("site-1", false).value();
+  }
+
+  [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().value(); }
+
+  /// All that a command may change: the rows of the database without the audit, and the files.
+  [[nodiscard]] std::string snapshot() const {
+    std::string all;
+    const auto add = [](void* to, int columns, char** values, char**) {
+      auto& text = *static_cast<std::string*>(to);
+      for (int i = 0; i < columns; ++i) text += std::string(values[i] ? values[i] : "-") + "|";
+      return 0;
+    };
+    std::string tables;
+    const auto read = [&](const std::string& sql, std::string& to) {
+      REQUIRE(sqlite3_exec(store->raw(), sql.c_str(), add, &to, nullptr) == SQLITE_OK);
+    };
+    read(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'audit'"
+        " AND name NOT LIKE 'sqlite%' ORDER BY name",
+        tables);
+    for (std::size_t at = 0, end = 0; (end = tables.find('|', at)) != tables.npos; at = end + 1)
+      read("SELECT * FROM " + tables.substr(at, end - at), all);
+    std::map<fs::path, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (!entry.is_regular_file() || entry.path().filename().string().starts_with("history."))
+        continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      files[entry.path()].assign(std::istreambuf_iterator<char>(file), {});
+    }
+    for (const auto& [path, bytes] : files) all += path.string() + "=" + bytes;
+    return all;
+  }
+
+  Result<int> run(Words words) {
+    words.insert(words.begin(), "fl-server");
+    words.insert(words.end(), {"--state", folder.string()});
+    std::vector<const char*> arguments;
+    for (const std::string& word : words) arguments.push_back(word.c_str());
+    ServerOptions options;
+    REQUIRE(parse_options(static_cast<int>(arguments.size()), arguments.data(), server_commands(),
+                          options) == -1);
+    return run_command(*options.command, options);
+  }
+};
+
+/// What each sub-command is tried with, and words of its row; "": it only shows things.
+struct Tried {
+  Words words;
+  std::string row;
+};
+std::multimap<std::string, Tried> commands_tried(const State& state) {
+  const std::string out = (state.temp / "out").string();
+  return {
+      {"queue",
+       {{"--rounds", "7", "--codec", "none"}, "queues a run with --codec \"none\" --rounds 7"}},
+      {"queue", {{"--drop", "4"}, "takes run 4 out of the queue"}},
+      {"history", {{"--runs"}, ""}},
+      {"compare", {{"1", "2"}, ""}},
+      {"export", {{out + ".npz"}, "exports a model (of the run at hand, the newest) to " + out}},
+      {"replay", {{"1"}, ""}},
+      {"backup", {{out + "-backup"}, "makes a backup in " + out + "-backup"}},
+      {"prune", {{"--keep-runs", "2", "--dry-run"}, ""}},
+      {"prune", {{"--keep-runs", "2"}, "removes the runs that are over, but the newest 2"}},
+      {"clients", {{}, ""}},
+      {"audit", {{}, ""}},
+      {"enroll",
+       {{"--name", "x", "--role", "evaluator", "--max-examples", "5"},
+        "makes a join token for the client, with the role evaluator and at most 5 examples"}},
+      {"revoke", {{"site-1"}, "revokes the client"}},
+      {"end-run", {{"3"}, "ends run 3"}},
+      {"operator", {{"list"}, ""}},
+      {"operator",
+       {{"add", "eve", "--role", "admin"}, "names an operator 'eve' with the role admin"}},
+      {"operator", {{"revoke", "eve"}, "revokes the operator eve"}},
+      {"rotate-ca", {{}, "makes a new authority"}},
+      {"rotate-ca", {{"--finish"}, "drops the old authority"}},
+      {"rotate-ca", {{"--intermediate"}, "makes an intermediate authority"}},
+      {"doctor", {{"--listen", "127.0.0.1:0", "--admin", "off"}, ""}},
+      {"codecs", {{}, ""}},
+      {"strategies", {{}, ""}},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("each sub-command changes nothing, or the audit says who did what before it is done") {
+  State state;
+  const auto tried = commands_tried(state);
+  for (const Command& command : server_commands()) {
+    const std::string name(command.name);
+    CAPTURE(name);
+    REQUIRE(tried.contains(name));
+    const auto [first, last] = tried.equal_range(name);
+    for (auto it = first; it != last; ++it) {
+      const std::string row = it->second.row;
+      CAPTURE(row);
+      Words words = it->second.words;
+      words.insert(words.begin(), name);
+      const std::string before = state.snapshot();
+      const std::size_t rows = state.audit().size();
+      static_cast<void>(state.run(words));  // Some are refused, as this state has no models.
+      const bool is_changed = state.snapshot() != before;
+      const auto audit = state.audit();
+      if (row.empty()) {
+        CHECK(!is_changed);
+        CHECK(audit.size() == rows);
+        continue;
+      }
+      REQUIRE(audit.size() > rows);
+      CHECK(audit[rows].kind == AuditKind::control);
+      CHECK(audit[rows].text.starts_with(command_line_user() + ": " + row));
+    }
+  }
+  for (const char* client : {"x", "site-1"}) CHECK(!state.store->audit(client).value().empty());
+}
+
+TEST_CASE("a sub-command that fails has another row, and one without a history none") {
+  State state;
+  CHECK(!state.run({"end-run", "99"}));
+  const auto rows = state.audit();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[1].text.find("'end-run' failed: there is no run 99") != std::string::npos);
+  const fs::path other = state.temp / "other";
+  state.folder = other;
+  CHECK(state.run({"end-run", "99"}).error().code() == Errc::not_found);
+  CHECK(!fs::exists(other));
+}
+
+TEST_CASE("a server that starts says so in the audit, with what it changes") {
+  State state;
+  ServerOptions options;
+  options.new_run = true;
+  options.given = {"rounds"};
+  options.settings.rounds = 12;
+  note_start(*state.store, options).value();
+  CHECK(state.audit().back().text ==
+        command_line_user() + ": starts the server with a new run, with --rounds 12");
+}
+
+namespace {
+
+struct Asked {
+  std::string body;
+  std::string row;
+};
+
+HttpRequest request_for(const std::string& action, const std::string& body) {
+  HttpRequest request(http::verb::post, "/api/control/" + action, 11);
+  request.set(http::field::content_type, "application/json");
+  request.set(http::field::host, "127.0.0.1");
+  request.body() = body;
+  return request;
+}
+
+Awaitable<void> ask(ControlDesk& desk, HttpRequest request, std::optional<Visitor> who,
+                    unsigned& status) {
+  Caller caller{1, "192.0.2.7"};
+  const PageAnswer made = co_await desk.answer(std::move(request), std::move(who), caller);
+  status = made.status;
+}
+
+unsigned answer_of(ControlDesk& desk, const HttpRequest& request, std::optional<Visitor> who) {
+  net::io_context io;
+  unsigned status = 0;
+  net::co_spawn(io, ask(desk, request, std::move(who), status), rethrow);
+  io.run();
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("each action of the control desk has a row, done or refused") {
+  State state;
+  ServerOptions options;
+  options.state = state.folder.string();
+  const std::map<std::string, Asked> tried{
+      {"queue", {R"({"settings": {"rounds": 7}})", "queues a run with {\"rounds\":7}"}},
+      {"drop", {R"({"run": 4})", "takes run 4 out of the queue"}},
+      {"stop", {R"({"run": 3})", "ends run 3"}},
+      {"revoke", {R"({"client": "site-1"})", "revokes the client"}},
+      {"enroll",
+       {R"({"client": "x", "role": "trainer", "examples_max": 9})",
+        "makes a join token for the client, with the role trainer and at most 9 examples"}},
+      {"add-operator",
+       {R"({"name": "bob", "role": "viewer"})", "names an operator 'bob' with the role viewer"}},
+      {"revoke-operator", {R"({"name": "bob"})", "revokes the operator bob"}},
+  };
+  const auto store = ControlStore::open(state.folder / "history.sqlite").value();
+  const auto actions = control_actions(options);
+  ControlDesk desk(*store, actions);
+  for (const ControlAction& action : actions) {
+    const std::string name = action.name;
+    CAPTURE(name);
+    REQUIRE(tried.contains(name));
+    const auto& [body, row] = tried.at(name);
+    const HttpRequest request = request_for(name, body);
+    const Visitor viewer{AdminRole::viewer, "vic", false, true};
+    const Visitor admin{AdminRole::admin, "ada", false, true};
+    HttpRequest foreign = request;
+    foreign.set(http::field::origin, "https://evil.example");
+
+    const std::string before = state.snapshot();
+    CHECK(answer_of(desk, request, std::nullopt) == 401);
+    CHECK(state.audit().back().text ==
+          "somebody at 192.0.2.7: '" + name + "' was refused: it needs an operator's token");
+    CHECK(answer_of(desk, request, viewer) == 403);
+    CHECK(state.audit().back().text.starts_with("operator 'vic': '" + name +
+                                                "' was refused: it needs the role "));
+    CHECK(answer_of(desk, foreign, admin) == 403);
+    CHECK(state.audit().back().text.starts_with("operator 'ada': '" + name + "' was refused: "));
+    CHECK(state.audit().back().kind == AuditKind::refusal);
+    CHECK(state.snapshot() == before);
+
+    const std::size_t rows = state.audit().size();
+    CHECK(answer_of(desk, request, admin) == 200);
+    const auto audit = state.audit();
+    REQUIRE(audit.size() > rows);
+    CHECK(audit[rows].kind == AuditKind::control);
+    CHECK(audit[rows].text == "operator 'ada': " + row);
+    CHECK(state.snapshot() != before);
+  }
+}
+
+TEST_CASE("an operator's refusals are counted apart from strangers', and both are few rows") {
+  State state;
+  const auto store = ControlStore::open(state.folder / "history.sqlite").value();
+  ServerOptions options;
+  ControlDesk desk(*store, control_actions(options));
+  const HttpRequest request = request_for("revoke", R"({"client": "site-1"})");
+  for (int i = 0; i < 3 * limits::lines_of_kind_max; ++i)
+    CHECK(answer_of(desk, request, std::nullopt) == 401);
+  CHECK(state.audit().size() == limits::lines_of_kind_max);
+  CHECK(answer_of(desk, request, Visitor{AdminRole::viewer, "vic", false, true}) == 403);
+  CHECK(state.audit().size() == limits::lines_of_kind_max + 1);
+}
+
+}  // namespace fl::test
