@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of the history's schema (schema.cpp): what members declare and claim counts beside what the
-// others do. Text only; any thread.
+// A step of the history's schema (schema.cpp): what members declare and claim counts beside what
+// the others do. Text only; any thread.
 #pragma once
 
 namespace fl {
