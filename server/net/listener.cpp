@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/net/listener.hpp"
 
+#include "server/net/client_hello.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
@@ -11,8 +12,12 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -33,9 +38,9 @@ Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& bo
   co_await stream.async_shutdown(as_result);
 }
 
-std::string remote_of(TlsStream& stream) {
+std::string endpoint_of(const tcp::socket& socket) {
   beast::error_code ignored;
-  const auto endpoint = stream.socket().remote_endpoint(ignored);
+  const auto endpoint = socket.remote_endpoint(ignored);
   return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
 }
 
@@ -47,19 +52,34 @@ void report_end(const std::exception_ptr& failure) {
   }
 }
 
-/// Whether the peer has closed without a byte.
-bool is_at_end(tcp::socket& socket) {
-  char byte = 0;
-  return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+/// Appends what has come, as long as `text` has fewer than `bytes_max` bytes. False: nothing more
+/// will come.
+bool read_what_came(tcp::socket& socket, std::string& text, std::size_t bytes_max) {
+  std::array<char, 2048> room;
+  while (text.size() < bytes_max) {
+    const ssize_t got = ::recv(socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    text.append(room.data(), static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+/// As the system has measured it so far: since the connection was opened.
+Duration round_trip(tcp::socket& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_rtt);
 }
 
 }  // namespace
 
-Strangers::Address stranger_address(const net::ip::address& address) {
+Address stranger_address(const net::ip::address& address) {
   if (address.is_v4()) return address.to_v4().to_uint();
   const auto v6 = address.to_v6();
   if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_uint();
-  Strangers::Address network = 0;
+  Address network = 0;
   const auto bytes = v6.to_bytes();
   for (std::size_t i = 0; i < sizeof network; ++i) network = network << 8 | bytes[i];
   return network;
@@ -120,25 +140,41 @@ void Listener::take(tcp::socket socket) {
   const auto endpoint = socket.remote_endpoint(ec);
   if (ec) return;  // It has left already.
   const auto id = strangers_.enter(stranger_address(endpoint.address()), Clock::now());
-  auto& taken = std::get<tcp::socket>(
-      connections_.emplace(id, Connection(std::in_place_type<tcp::socket>, std::move(socket)))
-          .first->second);
-  auto heard = [this, id](const beast::error_code& failure) { hear(id, failure); };
-  taken.async_wait(tcp::socket::wait_read,
-                   net::bind_executor(acceptor_.get_executor(), std::move(heard)));
+  const auto taken = connections_.emplace(id, Plain{std::move(socket), {}}).first;
+  listen_to(std::get<Plain>(taken->second), id);
   make_moves();
+}
+
+void Listener::listen_to(Plain& plain, Strangers::Id id) {
+  auto heard = [this, id](const beast::error_code& failure) { hear(id, failure); };
+  plain.socket.async_wait(tcp::socket::wait_read,
+                          net::bind_executor(acceptor_.get_executor(), std::move(heard)));
 }
 
 void Listener::hear(Strangers::Id id, const beast::error_code& ec) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // It was closed.
-  if (ec || is_at_end(std::get<tcp::socket>(found->second))) {
+  auto& plain = std::get<Plain>(found->second);
+  if (!ec && read_what_came(plain.socket, plain.first, limits::client_hello_bytes_max)) {
+    read_hello(plain, id);
+  } else {
     strangers_.leave(id);
     connections_.erase(found);
-  } else {
-    strangers_.speak(id);
   }
   make_moves();
+}
+
+void Listener::read_hello(Plain& plain, Strangers::Id id) {
+  switch (look_at_hello(bytes_of(std::string_view(plain.first)))) {
+    case HelloStage::partial: listen_to(plain, id); break;
+    case HelloStage::whole: strangers_.greet(id, round_trip(plain.socket)); break;
+    case HelloStage::none:
+      note(LogLevel::info, "connections that do not begin with a TLS handshake",
+           fmt::format("{}: this is no TLS handshake: clients connect with fl-client",
+                       endpoint_of(plain.socket)));
+      strangers_.leave(id);
+      connections_.erase(id);
+  }
 }
 
 void Listener::make_moves() {
@@ -160,7 +196,8 @@ void Listener::make_moves() {
 
 void Listener::begin(Strangers::Id id) {
   Connection& connection = connections_.at(id);
-  TlsStream tls(std::move(std::get<tcp::socket>(connection)), *handler_.tls());
+  auto& plain = std::get<Plain>(connection);
+  TlsStream tls(std::move(plain.socket), *handler_.tls(), std::move(plain.first));
   connection = tls;
   const auto strand = tls.get_executor();
   net::co_spawn(strand, serve(std::move(tls), id), [this, id](const std::exception_ptr& failure) {
@@ -169,10 +206,11 @@ void Listener::begin(Strangers::Id id) {
   });
 }
 
-/// From any strand: it is no stranger any more, or gone.
-void Listener::leave(Strangers::Id id) {
-  net::post(acceptor_.get_executor(), [this, id] {
-    strangers_.leave(id);
+/// From any strand: it is no stranger any more, or gone. `is_member`: it has shown that it is one,
+/// or has become one.
+void Listener::leave(Strangers::Id id, bool is_member) {
+  net::post(acceptor_.get_executor(), [this, id, is_member] {
+    is_member ? strangers_.admit(id, Clock::now()) : strangers_.leave(id);
     if (connections_.erase(id) > 0) make_moves();
   });
 }
@@ -180,7 +218,7 @@ void Listener::leave(Strangers::Id id) {
 // Handshakes -----------------------------------------------------------------------------------
 
 Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
-  const std::string remote = remote_of(tls);
+  const std::string remote = endpoint_of(tls.socket());
   tls.expires_after(limits::handshake_max);
   tune_socket(tls.socket());
 
@@ -200,6 +238,7 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
   const std::string target(request.target());
   if (target == enrolment_target && request.method() == http::verb::post) {
     const HttpAnswer enrolled = co_await handler_.enrol(std::move(request.body()));
+    if (enrolled.status == 200) leave(id, true);
     co_await answer(tls, enrolled.status, enrolled.body, "application/json");
     co_return;
   }
@@ -213,7 +252,7 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
 }
 
 Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Strangers::Id id) {
-  const std::string remote = remote_of(tls);
+  const std::string remote = endpoint_of(tls.socket());
   const auto name = peer_name(tls.ssl());
   const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
@@ -229,7 +268,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
     co_await answer(tls, status, place.error().message(), "text/plain");
     co_return;
   }
-  leave(id);
+  leave(id, true);
   auto link = co_await accept_ws(std::move(tls), std::move(request), governors_);
   if (!link) {
     note(LogLevel::info, *name + ": WebSocket handshakes that failed",

@@ -3,8 +3,8 @@
 // no client certificate) or the upgrade of a session (/v1/session, with one). All of this must be
 // done within limits::handshake_max.
 //
-// A connection is a socket and nothing else until its first byte arrives and there is a place for
-// its handshake (strangers.hpp). Then it has a strand of its own.
+// A connection is a socket and the bytes that have come until its whole ClientHello is there and
+// there is a place for its handshake (strangers.hpp). Then it has a strand of its own.
 #pragma once
 
 #include "server/net/member_places.hpp"
@@ -69,16 +69,22 @@ class Listener {
   void close();
 
  private:
-  /// A connection is a plain socket until its handshake begins.
-  using Connection = std::variant<net::ip::tcp::socket, TlsStream>;
+  /// Before its handshake begins.
+  struct Plain {
+    net::ip::tcp::socket socket;
+    std::string first;  // What has come of its ClientHello.
+  };
+  using Connection = std::variant<Plain, TlsStream>;
 
   Awaitable<void> accept();
   Awaitable<void> watch_times();
   void take(net::ip::tcp::socket socket);
+  void listen_to(Plain& plain, Strangers::Id id);
   void hear(Strangers::Id id, const beast::error_code& ec);
+  void read_hello(Plain& plain, Strangers::Id id);
   void make_moves();
   void begin(Strangers::Id id);
-  void leave(Strangers::Id id);
+  void leave(Strangers::Id id, bool is_member = false);
   Awaitable<void> serve(TlsStream tls, Strangers::Id id);
   Awaitable<void> serve_session(TlsStream tls, HttpRequest request, Strangers::Id id);
   void note(LogLevel level, const std::string& kind, const std::string& text);
@@ -94,6 +100,6 @@ class Listener {
 };
 
 /// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits.
-[[nodiscard]] Strangers::Address stranger_address(const net::ip::address& address);
+[[nodiscard]] Address stranger_address(const net::ip::address& address);
 
 }  // namespace fl

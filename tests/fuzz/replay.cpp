@@ -29,6 +29,7 @@ int fuzz_idx(const std::uint8_t* data, std::size_t size);
 int fuzz_csv(const std::uint8_t* data, std::size_t size);
 int fuzz_npz(const std::uint8_t* data, std::size_t size);
 int fuzz_image(const std::uint8_t* data, std::size_t size);
+int fuzz_hello(const std::uint8_t* data, std::size_t size);
 }
 
 namespace {
@@ -138,3 +139,4 @@ TEST_CASE("fuzzing: IDX files") { replay("idx", fuzz_idx); }
 TEST_CASE("fuzzing: CSV files and schemas") { replay("csv", fuzz_csv); }
 TEST_CASE("fuzzing: numpy's files") { replay("npz", fuzz_npz); }
 TEST_CASE("fuzzing: JPEG and PNG files") { replay("image", fuzz_image); }
+TEST_CASE("fuzzing: the first bytes of a connection") { replay("hello", fuzz_hello); }
