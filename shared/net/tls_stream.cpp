@@ -60,10 +60,11 @@ struct TlsStream::Connection {
   /// What OpenSSL waits for before it can continue.
   enum class Want { nothing, input, output };
 
-  Connection(tcp::socket given, net::ssl::context& context)
+  Connection(tcp::socket given, net::ssl::context& context, std::string read_before)
       : socket(std::move(given)),
         deadline(socket.get_executor()),
-        ssl(SSL_new(context.native_handle())) {
+        ssl(SSL_new(context.native_handle())),
+        first(std::move(read_before)) {
     BIO* bio = ssl ? BIO_new(bio_method()) : nullptr;
     if (!bio) throw std::bad_alloc();
     BIO_set_data(bio, this);
@@ -81,6 +82,12 @@ struct TlsStream::Connection {
 
   /// Reads a record's body and the next record's header in one call.
   int receive(std::span<char> into) {
+    if (first_taken < first.size()) {
+      const std::size_t taken = first.copy(into.data(), into.size(), first_taken);
+      first_taken += taken;
+      if (first_taken == first.size()) std::string().swap(first);
+      return static_cast<int>(taken);
+    }
     const std::size_t known = std::min(into.size(), ahead_size);
     std::memcpy(into.data(), ahead.data(), known);
     std::memmove(ahead.data(), ahead.data() + known, ahead_size - known);
@@ -252,6 +259,8 @@ struct TlsStream::Connection {
   net::steady_timer deadline;
   std::unique_ptr<SSL, FreeSsl> ssl;
   bool timed_out = false;
+  std::string first;  // What was read before TLS began, until OpenSSL has taken it.
+  std::size_t first_taken = 0;
   /// Bytes received beyond what OpenSSL asked for: the beginning of the next record.
   std::array<char, header_bytes> ahead{};
   std::size_t ahead_size = 0;
@@ -288,8 +297,8 @@ const BIO_METHOD* TlsStream::Connection::bio_method() {
 TlsStream::TlsStream(const net::any_io_executor& executor, net::ssl::context& context)
     : TlsStream(tcp::socket(executor), context) {}
 
-TlsStream::TlsStream(tcp::socket socket, net::ssl::context& context)
-    : connection_(std::make_shared<Connection>(std::move(socket), context)) {}
+TlsStream::TlsStream(tcp::socket socket, net::ssl::context& context, std::string first)
+    : connection_(std::make_shared<Connection>(std::move(socket), context, std::move(first))) {}
 
 tcp::socket& TlsStream::socket() noexcept { return connection_->socket; }
 SSL& TlsStream::ssl() noexcept { return *connection_->ssl; }
