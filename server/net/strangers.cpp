@@ -4,6 +4,7 @@
 #include "shared/base/error.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace fl {
 
@@ -116,21 +117,23 @@ void Strangers::begin(Id id, TimePoint now, Moves& moves) {
   Stranger& stranger = all_.at(id);
   move_to(id, Stage::shaking);
   stranger.began = now;
+  Party& party = parties_.at(stranger.address);
+  party.served = ++served_;
+  party.is_oldest_next = !party.is_oldest_next;
   book_.try_once(stranger.address, now);
   moves.begin.push_back(id);
 }
 
 /// Gives the places for handshakes to those that wait: next is the address with the fewest
-/// handshakes, and of its connections the newest. When there is no place for it, a handshake that
-/// has had its turn makes room.
+/// handshakes, of these the one that was served the longest ago. When there is no place for it, a
+/// handshake that has had its turn makes room.
 void Strangers::begin_waiting(TimePoint now, Moves& moves) {
   while (waiting_ > 0) {
     struct Choice {
-      Id id = 0;  // 0: none. A newer connection has a larger one.
-      std::size_t shaking = 0;
+      Id id = 0;  // 0: none.
+      std::tuple<std::size_t, std::uint64_t, Id> rank{};
       void consider(const Choice& other) {
-        if (id == 0 || other.shaking < shaking || (other.shaking == shaking && other.id > id))
-          *this = other;
+        if (id == 0 || other.rank < rank) *this = other;
       }
     };
     Choice next, barred;  // The best of those with a place, and of the others.
@@ -139,7 +142,8 @@ void Strangers::begin_waiting(TimePoint now, Moves& moves) {
       if (waiting.empty() || !book_.may_try(address, now)) continue;
       const std::size_t shaking = party.at(Stage::shaking).size();
       const bool has_place = shaking < limits_.handshakes_of_address && !is_full_for(address, now);
-      (has_place ? next : barred).consider({*waiting.rbegin(), shaking});
+      (has_place ? next : barred)
+          .consider({party.next(), {shaking, party.served, *waiting.begin()}});
     }
     if (next.id != 0) {
       begin(next.id, now, moves);

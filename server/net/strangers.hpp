@@ -79,7 +79,14 @@ class Strangers {
     [[nodiscard]] std::size_t count() const {
       return ids[0].size() + ids[1].size() + ids[2].size();
     }
+    /// Who of those that wait is next.
+    [[nodiscard]] Id next() {
+      const auto& waiting = at(Stage::waiting);
+      return is_oldest_next ? *waiting.begin() : *waiting.rbegin();
+    }
     std::array<std::set<Id>, 3> ids;
+    std::uint64_t served = 0;  // When it was served last: a number that grows.
+    bool is_oldest_next = false;
   };
   using Parties = std::unordered_map<Address, Party>;
 
@@ -99,6 +106,7 @@ class Strangers {
   Parties parties_;             // Each has a connection.
   std::size_t shaking_ = 0;
   std::size_t waiting_ = 0;
+  std::uint64_t served_ = 0;
 };
 
 }  // namespace fl

@@ -101,11 +101,11 @@ TEST_CASE("handshakes wait for a place; another address does not wait for this o
   const auto b = door.shake(1);
   const auto c = door.shake(1);
   const auto d = door.shake(2);
-  CHECK(door.next().begin == Ids{d, c, b});
+  CHECK(door.next().begin == Ids{c, d, a});
   door.strangers.leave(d);
-  CHECK(door.next().begin.empty());  // a's address has its two.
+  CHECK(door.next().begin.empty());  // b's address has its two.
   door.strangers.leave(c);
-  CHECK(door.next().begin == Ids{a});
+  CHECK(door.next().begin == Ids{b});
 }
 
 TEST_CASE("who comes now does not wait behind connections that others have left waiting") {
@@ -124,6 +124,27 @@ TEST_CASE("who comes now does not wait behind connections that others have left 
   REQUIRE(moves.begin.size() >= 2);
   CHECK(moves.begin[0] == late);
   CHECK(moves.begin[1] == same);
+}
+
+TEST_CASE("who waits is not kept out by others that come again and again, of its address or not") {
+  for (const Address address : {1, 2}) {
+    Strangers::Limits limits = few;
+    limits.addresses.of_address = limits.addresses.of_unknown = {.at_once = 1, .per_s = 10};
+    Door door(limits);
+    for (int i = 0; i < 2; ++i) door.shake(1);
+    door.next();
+    const auto late = door.shake(address);
+    bool is_in = false;
+    for (int look = 0; look < 5 && !is_in; ++look) {
+      door.now += 100ms;
+      for (const auto id : door.next().begin) {
+        is_in = is_in || id == late;
+        door.strangers.leave(id);
+        door.shake(1);  // It comes back at once.
+      }
+    }
+    CHECK(is_in);
+  }
 }
 
 TEST_CASE("a handshake that has had its turn ends when another waits for its place") {
