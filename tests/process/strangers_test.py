@@ -179,7 +179,7 @@ class Strangers(FederationTest):
         wait_until(
             "the displacement is in the audit",
             lambda: [row["kind"] for row in self.audit("--client", "greedy")]
-            == ["enrolment", "displacement"],
+            == ["control", "enrolment", "displacement"],
         )
 
 
