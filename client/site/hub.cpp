@@ -27,7 +27,9 @@ Strangers::Limits places_of(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   return {.all = ranks + limits::rank_strangers_max,
           .of_address = ranks + limits::rank_strangers_max / 2,
-          .time = limits::rank_greeting};
+          .handshakes_reserved = 0,
+          .time = limits::rank_greeting,
+          .addresses = {.of_address = no_fruitless_limit, .of_unknown = no_fruitless_limit}};
 }
 
 /// For waits that may be long: `never` itself is too far for a condition variable.

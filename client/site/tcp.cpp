@@ -88,7 +88,7 @@ Descriptor TcpListener::accept(Duration wait) {
   return made;
 }
 
-Strangers::Address machine_of(const Descriptor& socket) {
+Address machine_of(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   if (getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;

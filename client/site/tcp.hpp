@@ -32,7 +32,7 @@ class TcpListener {
 };
 
 /// Where the other end of the connection is.
-[[nodiscard]] Strangers::Address machine_of(const Descriptor& socket);
+[[nodiscard]] Address machine_of(const Descriptor& socket);
 
 /// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
 /// none.

@@ -9,11 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <span>
 #include <utility>
@@ -53,17 +49,7 @@ Caller caller_of(const PlainSocket& socket) {
   const auto peer = socket.remote_endpoint(gone);
   if (gone) return {0, "an address that has gone"};
   const sockaddr& address = *peer.data();
-  Caller caller{stranger_address(address), "the Unix socket"};
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* number = nullptr;
-  if (address.sa_family == AF_INET)
-    number = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (address.sa_family == AF_INET6)
-    number = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  if (number != nullptr &&
-      ::inet_ntop(address.sa_family, number, text.data(), text.size()) != nullptr)
-    caller.address = text.data();
-  return caller;
+  return {stranger_address(address), host_text(address)};
 }
 
 std::string name_of(const Visitor& visitor, const Caller& caller) {

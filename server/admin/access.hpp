@@ -32,7 +32,7 @@ struct Visitor {
 };
 /// Where a request comes from.
 struct Caller {
-  Strangers::Address machine = 0;
+  Address machine = 0;
   std::string address;  // For people: "192.0.2.7".
 };
 [[nodiscard]] Caller caller_of(const PlainSocket& socket);

@@ -24,8 +24,11 @@ constexpr Strangers::Limits stranger_limits{
     .of_address = limits::admin_strangers_of_address_max,
     .handshakes = limits::admin_readings_max,
     .handshakes_of_address = limits::admin_readings_of_address_max,
+    .handshakes_reserved = 0,
     .turn = limits::handshake_turn,
-    .time = limits::admin_request_max};
+    .turn_max = limits::handshake_turn,
+    .time = limits::admin_request_max,
+    .addresses = {.of_address = no_fruitless_limit, .of_unknown = no_fruitless_limit}};
 constexpr VisitorPlaces::Limits request_limits{.all = limits::admin_requests_max,
                                                .open = limits::admin_requests_open_max,
                                                .of_one = limits::admin_requests_of_one_max};
@@ -101,9 +104,10 @@ Admin::Admin(net::io_context& io, const CurrentEngine& current,
       feed_(net::make_strand(io), current, *history_, options_.state),
       requests_(std::make_shared<VisitorPlaces>(request_limits)),
       streams_(std::make_shared<VisitorPlaces>(stream_limits)),
-      doorway_(
-          io, door_.acceptor(), "admin pages: ", stranger_limits,
-          [this](PlainSocket socket, Strangers::Id id) { return begin(std::move(socket), id); }) {}
+      doorway_(io, door_.acceptor(), "admin pages: ", stranger_limits, Opening::any_byte,
+               [this](PlainSocket socket, const std::string&, Strangers::Id id) {
+                 return begin(std::move(socket), id);
+               }) {}
 
 void Admin::start() {
   doorway_.start();

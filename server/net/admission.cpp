@@ -147,6 +147,7 @@ Awaitable<void> Admission::serve(std::shared_ptr<Link> link, Place place, std::s
   auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
                                            std::move(serial), std::move(renewer), authorities_);
   co_await session->run();
+  if (session->is_at_fault()) place->blame();
 }
 
 /// Recorded before it is handed out: a certificate that the history does not know lets nobody in.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A port of the server, up to the moment at which a connection has shown who it is. It accepts at a
 // pace, keeps strangers within their places (shared/net/strangers.hpp), and writes few lines into
-// the log, however many connections come. A connection is a socket and nothing else until its first
-// byte arrives and there is a place for it. The owner begins its conversation then, and says when
-// it is no stranger any more. On the acceptor's strand, unless a function says otherwise.
+// the log, however many connections come. A connection is a socket, and at a port with TLS the
+// bytes that have come, until it has greeted (Opening) and there is a place for it. The owner
+// begins its conversation then, and says when it is no stranger any more. On the acceptor's strand,
+// unless a function says otherwise.
 #pragma once
 
 #include "shared/base/async/asio.hpp"
@@ -11,6 +12,7 @@
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/accept_pace.hpp"
+#include "shared/net/client_hello.hpp"
 #include "shared/net/strangers.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -19,17 +21,29 @@
 #include <boost/asio/strand.hpp>
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 
 namespace fl {
+
+/// How the conversations of a port begin, and so what a connection must have sent before it gets a
+/// place.
+enum class Opening {
+  any_byte,      // Nothing is read before the conversation begins.
+  client_hello,  // A whole TLS ClientHello.
+};
 
 template <class Protocol>
 class Doorway {
@@ -39,16 +53,18 @@ class Doorway {
   using Id = Strangers::Id;
   /// Ends a conversation. Called on the acceptor's strand.
   using End = std::function<void()>;
-  /// Begins a conversation on the socket's executor, and returns what ends it.
-  using Begin = std::function<End(Socket socket, Id id)>;
+  /// Begins a conversation on the socket's executor, and returns what ends it. `first`: what was
+  /// read already.
+  using Begin = std::function<End(Socket socket, std::string first, Id id)>;
 
   /// `name` begins the lines of the log: "admin pages: ". `acceptor` is on a strand of its own and
   /// must outlive this; `io` must stop before this is destroyed.
   Doorway(net::io_context& io, Acceptor& acceptor, std::string name,
-          const Strangers::Limits& limits, Begin begin)
+          const Strangers::Limits& limits, Opening opening, Begin begin)
       : io_(io),
         acceptor_(acceptor),
         name_(std::move(name)),
+        opening_(opening),
         strangers_(limits),
         begin_(std::move(begin)) {}
 
@@ -64,10 +80,11 @@ class Doorway {
       acceptor_.close(ignored);
     });
   }
-  /// From any strand: it is no stranger any more, or gone.
-  void leave(Id id) {
-    net::post(acceptor_.get_executor(), [this, id] {
-      strangers_.leave(id);
+  /// From any strand: it is no stranger any more, or gone. `is_member`: it has shown that it is
+  /// one, or has become one.
+  void leave(Id id, bool is_member = false) {
+    net::post(acceptor_.get_executor(), [this, id, is_member] {
+      is_member ? strangers_.admit(id, Clock::now()) : strangers_.leave(id);
       if (connections_.erase(id) > 0) make_moves();
     });
   }
@@ -79,6 +96,13 @@ class Doorway {
  private:
   /// The pause after a connection could not be accepted, for want of file descriptors.
   static constexpr auto accept_pause = std::chrono::milliseconds(100);
+
+  /// Before its conversation begins.
+  struct Plain {
+    Socket socket;
+    std::string first;  // What has come of its ClientHello.
+  };
+  using Connection = std::variant<Plain, End>;
 
   Awaitable<void> accept() {
     AcceptPace pace;
@@ -114,25 +138,43 @@ class Doorway {
     const auto peer = socket.remote_endpoint(ec);
     if (ec) return;  // It has left already.
     const auto id = strangers_.enter(stranger_address(*peer.data()), Clock::now());
-    auto& taken = std::get<Socket>(
-        connections_.emplace(id, Connection(std::in_place_type<Socket>, std::move(socket)))
+    auto& plain = std::get<Plain>(
+        connections_
+            .emplace(id, Connection(std::in_place_type<Plain>, Plain{std::move(socket), {}}))
             .first->second);
-    auto heard = [this, id](const boost::system::error_code& failure) { hear(id, failure); };
-    taken.async_wait(Socket::wait_read,
-                     net::bind_executor(acceptor_.get_executor(), std::move(heard)));
+    listen_to(plain, id);
     make_moves();
+  }
+
+  void listen_to(Plain& plain, Id id) {
+    auto heard = [this, id](const boost::system::error_code& failure) { hear(id, failure); };
+    plain.socket.async_wait(Socket::wait_read,
+                            net::bind_executor(acceptor_.get_executor(), std::move(heard)));
   }
 
   void hear(Id id, const boost::system::error_code& ec) {
     const auto found = connections_.find(id);
     if (found == connections_.end()) return;  // It was closed.
-    if (ec || is_at_end(std::get<Socket>(found->second))) {
-      strangers_.leave(id);
-      connections_.erase(found);
-    } else {
-      strangers_.speak(id);
+    auto& plain = std::get<Plain>(found->second);
+    switch (ec ? HelloStage::none : look_at(plain)) {
+      case HelloStage::partial: listen_to(plain, id); break;
+      case HelloStage::whole: strangers_.greet(id, round_trip(plain.socket)); break;
+      case HelloStage::none: strangers_.leave(id); connections_.erase(found);
     }
     make_moves();
+  }
+
+  HelloStage look_at(Plain& plain) {
+    if (opening_ == Opening::any_byte)
+      return is_at_end(plain.socket) ? HelloStage::none : HelloStage::whole;
+    if (!read_what_came(plain.socket, plain.first, limits::client_hello_bytes_max))
+      return HelloStage::none;
+    const HelloStage stage = look_at_hello(bytes_of(std::string_view(plain.first)));
+    if (stage == HelloStage::none)
+      note(LogLevel::info, "connections that do not begin with a TLS handshake",
+           fmt::format("{}: this is no TLS handshake: clients connect with fl-client",
+                       host_of(plain.socket)));
+    return stage;
   }
 
   void make_moves() {
@@ -150,8 +192,8 @@ class Doorway {
                moves.close.size(), strangers_.count()));
     for (const auto id : moves.begin) {
       Connection& connection = connections_.at(id);
-      Socket socket = std::move(std::get<Socket>(connection));
-      connection = begin_(std::move(socket), id);
+      Plain plain = std::move(std::get<Plain>(connection));
+      connection = begin_(std::move(plain.socket), std::move(plain.first), id);
     }
   }
 
@@ -161,12 +203,37 @@ class Doorway {
     return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
   }
 
-  /// A connection is a plain socket until its conversation begins.
-  using Connection = std::variant<Socket, End>;
+  /// Appends what has come, as long as `text` has fewer than `bytes_max` bytes. False: nothing more
+  /// will come.
+  static bool read_what_came(Socket& socket, std::string& text, std::size_t bytes_max) {
+    std::array<char, 2048> room;
+    while (text.size() < bytes_max) {
+      const ssize_t got = ::recv(socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+      text.append(room.data(), static_cast<std::size_t>(got));
+    }
+    return true;
+  }
+
+  /// As the system has measured it so far: since the connection was opened.
+  static Duration round_trip(Socket& socket) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(socket.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+    return std::chrono::microseconds(info.tcpi_rtt);
+  }
+
+  static std::string host_of(const Socket& socket) {
+    boost::system::error_code gone;
+    const auto peer = socket.remote_endpoint(gone);
+    return gone ? "an address that has gone" : host_text(*peer.data());
+  }
 
   net::io_context& io_;
   Acceptor& acceptor_;
   const std::string name_;
+  const Opening opening_;
   Strangers strangers_;
   Begin begin_;
   std::unordered_map<Id, Connection> connections_;  // Strangers' connections.

@@ -48,12 +48,13 @@ Listener::Listener(net::io_context& io, ConnectionHandler& handler, tcp::accepto
     : handler_(handler),
       acceptor_(std::move(acceptor)),
       governors_(std::move(governors)),
-      doorway_(io, acceptor_, "", limits, [this](tcp::socket socket, Strangers::Id id) {
-        return begin(std::move(socket), id);
-      }) {}
+      doorway_(io, acceptor_, "", limits, Opening::client_hello,
+               [this](tcp::socket socket, std::string first, Strangers::Id id) {
+                 return begin(std::move(socket), std::move(first), id);
+               }) {}
 
-std::function<void()> Listener::begin(tcp::socket socket, Strangers::Id id) {
-  TlsStream tls(std::move(socket), *handler_.tls());
+std::function<void()> Listener::begin(tcp::socket socket, std::string first, Strangers::Id id) {
+  TlsStream tls(std::move(socket), *handler_.tls(), std::move(first));
   auto end = [tls]() mutable { net::post(tls.get_executor(), [tls]() mutable { tls.close(); }); };
   const auto strand = tls.get_executor();
   net::co_spawn(strand, serve(std::move(tls), id), [this, id](const std::exception_ptr& failure) {
@@ -86,6 +87,7 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
   const std::string target(request.target());
   if (target == enrolment_target && request.method() == http::verb::post) {
     const HttpAnswer enrolled = co_await handler_.enrol(std::move(request.body()));
+    if (enrolled.status == 200) doorway_.leave(id, true);
     co_await answer(tls, enrolled.status, enrolled.body, "application/json");
     co_return;
   }
@@ -115,7 +117,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
     co_await answer(tls, status, place.error().message(), "text/plain");
     co_return;
   }
-  doorway_.leave(id);
+  doorway_.leave(id, true);
   auto link = co_await accept_ws(std::move(tls), std::move(request), governors_);
   if (!link) {
     doorway_.note(

@@ -3,8 +3,8 @@
 // no client certificate) or the upgrade of a session (/v1/session, with one). All of this must be
 // done within limits::handshake_max.
 //
-// A connection is a socket and nothing else until its first byte arrives and there is a place for
-// its handshake (doorway.hpp). Then it has a strand of its own.
+// A connection is a socket and the bytes that have come until its whole ClientHello is there and
+// there is a place for its handshake (doorway.hpp). Then it has a strand of its own.
 #pragma once
 
 #include "server/net/doorway.hpp"
@@ -60,7 +60,7 @@ class Listener {
   void close() { doorway_.close(); }
 
  private:
-  std::function<void()> begin(net::ip::tcp::socket socket, Strangers::Id id);
+  std::function<void()> begin(net::ip::tcp::socket socket, std::string first, Strangers::Id id);
   Awaitable<void> serve(TlsStream tls, Strangers::Id id);
   Awaitable<void> serve_session(TlsStream tls, HttpRequest request, Strangers::Id id);
 

@@ -8,17 +8,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fl {
 
 Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::string& name) {
   auto place = std::make_shared<Place>(shared_from_this(), name);
   const std::lock_guard lock(mutex_);
+  const Faults& faults = faults_[name];
   auto& places = of_member_[name];
   auto& rate = rates_.try_emplace(name, limits::quota_sessions, limits::quota_sessions_per_s, 0.0)
                    .first->second;
   places.push_back(place.get());  // Given back by the destructor, also after a refusal.
   ++count_;
+  if (const Duration pause = faults.pause_until - Clock::now(); pause > Duration::zero()) {
+    return Error(Errc::unavailable,
+                 fmt::format("'{}' broke the protocol {} times, the last time {:.0f} s ago: it may "
+                             "connect again in {:.0f} s",
+                             name, faults.count, seconds(Clock::now() - faults.last),
+                             std::ceil(seconds(pause))));
+  }
   if (places.size() > limits::sessions_of_member_max) {
     if (const auto oldest = places.front()->link_.lock())
       net::post(oldest->executor(), [oldest] { oldest->close(); });
@@ -50,6 +59,18 @@ void MemberPlaces::give_back(const Place& place) {
   std::erase(found->second, &place);
   if (found->second.empty()) of_member_.erase(found);
   --count_;
+}
+
+void MemberPlaces::blame(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  Faults& faults = faults_[name];
+  const TimePoint now = Clock::now();
+  if (now - faults.last > limits::fault_memory) faults.count = 0;
+  Duration pause = limits::fault_pause_min;
+  for (int i = 0; i < faults.count && pause < limits::fault_pause_max; ++i) pause *= 2;
+  ++faults.count;
+  faults.last = now;
+  faults.pause_until = now + std::min<Duration>(pause, limits::fault_pause_max);
 }
 
 void MemberPlaces::use(Place& place, const std::shared_ptr<Link>& link) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places of members: how many sessions there may be in all, and of one member. Any thread.
+// The places of members: how many sessions there may be in all, and of one member. A member whose
+// session ended by its own fault waits before the next one, longer each time. Any thread.
 #pragma once
 
 #include "server/net/member_quota.hpp"
@@ -27,6 +28,8 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
     Place& operator=(const Place&) = delete;
     /// The session has its link now, and may be ended for a newer session of its member.
     void use(const std::shared_ptr<Link>& link) { owner_->use(*this, link); }
+    /// The session ended by its member's fault.
+    void blame() { owner_->blame(name_); }
 
    private:
     friend class MemberPlaces;
@@ -38,20 +41,28 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
   explicit MemberPlaces(std::size_t sessions_max) : sessions_max_(sessions_max) {}
 
   /// Errors: unavailable, if the server has too many sessions; if the member connects too often
-  /// (limits::quota_sessions); or if the member has too many sessions. Then its oldest one ends, so
-  /// that a program that comes back finds a place, whoever holds the others.
+  /// (limits::quota_sessions) or too early after a fault (limits::fault_pause_min); or if the
+  /// member has too many sessions. Then its oldest one ends, so that a program that comes back
+  /// finds a place, whoever holds the others.
   [[nodiscard]] Result<std::shared_ptr<Place>> take(const std::string& name);
   [[nodiscard]] std::size_t count() const;
 
  private:
   void give_back(const Place& place);
   void use(Place& place, const std::shared_ptr<Link>& link);
+  void blame(const std::string& name);
 
+  struct Faults {
+    int count = 0;  // Without limits::fault_memory between two.
+    TimePoint last{};
+    TimePoint pause_until{};
+  };
   const std::size_t sessions_max_;
   mutable std::mutex mutex_;  // Guards those below.
   std::size_t count_ = 0;
   std::map<std::string, std::deque<Place*>> of_member_;  // Oldest first.
   std::map<std::string, TokenBucket> rates_;             // How often each member may connect.
+  std::map<std::string, Faults> faults_;
 };
 
 }  // namespace fl

@@ -65,6 +65,16 @@ wire::Bye::Cause cause_of(const Error& error) {
   }
 }
 
+bool is_fault(const Error& error) {
+  switch (error.code()) {
+    case Errc::protocol:
+    case Errc::too_large:
+    case Errc::corrupt:
+    case Errc::invalid_input: return true;
+    default: return false;
+  }
+}
+
 /// The log level for a client that is turned away.
 LogLevel level_of(const Error& error) {
   switch (error.code()) {
@@ -106,6 +116,8 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
+    // What a client is (its release, its model, its role) is no fault.
+    is_at_fault_ = is_fault(ready.error()) && ready.error().code() != Errc::invalid_input;
     if (const auto level = level_of(ready.error()); level != LogLevel::warn) {
       log_at(level, "{} ({}): {}", facts_.name, link_->remote(), ready.error().message());
     } else {
@@ -120,8 +132,12 @@ Awaitable<void> Session::run() {
   end_upload();
   has_ended_ = true;
   ended_.notify();
-  const bool for_good = served.has_value() || co_await await_last_bye();
-  net::post(engine_->executor(), [self, for_good] { self->engine_->leave(self, for_good); });
+  is_at_fault_ = !served && is_fault(served.error());
+  // One that broke the protocol is not waited for: another is asked in its place.
+  const bool for_good = served.has_value() || is_at_fault_ || co_await await_last_bye();
+  const std::string reason = is_at_fault_ ? served.error().message() : "the client left";
+  net::post(engine_->executor(),
+            [self, for_good, reason] { self->engine_->leave(self, for_good, reason); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text = fmt::format("{} ({}): the session ended: {}", facts_.name,
                                          link_->remote(), served.error().message());
@@ -344,22 +360,24 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
 Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> self,
                                     std::shared_ptr<Event> done, TaskId task,
                                     double bytes_per_s_min) {
-  // Bytes count when a whole chunk of them has come.
-  const auto chunk =
-      static_cast<double>(std::min<std::uint64_t>(upload_.chunk_bytes_max, upload_.begin.bytes()));
-  const double window_s = std::max(seconds(limits::upload_window), chunk / bytes_per_s_min);
+  // A client within a limit of its own sends such pieces at once, with pauses between them.
+  const auto piece =
+      static_cast<double>(std::min<std::uint64_t>(limits::chunk_bytes_min, upload_.begin.bytes()));
+  const double window_s = std::max(seconds(limits::upload_window), piece / bytes_per_s_min);
   const auto window = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(window_s));
   for (;;) {
-    const std::uint64_t before = bytes_up();
+    const std::uint64_t before = link_->bytes_arrived();
     const TimePoint until = Clock::now() + window;
     while (!done->has_happened && Clock::now() < until) co_await done->signal.wait(until);
     if (done->has_happened) co_return;
-    const double pace = static_cast<double>(bytes_up() - before) / window_s;
+    const double pace = static_cast<double>(link_->bytes_arrived() - before) / window_s;
     if (pace >= bytes_per_s_min) continue;
     std::string text =
         fmt::format("its upload sends {:.0f} bytes/s; the least is {:.0f}", pace, bytes_per_s_min);
+    const bool trickles = pace < bytes_per_s_min * limits::trickle_share;
     net::co_spawn(engine_->executor(),
-                  engine_->end_slow_upload(shared_from_this(), task, std::move(text)), rethrow);
+                  engine_->end_slow_upload(shared_from_this(), task, trickles, std::move(text)),
+                  rethrow);
     link_->close();
     co_return;
   }

@@ -27,6 +27,9 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
 
   /// From the hello to the end of the link. Spawn it on the link's executor.
   Awaitable<void> run();
+  /// Whether the session ended by what the client sent: it broke the protocol or a limit. Known
+  /// when run() has returned.
+  [[nodiscard]] bool is_at_fault() const { return is_at_fault_; }
 
   const Facts& facts() const override { return facts_; }
   void post(wire::Header header) override;
@@ -62,7 +65,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::string authorities_;
   Facts facts_;
   Mailbox<wire::Header> posted_;
-  bool is_over_ = false;    // The peer was told Bye FINISHED; its own Bye is awaited.
+  bool is_over_ = false;  // The peer was told Bye FINISHED; its own Bye is awaited.
+  bool is_at_fault_ = false;
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
   /// With an upload while one is under way. One that was put off has only its verdict.

@@ -81,8 +81,10 @@ class RoundEngine {
   /// A client is ready. A second session of the same client replaces the first, whose connection
   /// broke without our noticing. The Error's text goes to the client.
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
-  /// Without `for_good` the peer may be trying to come back.
-  void leave(const std::shared_ptr<Peer>& peer, bool for_good = false);
+  /// Without `for_good` the peer may be trying to come back. Otherwise it loses its task, for this
+  /// `reason`.
+  void leave(const std::shared_ptr<Peer>& peer, bool for_good = false,
+             std::string reason = "the client left");
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept;
   /// unavailable while the run ends or too many files are open. Any other one has stopped the run.
   Awaitable<Result<Download>> download(std::shared_ptr<Peer> peer, wire::Fetch fetch);
@@ -104,7 +106,8 @@ class RoundEngine {
   /// A client can't do its task or an evaluation, and says why.
   Awaitable<void> record_failure(std::shared_ptr<Peer> peer, wire::Failed failed);
   /// An upload for this task came too slowly, as `text` says, and its session ends.
-  Awaitable<void> end_slow_upload(std::shared_ptr<Peer> peer, TaskId task, std::string text);
+  Awaitable<void> end_slow_upload(std::shared_ptr<Peer> peer, TaskId task, bool trickles,
+                                  std::string text);
   /// A line in the log, and an event of this run in the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }
   /// The same, of what a client has caused (RunControl::report_of).

@@ -164,13 +164,13 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   co_return success();
 }
 
-void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good) {
+void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good, std::string reason) {
   control_.expect_strand();
   if (!roster_.leave(peer, for_good)) return;
-  // It says goodbye: another is asked in its place at once.
+  // Another is asked in its place at once.
   const Task* const task = tasks_.task_of(peer->facts().name);
   if (for_good && task != nullptr && task->is_open() && !control_.has_ended())
-    group_.spawn(uploads_.lose_task(peer->facts().name, task->record.id, "the client left"));
+    group_.spawn(uploads_.lose_task(peer->facts().name, task->record.id, std::move(reason)));
   report_unless_over(peer->facts().name, peer->facts().name + " left");
   control_.changed.notify();
 }
@@ -252,13 +252,14 @@ Awaitable<void> RoundEngine::record_failure(std::shared_ptr<Peer> peer, wire::Fa
   co_await uploads_.lose_task(name, task, reason);
 }
 
-Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id,
+Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id, bool trickles,
                                              std::string text) {
   control_.expect_strand();
   const std::string name = peer->facts().name;
   report_of(name, EventLevel::warning, fmt::format("{}: {}", name, text));
   Task* const task = tasks_.find(name, id);
-  if (task == nullptr || ++task->slow_uploads < limits::slow_uploads_max) co_return;
+  if (task == nullptr) co_return;
+  if (++task->slow_uploads < limits::slow_uploads_max && !trickles) co_return;
   co_await uploads_.lose_task(name, id, std::move(text));
 }
 

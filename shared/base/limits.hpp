@@ -102,10 +102,24 @@ inline constexpr std::size_t files_reserved = 128;
 // Strangers: connections that have not authenticated yet.
 inline constexpr std::size_t strangers_max = 1024;
 inline constexpr std::size_t strangers_of_address_max = 512;
+/// Of a ClientHello with its TLS records. A handshake begins when all of it is there.
+inline constexpr std::size_t client_hello_bytes_max = 16 << 10;
 inline constexpr std::size_t handshakes_max = 128;  // At the same time; the others wait.
 inline constexpr std::size_t handshakes_of_address_max = 64;
-/// A handshake that has taken this long ends when another one waits for its place.
+inline constexpr std::size_t handshakes_reserved = 32;  // For addresses where members were lately.
+/// A handshake that has taken this long ends when another one waits for its place: a few round
+/// trips of its line, at least handshake_turn and at most handshake_turn_max.
+inline constexpr int handshake_round_trips = 4;
 inline constexpr auto handshake_turn = 1s;
+inline constexpr auto handshake_turn_max = 4s;
+/// Handshakes that led nowhere (no member was there in the end): so many at once and a second, of
+/// one address, and of all addresses together where no member was lately. Beyond it they wait.
+inline constexpr double fruitless_of_address = 64;
+inline constexpr double fruitless_of_address_per_s = 16;
+inline constexpr double fruitless_of_unknown = 256;
+inline constexpr double fruitless_of_unknown_per_s = 64;
+inline constexpr std::size_t addresses_remembered_max = 4096;
+inline constexpr auto member_address_time = 24h;  // For so long a member was there lately.
 /// So many connections are accepted in a turn; what comes beyond waits in the system's queue. So
 /// those who open anew what is closed are slowed down, and a queue of 4,096 is a wait of 1.6 s.
 inline constexpr std::size_t accepts_of_turn = 25;
@@ -203,6 +217,11 @@ inline constexpr double quota_renewals = 3;
 inline constexpr double quota_renewals_per_s = 1.0 / 3600;
 inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
+/// A member whose session ended by its own fault must wait before the next one. The pause doubles
+/// with each fault, until there was none for fault_memory.
+inline constexpr auto fault_pause_min = 2s;
+inline constexpr auto fault_pause_max = 5min;
+inline constexpr auto fault_memory = 1h;
 
 // Checks of `doctor`.
 inline constexpr int doctor_syncs = 20;            // Of the disk, to measure how long one takes.
@@ -277,13 +296,15 @@ inline constexpr auto ask_again_max = 5min;
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;
-/// The pace of an upload is looked at once in each window (a longer one where a chunk takes
+/// The pace of an upload is looked at once in each window (a longer one where chunk_bytes_min takes
 /// longer). It must bring all of the upload within --deadline. Without one it must bring all within
 /// upload_time, or be at least upload_bytes_per_s_min. A session whose upload is slower is ended; a
-/// task with so many such uploads is given to another client.
+/// task with so many such uploads is given to another client, at once if the upload brought less
+/// than trickle_share of that.
 inline constexpr auto upload_window = 60s;
-inline constexpr auto upload_time = 600s;
+inline constexpr auto upload_time = 120s;
 inline constexpr double upload_bytes_per_s_min = 1024;
+inline constexpr double trickle_share = 1.0 / 8;
 inline constexpr int slow_uploads_max = 3;
 inline constexpr int wrong_digests_max = 3;  // Of one task's uploads; then the update is refused.
 /// At the end of a run, how long the server waits for each next evaluation that is still missing.

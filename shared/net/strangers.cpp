@@ -3,40 +3,48 @@
 
 #include "shared/base/error.hpp"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <iterator>
+#include <array>
 #include <span>
+#include <tuple>
 
 namespace fl {
 
 Strangers::Id Strangers::enter(Address address, TimePoint now) {
-  all_[++last_] = Stranger{address, now, Stage::silent, {}};
-  ++counts_[address].all;
+  all_[++last_] = Stranger{.address = address, .since = now};
+  parties_[address].at(Stage::silent).insert(last_);
   return last_;
 }
 
-void Strangers::speak(Id id) {
+void Strangers::greet(Id id, Duration round_trip) {
   const auto found = all_.find(id);
   if (found == all_.end() || found->second.stage != Stage::silent) return;
-  found->second.stage = Stage::waiting;
-  ++waiting_;
+  found->second.turn = std::clamp<Duration>(round_trip * limits::handshake_round_trips,
+                                            limits_.turn, limits_.turn_max);
+  move_to(id, Stage::waiting);
+}
+
+void Strangers::admit(Id id, TimePoint now) {
+  const auto found = all_.find(id);
+  if (found == all_.end()) return;
+  book_.bear_fruit(found->second.address, now);
+  leave(id);
 }
 
 void Strangers::leave(Id id) {
   const auto found = all_.find(id);
   if (found == all_.end()) return;
   const Stranger& stranger = found->second;
-  const auto counts = counts_.find(stranger.address);
-  FL_ASSERT(counts != counts_.end());
-  if (stranger.stage == Stage::shaking) {
-    --counts->second.shaking;
-    --shaking_;
-  }
+  const auto party = parties_.find(stranger.address);
+  FL_ASSERT(party != parties_.end());
+  party->second.at(stranger.stage).erase(id);
+  if (stranger.stage == Stage::shaking) --shaking_;
   if (stranger.stage == Stage::waiting) --waiting_;
-  if (--counts->second.all == 0) counts_.erase(counts);
+  if (party->second.count() == 0) parties_.erase(party);
   all_.erase(found);
 }
 
@@ -48,99 +56,142 @@ Strangers::Moves Strangers::next(TimePoint now) {
   return moves;
 }
 
-template <class Claim>
-Strangers::Entry Strangers::oldest(Claim claim) {
-  return std::find_if(all_.begin(), all_.end(),
-                      [&](const auto& entry) { return claim(entry.second); });
+void Strangers::move_to(Id id, Stage stage) {
+  Stranger& stranger = all_.at(id);
+  Party& party = parties_.at(stranger.address);
+  party.at(stranger.stage).erase(id);
+  party.at(stage).insert(id);
+  if (stranger.stage == Stage::waiting) --waiting_;
+  if (stage == Stage::waiting) ++waiting_;
+  if (stage == Stage::shaking) ++shaking_;
+  stranger.stage = stage;
 }
 
-/// Who ends when this address has too many: the oldest of the least stage. The newest connection
-/// has had no time to speak yet, so it ends only if there is no other.
-Strangers::Entry Strangers::surplus_of(Address address) {
-  const auto newest = std::prev(all_.end());
-  for (const Stage stage : {Stage::silent, Stage::waiting, Stage::shaking}) {
-    const auto found = std::find_if(all_.begin(), newest, [&](const auto& entry) {
-      return entry.second.stage == stage && entry.second.address == address;
-    });
-    if (found != newest) return found;
-  }
-  return newest;
-}
-
-Strangers::Entry Strangers::next_to_begin() {
-  auto best = all_.end();
-  std::size_t least = limits_.handshakes_of_address;
-  for (auto it = all_.begin(); it != all_.end(); ++it) {
-    if (it->second.stage != Stage::waiting) continue;
-    const std::size_t shaking = counts_.at(it->second.address).shaking;
-    if (shaking >= least) continue;
-    least = shaking;
-    best = it;
-  }
-  return best;
-}
-
-void Strangers::close(Entry entry, Moves& moves) {
-  moves.close.push_back(entry->first);
-  leave(entry->first);
+void Strangers::close(Id id, Moves& moves) {
+  moves.close.push_back(id);
+  leave(id);
 }
 
 void Strangers::end_overdue(TimePoint now, Moves& moves) {
   while (!all_.empty() && now - all_.begin()->second.since >= limits_.time)
-    close(all_.begin(), moves);
+    close(all_.begin()->first, moves);
 }
 
-/// Only the newest connection's address can have become too many. When all are too many, the
+/// Who ends when this address has too many: the oldest of the least stage. The newest connection
+/// has had no time to speak yet, so it ends only if there is no other.
+Strangers::Id Strangers::surplus_of(Party& party) {
+  const Id newest = all_.rbegin()->first;
+  for (const auto& ids : party.ids)
+    if (!ids.empty() && *ids.begin() != newest) return *ids.begin();
+  return newest;
+}
+
+/// Only the newest connection's address can have become too large. When all are too many, the
 /// address with the most gives way: one with few connections keeps them.
 void Strangers::end_surplus(Moves& moves) {
   while (!all_.empty()) {
-    const Address newest = all_.rbegin()->second.address;
-    const bool is_address_full = counts_.at(newest).all > limits_.of_address;
-    if (!is_address_full && all_.size() <= limits_.all) return;
-    const auto most =
-        std::ranges::max_element(counts_, {}, [](const auto& entry) { return entry.second.all; });
-    close(surplus_of(is_address_full ? newest : most->first), moves);
+    auto largest = parties_.find(all_.rbegin()->second.address);
+    if (largest->second.count() <= limits_.of_address) {
+      if (all_.size() <= limits_.all) return;
+      largest = std::ranges::max_element(parties_, {},
+                                         [](const auto& entry) { return entry.second.count(); });
+    }
+    close(surplus_of(largest->second), moves);
   }
 }
 
-/// Gives the places for handshakes to those that wait: to the address that has the fewest of them,
-/// and of one address to the oldest. When there is none, the oldest handshake that has had its turn
-/// makes room.
+bool Strangers::is_full_for(Address address, TimePoint now) const {
+  const std::size_t reserved = book_.is_known(address, now) ? 0 : limits_.handshakes_reserved;
+  return shaking_ + reserved >= limits_.handshakes;
+}
+
+/// A handshake that has had its turn and is in the way of one of the address `waiting`: of the
+/// address with the most of them the oldest.
+std::optional<Strangers::Id> Strangers::slow_one(Address waiting, TimePoint now) {
+  const std::size_t own = parties_.at(waiting).at(Stage::shaking).size();
+  const bool is_own_only = own >= limits_.handshakes_of_address || !is_full_for(waiting, now);
+  std::optional<Id> found;
+  std::size_t most = 0;
+  for (auto& [address, party] : parties_) {
+    const auto& shaking = party.at(Stage::shaking);
+    if (shaking.size() <= most || (is_own_only && address != waiting)) continue;
+    const auto slow = std::ranges::find_if(shaking, [&](Id id) {
+      const Stranger& stranger = all_.at(id);
+      return now - stranger.began >= stranger.turn;
+    });
+    if (slow == shaking.end()) continue;
+    found = *slow;
+    most = shaking.size();
+  }
+  return found;
+}
+
+void Strangers::begin(Id id, TimePoint now, Moves& moves) {
+  Stranger& stranger = all_.at(id);
+  move_to(id, Stage::shaking);
+  stranger.began = now;
+  Party& party = parties_.at(stranger.address);
+  party.served = ++served_;
+  party.is_oldest_next = !party.is_oldest_next;
+  book_.try_once(stranger.address, now);
+  moves.begin.push_back(id);
+}
+
+/// Gives the places for handshakes to those that wait: next is the address with the fewest
+/// handshakes, of these the one that was served the longest ago. When there is no place for it, a
+/// handshake that has had its turn makes room.
 void Strangers::begin_waiting(TimePoint now, Moves& moves) {
   while (waiting_ > 0) {
-    const bool is_full = shaking_ >= limits_.handshakes;
-    const auto first =
-        oldest([](const Stranger& stranger) { return stranger.stage == Stage::waiting; });
-    const auto next = is_full ? all_.end() : next_to_begin();
-    if (next != all_.end()) {
-      next->second.stage = Stage::shaking;
-      next->second.began = now;
-      --waiting_;
-      ++shaking_;
-      ++counts_.at(next->second.address).shaking;
-      moves.begin.push_back(next->first);
+    struct Choice {
+      Id id = 0;  // 0: none.
+      std::tuple<std::size_t, std::uint64_t, Id> rank{};
+      void consider(const Choice& other) {
+        if (id == 0 || other.rank < rank) *this = other;
+      }
+    };
+    Choice next, barred;  // The best of those with a place, and of the others.
+    for (auto& [address, party] : parties_) {
+      const auto& waiting = party.at(Stage::waiting);
+      if (waiting.empty() || !book_.may_try(address, now)) continue;
+      const std::size_t shaking = party.at(Stage::shaking).size();
+      const bool has_place = shaking < limits_.handshakes_of_address && !is_full_for(address, now);
+      (has_place ? next : barred)
+          .consider({party.next(), {shaking, party.served, *waiting.begin()}});
+    }
+    if (next.id != 0) {
+      begin(next.id, now, moves);
       continue;
     }
-    const auto slow = oldest([&](const Stranger& stranger) {
-      return stranger.stage == Stage::shaking && now - stranger.began >= limits_.turn &&
-             (is_full || stranger.address == first->second.address);
-    });
-    if (slow == all_.end()) return;
-    close(slow, moves);
+    if (barred.id == 0) return;  // Nobody may begin now.
+    const auto slow = slow_one(all_.at(barred.id).address, now);
+    if (!slow) return;
+    close(*slow, moves);
   }
 }
 
-Strangers::Address stranger_address(const sockaddr& address) {
+Address stranger_address(const sockaddr& address) {
   if (address.sa_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
   if (address.sa_family != AF_INET6) return 0;
   const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
   std::span<const std::uint8_t> bytes(v6.s6_addr);
-  bytes = IN6_IS_ADDR_V4MAPPED(&v6) ? bytes.last(sizeof(in_addr))
-                                    : bytes.first(sizeof(Strangers::Address));
-  Strangers::Address network = 0;
+  bytes = IN6_IS_ADDR_V4MAPPED(&v6) ? bytes.last(sizeof(in_addr)) : bytes.first(sizeof(Address));
+  Address network = 0;
   for (const std::uint8_t byte : bytes) network = network << 8 | byte;
   return network;
+}
+
+std::string host_text(const sockaddr& address) {
+  const void* number = nullptr;
+  if (address.sa_family == AF_INET)
+    number = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.sa_family == AF_INET6)
+    number = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (number == nullptr ||
+      ::inet_ntop(address.sa_family, number, text.data(), text.size()) == nullptr)
+    return "the Unix socket";
+  return text.data();
 }
 
 }  // namespace fl

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers are connections that have not authenticated yet. This class decides which of them may
-// go on. A connection costs a file until its first byte arrives; then it waits for one of a few
-// places for handshakes, which cost memory and computing. When there are too many strangers, the
-// address with the most of them loses the oldest that has sent nothing. So strangers can't keep
-// members out, and take no place that a member needs.
+// go on. A connection costs a file until it has greeted: its whole ClientHello is there, or its
+// first byte at a port without TLS. Then it waits for one of a few places for handshakes, which
+// cost memory and computing. Addresses are served in turn: the one with the fewest handshakes under
+// way is next, and of its connections the newest and the oldest by turns, so that neither those who
+// leave many connections waiting delay anybody nor those who come again and again. Some places are
+// only for addresses where members were lately. An address whose handshakes lead nowhere gets few
+// more (address_book.hpp). When there are too many strangers, one of the address with the most
+// ends. So strangers can't keep members out, and take no place that a member needs.
 //
 // The class only decides; whoever accepts has the sockets, and calls it from one strand or under
-// one mutex. A port without handshakes does not call speak(): then the oldest connection ends.
+// one mutex. A port without handshakes does not call greet(): then the oldest connection ends.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/net/address_book.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,15 +34,17 @@ namespace fl {
 class Strangers {
  public:
   using Id = std::uint64_t;
-  using Address = std::uint64_t;  // Stands for a machine, or for the network that it may have.
 
   struct Limits {
     std::size_t all = limits::strangers_max;
     std::size_t of_address = limits::strangers_of_address_max;
     std::size_t handshakes = limits::handshakes_max;
     std::size_t handshakes_of_address = limits::handshakes_of_address_max;
-    Duration turn = limits::handshake_turn;  // A longer handshake ends if another waits.
-    Duration time = limits::handshake_max;   // The longest time until it has authenticated.
+    std::size_t handshakes_reserved = limits::handshakes_reserved;  // Of `handshakes`: for members.
+    Duration turn = limits::handshake_turn;          // A longer handshake ends if another waits.
+    Duration turn_max = limits::handshake_turn_max;  // The same, over a line with long round trips.
+    Duration time = limits::handshake_max;           // The longest time until it has authenticated.
+    AddressBook::Limits addresses{};
   };
   /// What the listener does now: it closes these connections, which are forgotten already, and
   /// begins the handshakes of those.
@@ -42,13 +53,16 @@ class Strangers {
     std::vector<Id> begin;
   };
 
-  explicit Strangers(const Limits& limits) : limits_(limits) {}
+  explicit Strangers(const Limits& limits) : limits_(limits), book_(limits.addresses) {}
 
   /// A connection was accepted.
   [[nodiscard]] Id enter(Address address, TimePoint now);
-  /// The first byte of this connection has come.
-  void speak(Id id);
-  /// This connection has authenticated, or is gone. Nothing happens if it was forgotten.
+  /// The whole ClientHello of this connection has come, or its first byte at a port without TLS.
+  /// `round_trip`: the line's.
+  void greet(Id id, Duration round_trip);
+  /// This connection has authenticated, or has made a member.
+  void admit(Id id, TimePoint now);
+  /// This connection is gone. Nothing happens if it was forgotten.
   void leave(Id id);
   /// What is to be done now; often nothing. Call it after each change, and every
   /// limits::strangers_look.
@@ -62,33 +76,51 @@ class Strangers {
     Address address = 0;
     TimePoint since;
     Stage stage = Stage::silent;
+    Duration turn{};
     TimePoint began{};  // While shaking.
   };
-  struct Counts {
-    std::size_t all = 0;
-    std::size_t shaking = 0;
+  /// The connections of an address, by stage and in the order in which they came.
+  struct Party {
+    [[nodiscard]] std::set<Id>& at(Stage stage) { return ids[static_cast<std::size_t>(stage)]; }
+    [[nodiscard]] std::size_t count() const {
+      return ids[0].size() + ids[1].size() + ids[2].size();
+    }
+    /// Who of those that wait is next.
+    [[nodiscard]] Id next() {
+      const auto& waiting = at(Stage::waiting);
+      return is_oldest_next ? *waiting.begin() : *waiting.rbegin();
+    }
+    std::array<std::set<Id>, 3> ids;
+    std::uint64_t served = 0;  // When it was served last: a number that grows.
+    bool is_oldest_next = false;
   };
-  using Entry = std::map<Id, Stranger>::iterator;
+  using Parties = std::unordered_map<Address, Party>;
 
-  template <class Claim>
-  [[nodiscard]] Entry oldest(Claim claim);
-  [[nodiscard]] Entry surplus_of(Address address);
-  [[nodiscard]] Entry next_to_begin();
-  void close(Entry entry, Moves& moves);
+  void move_to(Id id, Stage stage);
+  void close(Id id, Moves& moves);
   void end_overdue(TimePoint now, Moves& moves);
+  [[nodiscard]] Id surplus_of(Party& party);
   void end_surplus(Moves& moves);
   void begin_waiting(TimePoint now, Moves& moves);
+  void begin(Id id, TimePoint now, Moves& moves);
+  [[nodiscard]] bool is_full_for(Address address, TimePoint now) const;
+  [[nodiscard]] std::optional<Id> slow_one(Address waiting, TimePoint now);
 
   Limits limits_;
+  AddressBook book_;
   Id last_ = 0;
   std::map<Id, Stranger> all_;  // In the order in which they came.
-  std::unordered_map<Address, Counts> counts_;
+  Parties parties_;             // Each has a connection.
   std::size_t shaking_ = 0;
   std::size_t waiting_ = 0;
+  std::uint64_t served_ = 0;
 };
 
 /// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits; all other sockets (of
 /// this machine) as 0.
-[[nodiscard]] Strangers::Address stranger_address(const sockaddr& address);
+[[nodiscard]] Address stranger_address(const sockaddr& address);
+
+/// As text without the port: "192.0.2.7". Other sockets than of IPv4 and IPv6: "the Unix socket".
+[[nodiscard]] std::string host_text(const sockaddr& address);
 
 }  // namespace fl

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/net/tls_stream.hpp"
 
+#include "shared/net/tls_record.hpp"
+
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ssl/error.hpp>
@@ -27,15 +29,11 @@ namespace {
 using tcp = net::ip::tcp;
 using Steady = std::chrono::steady_clock;
 
-/// The largest payload of a TLS record.
-constexpr std::size_t record_bytes_max = 16 << 10;
 /// One operation reads or writes at most this much before other work on the thread can run.
 constexpr std::size_t turn_bytes = 256 << 10;
 constexpr int turn_records = 64;
 /// How much discard_rest() reads: more than the rest of a handshake.
 constexpr std::size_t discarded_bytes_max = 64 << 10;
-/// A record's header, which OpenSSL reads separately before the record.
-constexpr std::size_t header_bytes = 5;
 
 struct FreeSsl {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
@@ -60,10 +58,11 @@ struct TlsStream::Connection {
   /// What OpenSSL waits for before it can continue.
   enum class Want { nothing, input, output };
 
-  Connection(tcp::socket given, net::ssl::context& context)
+  Connection(tcp::socket given, net::ssl::context& context, std::string read_before)
       : socket(std::move(given)),
         deadline(socket.get_executor()),
-        ssl(SSL_new(context.native_handle())) {
+        ssl(SSL_new(context.native_handle())),
+        first(std::move(read_before)) {
     BIO* bio = ssl ? BIO_new(bio_method()) : nullptr;
     if (!bio) throw std::bad_alloc();
     BIO_set_data(bio, this);
@@ -81,6 +80,12 @@ struct TlsStream::Connection {
 
   /// Reads a record's body and the next record's header in one call.
   int receive(std::span<char> into) {
+    if (first_taken < first.size()) {
+      const std::size_t taken = first.copy(into.data(), into.size(), first_taken);
+      first_taken += taken;
+      if (first_taken == first.size()) std::string().swap(first);
+      return static_cast<int>(taken);
+    }
     const std::size_t known = std::min(into.size(), ahead_size);
     std::memcpy(into.data(), ahead.data(), known);
     std::memmove(ahead.data(), ahead.data() + known, ahead_size - known);
@@ -202,12 +207,12 @@ struct TlsStream::Connection {
       const net::const_buffer rest = buffer + skipped;
       if (rest.size() == 0) continue;
       const bool is_last = &buffer == &buffers.back();
-      if (gathered.empty() && (is_last || rest.size() >= record_bytes_max))
-        return net::buffer(rest, record_bytes_max);
+      if (gathered.empty() && (is_last || rest.size() >= tls_record::payload_bytes_max))
+        return net::buffer(rest, tls_record::payload_bytes_max);
       const auto* from = static_cast<const char*>(rest.data());
       gathered.insert(gathered.end(), from,
-                      from + std::min(rest.size(), record_bytes_max - gathered.size()));
-      if (gathered.size() == record_bytes_max) break;
+                      from + std::min(rest.size(), tls_record::payload_bytes_max - gathered.size()));
+      if (gathered.size() == tls_record::payload_bytes_max) break;
     }
     return net::buffer(gathered);
   }
@@ -252,8 +257,10 @@ struct TlsStream::Connection {
   net::steady_timer deadline;
   std::unique_ptr<SSL, FreeSsl> ssl;
   bool timed_out = false;
+  std::string first;  // What was read before TLS began, until OpenSSL has taken it.
+  std::size_t first_taken = 0;
   /// Bytes received beyond what OpenSSL asked for: the beginning of the next record.
-  std::array<char, header_bytes> ahead{};
+  std::array<char, tls_record::head_bytes> ahead{};
   std::size_t ahead_size = 0;
   bool more_follows = false;
   bool blocked = false;
@@ -288,8 +295,8 @@ const BIO_METHOD* TlsStream::Connection::bio_method() {
 TlsStream::TlsStream(const net::any_io_executor& executor, net::ssl::context& context)
     : TlsStream(tcp::socket(executor), context) {}
 
-TlsStream::TlsStream(tcp::socket socket, net::ssl::context& context)
-    : connection_(std::make_shared<Connection>(std::move(socket), context)) {}
+TlsStream::TlsStream(tcp::socket socket, net::ssl::context& context, std::string first)
+    : connection_(std::make_shared<Connection>(std::move(socket), context, std::move(first))) {}
 
 tcp::socket& TlsStream::socket() noexcept { return connection_->socket; }
 SSL& TlsStream::ssl() noexcept { return *connection_->ssl; }

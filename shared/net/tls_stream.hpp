@@ -66,7 +66,8 @@ class TlsStream {
   using executor_type = net::any_io_executor;
 
   TlsStream(const net::any_io_executor& executor, net::ssl::context& context);
-  TlsStream(net::ip::tcp::socket socket, net::ssl::context& context);
+  /// `first`: bytes that were read from the socket already, as the first that the peer sent.
+  TlsStream(net::ip::tcp::socket socket, net::ssl::context& context, std::string first = {});
 
   [[nodiscard]] executor_type get_executor() noexcept { return socket().get_executor(); }
   [[nodiscard]] net::ip::tcp::socket& socket() noexcept;

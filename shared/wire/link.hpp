@@ -51,10 +51,12 @@ class Link {
 
   [[nodiscard]] virtual net::any_io_executor executor() const = 0;
 
-  /// Bytes of complete messages, including our headers but not those of WebSocket, TLS and TCP. Any
-  /// thread.
+  /// Bytes of complete messages, including our headers but not those of WebSocket, TLS and TCP.
+  /// These two: any thread.
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
+  /// The same with what has come of a message that is not complete yet.
+  [[nodiscard]] virtual std::uint64_t bytes_arrived() const { return bytes_received(); }
 
   /// The peer for logs, for example "203.0.113.7:51234".
   [[nodiscard]] virtual const std::string& remote() const = 0;

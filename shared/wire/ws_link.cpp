@@ -124,6 +124,9 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   }
   std::uint64_t bytes_received() const override { return bytes_received_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_arrived() const override {
+    return bytes_received_ + (incoming_ ? incoming_->size() : 0);
+  }
   const std::string& remote() const override { return remote_; }
   double certificate_ends_at() const override { return certificate_ends_at_; }
 
@@ -245,7 +248,8 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   /// `self` keeps the link alive for as long as the coroutine runs.
   Awaitable<void> read_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
     // It grows with each message; Beast asks for no more than a message has.
-    auto buffer = std::make_shared<beast::flat_buffer>();
+    auto& buffer = incoming_;
+    buffer = std::make_shared<beast::flat_buffer>();
     for (;;) {
       const auto [ec, bytes] = co_await ws_.async_read(*buffer, as_result);
       if (ec) {
@@ -364,7 +368,8 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   bool closing_ = false;
   bool is_writing_ = false;
   bool is_granting_ = false;
-  bool is_crediting_ = false;  // The peer needs credit.
+  bool is_crediting_ = false;                     // The peer needs credit.
+  std::shared_ptr<beast::flat_buffer> incoming_;  // What has come of the next message.
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };

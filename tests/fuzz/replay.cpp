@@ -31,6 +31,7 @@ int fuzz_npz(const std::uint8_t* data, std::size_t size);
 int fuzz_image(const std::uint8_t* data, std::size_t size);
 int fuzz_messages(const std::uint8_t* data, std::size_t size);
 int fuzz_settings(const std::uint8_t* data, std::size_t size);
+int fuzz_hello(const std::uint8_t* data, std::size_t size);
 }
 
 namespace {
@@ -142,3 +143,4 @@ TEST_CASE("fuzzing: numpy's files") { replay("npz", fuzz_npz); }
 TEST_CASE("fuzzing: messages of trainer programs and ranks") { replay("messages", fuzz_messages); }
 TEST_CASE("fuzzing: settings as JSON") { replay("settings", fuzz_settings); }
 TEST_CASE("fuzzing: JPEG and PNG files") { replay("image", fuzz_image); }
+TEST_CASE("fuzzing: the first bytes of a connection") { replay("hello", fuzz_hello); }

@@ -14,7 +14,9 @@ import unittest
 from federation import BIN, FederationTest, free_port, wait_until
 from tunnels import Middlebox, Proxy
 
-RUN = ("--new-run", "--model", "synthetic:100", "--min-clients", 1, "--rounds", 1, "--stay")
+FLAGS = ("--new-run", "--model", "synthetic:100", "--rounds", 1, "--stay", "--min-clients")
+RUN = (*FLAGS, 1)
+WAITING = (*FLAGS, 2)
 READY = "synthetic:100: 100 parameters"
 VARIABLES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 
@@ -57,8 +59,9 @@ class Proxies(FederationTest):
         return proxy
 
     def served(self):
+        """Its run waits for a second client: it is not over when a client comes again."""
         federation = self.make()
-        federation.server(*RUN)
+        federation.server(*WAITING)
         return federation
 
     def test_a_client_joins_and_trains_through_a_proxy_that_resolves_the_name(self):

@@ -2,6 +2,7 @@
 """Raw connections to a server, for tests of peers that stop half-way. Needs no packages."""
 
 import base64
+import contextlib
 import socket
 import ssl
 import struct
@@ -11,9 +12,11 @@ UPGRADE = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
 # Header{hello{protocol: 5, codecs: "none"}} and Header{ready{train_examples: 1000}}, encoded by
-# hand.
+# hand. Then the same of an evaluator: hello{protocol: 5, evaluator: true}, ready{holdout_examples: 10}.
 HELLO = b"\x0a\x08\x08\x05\x2a\x04none"
 READY = b"\x3a\x03\x08\xe8\x07"
+HELLO_EVALUATOR = b"\x0a\x04\x08\x05\x18\x01"
+READY_EVALUATOR = b"\x3a\x02\x10\x0a"
 
 
 class Turned(Exception):
@@ -26,8 +29,17 @@ def websocket_frame(header):
     return bytes([0x82, 0x80 | len(payload)]) + bytes(4) + payload
 
 
-def tcp(federation):
-    return socket.create_connection(("127.0.0.1", federation.port), 10)
+def tcp(federation, source="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", federation.port), 10, (source, 0))
+
+
+def client_hello():
+    """The first bytes of a TLS handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        hello.do_handshake()
+    return outgoing.read()
 
 
 def tls_context(federation, name=""):

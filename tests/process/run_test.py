@@ -603,7 +603,7 @@ class WholeRun(FederationTest):
                 ended, _, _ = select.select(lines, [], [], 0)
                 return len(lines) - len(ended)
 
-            wait_until("64 are held", lambda: held() == 64)
+            wait_until("those of one address are held", lambda: held() == 24)
             # The training still goes on.
             for program in [*(federation.client(name) for name in self.names), server]:
                 self.expect_exit(program)

@@ -70,14 +70,46 @@ class Strangers(FederationTest):
         self.expect_rounds()
         self.assertLess(self.server.stderr().count("admin pages: "), 30, "each is a line")
 
-    def test_half_handshakes_leave_room(self):
-        self.begin()
-        streams = self.hold([raw_peer.tcp(self.federation) for _ in range(300)])
-        for stream in streams:
+    def fill(self, first, count, sources):
+        """So many connections that send `first` and no more; those that are closed stay so."""
+        streams = self.hold([])
+        for number in range(count):
+            streams.append(raw_peer.tcp(self.federation, sources[number % len(sources)]))
             with contextlib.suppress(OSError):
-                stream.sendall(b"\x16")
+                streams[-1].sendall(first)
+
+    def test_half_handshakes_leave_room(self):
+        """More than may be open, from the members' address and from others."""
+        self.begin()
+        hello = raw_peer.client_hello()
+        self.fill(hello[: len(hello) // 2], 1500, [f"127.0.0.{n}" for n in range(1, 41)])
         self.expect_welcome("late")
         self.expect_rounds()
+
+    def test_handshakes_that_stop_leave_room(self):
+        """A ClientHello on each of more connections than may shake hands."""
+        self.begin()
+        self.fill(raw_peer.client_hello(), 400, ["127.0.0.2", "127.0.0.3"])
+        self.expect_welcome("late")
+        self.expect_rounds()
+
+    def test_a_member_that_sends_junk_waits_before_it_comes_back(self):
+        self.begin()
+        stream = raw_peer.upgraded(self.federation, "greedy", raw_peer.HELLO, raw_peer.READY)
+        self.server.wait_for("greedy is here")
+        before = self.federation.rounds_done()
+        stream.sendall(raw_peer.websocket_frame(b"\xff" * 100))
+        self.server.wait_for("is not valid protobuf")
+        stream.close()
+        with self.assertRaisesRegex(raw_peer.Turned, "broke the protocol 1 times"):
+            for _ in range(10):  # The session may need a moment to end.
+                raw_peer.upgraded(self.federation, "greedy").close()
+                time.sleep(0.1)
+        # The round does not wait for it until its deadline: another is asked.
+        wait_until("rounds go on", lambda: self.federation.rounds_done() > before + 2)
+        tasks = self.federation.query("SELECT state FROM task WHERE client = 'greedy'")
+        self.assertNotIn("offered", [state for (state,) in tasks])
+        self.expect_welcome("greedy", limit_s=30)
 
     def test_more_connections_than_files(self):
         self.begin(files_max=300)
@@ -152,14 +184,15 @@ class Strangers(FederationTest):
 
     def test_forged_enrolments_do_not_blind_the_audit(self):
         self.begin()
-        self.assertEqual([row["kind"] for row in self.audit("--client", "late")], ["enrolment"])
+        kinds = [row["kind"] for row in self.audit("--client", "late")]
+        self.assertEqual(kinds, ["control", "enrolment"])  # Its token, then itself.
         for _ in range(100):
             self.refuse_enrolment()
         self.server_command("revoke", "late")
         with self.assertRaisesRegex(raw_peer.Turned, "was revoked"):
             raw_peer.upgraded(self.federation, "late")
         rows = self.audit("--client", "late")
-        self.assertEqual([row["kind"] for row in rows], ["enrolment", "revocation", "refusal"])
+        self.assertEqual([row["kind"] for row in rows], ["control", "enrolment", "control", "revocation", "refusal"])
         self.assertIn("was revoked", rows[-1]["text"])
         refused = [row for row in self.audit() if row["client"] == "" and row["kind"] == "refusal"]
         self.assertTrue(5 <= len(refused) <= 20, refused)

@@ -94,6 +94,16 @@ Awaitable<Result<void>> MemoryLink::send(Message message) {
   co_return success();
 }
 
+std::uint64_t MemoryLink::bytes_arrived() const {
+  double arrived = 0;
+  for (const Frame& frame : inbox_) {
+    const double size = frame.bytes ? static_cast<double>(frame.bytes->size()) : 0;
+    const double to_come = seconds(frame.arrives - Clock::now()) * frame.bytes_per_s;
+    arrived += std::clamp(size - to_come, 0.0, size);
+  }
+  return bytes_received_ + static_cast<std::uint64_t>(arrived);
+}
+
 /// When the system takes `bytes` more. `never`: not before the peer has read more.
 TimePoint MemoryLink::room_at(std::size_t bytes) const {
   if (on_the_way_ > 0 && on_the_way_ + bytes > window_bytes) return never;
@@ -150,7 +160,7 @@ void MemoryLink::deliver(std::shared_ptr<std::string> bytes) {
   busy_until_ = std::max(busy_until_, Clock::now()) + time_for(size, line_.bytes_per_s);
   MemoryLink* const to = peer();
   if (to == nullptr || to->down_ || cable_->is_silent) return;
-  to->inbox_.push_back(Frame{busy_until_ + line_.latency, std::move(bytes)});
+  to->inbox_.push_back(Frame{busy_until_ + line_.latency, line_.bytes_per_s, std::move(bytes)});
   to->changed_.notify();
 }
 

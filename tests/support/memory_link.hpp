@@ -63,6 +63,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   net::any_io_executor executor() const override { return executor_; }
   std::uint64_t bytes_received() const override { return bytes_received_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_arrived() const override;
   const std::string& remote() const override { return remote_; }
 
   /// Breaks the connection for both ends. What is on the way is lost.
@@ -85,6 +86,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   };
   struct Frame {
     TimePoint arrives;
+    double bytes_per_s;
     std::shared_ptr<std::string> bytes;  // Null: the sender closed the connection.
   };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics by name: what several evaluators measure together, and what ends a run early.
+#include "tests/world/ended.hpp"
 #include "tests/world/scenario.hpp"
 
 #include "server/run/target.hpp"
@@ -32,18 +33,12 @@ WorldOptions agreed(Round rounds) {
 
 constexpr std::uint32_t far_away = 77;  // A point that no trainer has.
 
-struct Ended {
-  std::size_t rounds = 0;
-  std::string why;
-};
-
-Ended end_of(World& world) {
-  REQUIRE(world.run());
+/// Runs the world to its end and checks its history.
+Ended checked_end_of(World& world) {
+  const Ended ended = end_of(world);
   const auto right = check(world);
   CHECK(right);
-  const auto history = History::open(world);
-  REQUIRE(history);
-  return {history->store->summary(history->run.id).value().size(), history->run.early_end};
+  return ended;
 }
 
 }  // namespace
@@ -57,7 +52,7 @@ TEST_CASE("a small evaluator alone does not end a run whose large one measures s
     options.members.push_back(
         judge("judge-large", is_small_near ? far_away : 0, 990, {"accuracy"}));
     World world(options);
-    const Ended ended = end_of(world);
+    const Ended ended = checked_end_of(world);
     CHECK((ended.rounds == 12) == is_small_near);
     CHECK(ended.why.empty() == is_small_near);
   }
@@ -68,7 +63,7 @@ TEST_CASE("the run ends once its perplexity is low enough") {
   options.settings.target = "perplexity<=1.01";
   options.members.push_back(judge("judge", 0, 50, {"accuracy", "perplexity"}));
   World world(options);
-  const Ended ended = end_of(world);
+  const Ended ended = checked_end_of(world);
   CHECK(ended.rounds < 50);
   CHECK(ended.rounds > 2);
   CHECK(ended.why.find(" has perplexity 1.0") != std::string::npos);
@@ -85,7 +80,7 @@ TEST_CASE("patience follows the direction of the main metric") {
     CAPTURE(std::string(metric));
     options.settings.metric = metric;
     World world(options);
-    const Ended ended = end_of(world);
+    const Ended ended = checked_end_of(world);
     CHECK(ended.rounds < 200);
     const auto history = History::open(world);
     Version best = 0;
@@ -113,7 +108,7 @@ TEST_CASE("a restart comes to the same judgement of several evaluators") {
   options.members.push_back(judge("judge-2", 1, 200, {"distance"}));
   const Ended expected = [&] {
     World world(options);
-    return end_of(world);
+    return checked_end_of(world);
   }();
   CHECK(expected.rounds < 200);
   const std::string reason = expected.why.substr(0, expected.why.find(','));
@@ -126,7 +121,7 @@ TEST_CASE("a restart comes to the same judgement of several evaluators") {
           !std::exchange(is_killed, true))
         world.kill_server(true);
     };
-    const Ended ended = end_of(world);
+    const Ended ended = checked_end_of(world);
     CHECK(is_killed);
     CHECK(ended.why.substr(0, ended.why.find(',')) == reason);
     // The answers for the version before may come while the next round is open already.
@@ -158,7 +153,7 @@ TEST_CASE("a run that has ended early stays so, whatever evaluators answer later
       has_ended = true;
       if (kills && !std::exchange(is_killed, true)) world.kill_server(true);
     };
-    const Ended ended = end_of(world);
+    const Ended ended = checked_end_of(world);
     CHECK(is_killed == kills);
     CHECK(!goes_on);
     CHECK(ended.rounds < 50);
@@ -312,7 +307,7 @@ TEST_CASE("an evaluator that does not measure the run's metric is told of in the
   options.settings.patience = 1;
   options.members.push_back(judge("judge", 0, 20, {"distance", "accuracy"}));
   World world(options);
-  const Ended ended = end_of(world);
+  const Ended ended = checked_end_of(world);
   CHECK(ended.why.empty());  // What nobody measures ends no run.
   const auto history = History::open(world);
   const auto events = history->store->events(history->run.id).value();

@@ -24,13 +24,16 @@ std::vector<TaskRecord> tasks_of_client(World& world, const std::string& client)
   return found;
 }
 
-bool has_event(World& world, std::string_view text) {
+std::size_t count_events(World& world, std::string_view text) {
   const auto history = History::open(world);
   REQUIRE(history);
   const auto events = history->store->events(std::nullopt).value();
-  return std::ranges::any_of(
-      events, [&](const EventRecord& event) { return event.text.find(text) != std::string::npos; });
+  return static_cast<std::size_t>(std::ranges::count_if(events, [&](const EventRecord& event) {
+    return event.text.find(text) != std::string::npos;
+  }));
 }
+
+bool has_event(World& world, std::string_view text) { return count_events(world, text) > 0; }
 
 /// client-3's line almost stops whenever it gets an offer.
 void silence(World& world, double bytes_per_s = 0.01) {
@@ -182,23 +185,52 @@ TEST_CASE("another client is asked at once in place of one that leaves, fails or
   }
 }
 
-TEST_CASE("without a deadline an upload that trickles in is given up, and the round closes") {
+/// One round without a deadline. client-3's upload, which may come in one chunk, comes at this
+/// pace.
+WorldOptions three_without_deadline() {
   WorldOptions options = calm(3, 100'000);
   options.settings.min_clients = 2;
   options.settings.rounds = 1;
   options.settings.deadline_s = 0;
   options.sessions_first = 3;
-  World world(options);
+  return options;
+}
+
+/// Returns how many sessions of client-3 ended because its upload was too slow.
+std::size_t run_with_upload_at(World& world, double bytes_per_s) {
   world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
-    if (client == "client-3" && is_up && header.has_begin()) world.link_of(client)->slow_down(10);
+    if (client == "client-3" && is_up && header.has_begin())
+      world.link_of(client)->slow_down(bytes_per_s);
   };
   REQUIRE(world.run());
   CHECK(check(world));
+  return count_events(world, "client-3: its upload sends");
+}
+
+TEST_CASE("without a deadline an upload that trickles in is given up, and the round closes") {
+  World world(three_without_deadline());
+  CHECK(run_with_upload_at(world, 10) == 1);
   const auto tasks = tasks_of_client(world, "client-3");
   REQUIRE(tasks.size() == 1);
   CHECK(tasks[0].state == TaskState::lost);
   CHECK(tasks[0].reason.find("the least is") != std::string::npos);
-  CHECK(has_event(world, "client-3: its upload sends"));
+  CHECK(world.elapsed() < 2 * limits::upload_window);  // However large its chunk is.
+}
+
+TEST_CASE("without a deadline a slow upload gets some attempts before it is given up") {
+  World world(three_without_deadline());
+  CHECK(run_with_upload_at(world, 500) == limits::slow_uploads_max);
+  const auto tasks = tasks_of_client(world, "client-3");
+  REQUIRE(tasks.size() == 1);
+  CHECK(tasks[0].state == TaskState::lost);
+}
+
+TEST_CASE("without a deadline an upload that is fast enough counts, however long its chunk takes") {
+  World world(three_without_deadline());
+  CHECK(run_with_upload_at(world, 1200) == 0);
+  const auto tasks = tasks_of_client(world, "client-3");
+  REQUIRE(tasks.size() == 1);
+  CHECK(tasks[0].state == TaskState::accepted);
 }
 
 TEST_CASE("an upload whose bytes are not those announced is refused after three attempts") {
@@ -237,6 +269,7 @@ TEST_CASE("a member that floods the server with messages is cut off, and the oth
       const auto link = world.connect(net::make_strand(world.io()), "client-9");
       if (!link) co_return;
       [[maybe_unused]] const auto greeted = co_await greet(link, 100);
+      [[maybe_unused]] const auto offer = co_await await_offer(link);
       while (!link->is_down() && sent < 1000) {
         wire::Header failed;
         failed.mutable_failed()->set_reason("noise");
@@ -259,6 +292,13 @@ TEST_CASE("a member that floods the server with messages is cut off, and the oth
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(answer.find("too many messages") != std::string::npos);
+  // Its round did not wait for it until the deadline.
+  const auto tasks = tasks_of_client(world, "client-9");
+  REQUIRE(!tasks.empty());
+  for (const auto& task : tasks) {
+    CHECK(task.state == TaskState::lost);
+    CHECK(task.reason.find("too many messages") != std::string::npos);
+  }
   const auto history = History::open(world);
   REQUIRE(history);
   const auto events = history->store->events(std::nullopt).value();

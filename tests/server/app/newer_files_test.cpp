@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct State {
+struct StateFolder {
   TemporaryFolder folder;
   fs::path path = folder.path();
 
-  State() { set_log_level(LogLevel::off); }
-  ~State() { set_log_level(LogLevel::info); }
+  StateFolder() { set_log_level(LogLevel::off); }
+  ~StateFolder() { set_log_level(LogLevel::info); }
 
   [[nodiscard]] std::unique_ptr<Store> open() const {
     return Store::open({.path = path / "history.sqlite"}).value();
@@ -50,7 +50,7 @@ void begin_round(Store& store) {
 }  // namespace
 
 TEST_CASE("what a crash leaves of the version that was being made is not newer") {
-  const State state;
+  const StateFolder state;
   CHECK(state.newer().empty());  // A state that nothing has begun.
   begin_round(*state.open());
   for (const char* name : {"round-000000.safetensors", "round-000001.safetensors",
@@ -74,7 +74,7 @@ TEST_CASE("what a crash leaves of the version that was being made is not newer")
 }
 
 TEST_CASE("models, coded steps, the method's state, kept updates and uploads can be newer") {
-  const State state;
+  const StateFolder state;
   begin_round(*state.open());
   const Names newer = {
       "checkpoints/round-000002.delta",       "checkpoints/round-000015.safetensors",
@@ -102,7 +102,7 @@ TEST_CASE("models, coded steps, the method's state, kept updates and uploads can
 }
 
 TEST_CASE("a history without runs beside models is older than they are") {
-  const State state;
+  const StateFolder state;
   state.put("checkpoints/round-000000.safetensors");
   CHECK(state.newer() == Names{"checkpoints/round-000000.safetensors"});
   CHECK_FALSE(fs::exists(state.path / "history.sqlite"));  // Looking makes none.
@@ -114,7 +114,7 @@ TEST_CASE("a history without runs beside models is older than they are") {
 }
 
 TEST_CASE("a history that has forgotten who joined, or was revoked, is older than the note") {
-  const State state;
+  const StateFolder state;
   const auto store = state.open();
   note_audit(state.path, 0).value();
   store->add_audit(AuditKind::refusal, "a", "x").value();
@@ -130,7 +130,7 @@ TEST_CASE("a history that has forgotten who joined, or was revoked, is older tha
 }
 
 TEST_CASE("looking at a history changes nothing, whatever its schema is") {
-  const State state;
+  const StateFolder state;
   { begin_round(*state.open()); }
   const auto bytes = posix_files().read_all(state.path / "history.sqlite").value();
   state.put("checkpoints/round-000015.safetensors");
@@ -140,7 +140,7 @@ TEST_CASE("looking at a history changes nothing, whatever its schema is") {
 }
 
 TEST_CASE("newer files are set aside, where they stay as they are") {
-  const State state;
+  const StateFolder state;
   begin_round(*state.open());
   for (const char* name : {"checkpoints/round-000001.safetensors",
                            "checkpoints/round-000015.safetensors", "checkpoints/run-2/x"})

@@ -6,9 +6,11 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/wire/tls_context.hpp"
+#include "tests/support/client_hello.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
 #include <doctest/doctest.h>
@@ -76,6 +78,13 @@ struct ListenerWorld {
     socket.connect({net::ip::make_address("127.0.0.1"), port});
     return socket;
   }
+  /// Sends a ClientHello, or the rest of one, and waits for the answer.
+  static void shake(tcp::socket& socket, const std::string& hello) {
+    net::write(socket, net::buffer(hello));
+    std::array<char, 1> answer{};
+    net::read(socket, net::buffer(answer));
+    CHECK(answer[0] == '\x16');
+  }
   /// Waits until the server has ended the connection.
   static void await_end(tcp::socket& socket) {
     std::array<char, 100> room{};
@@ -86,11 +95,11 @@ struct ListenerWorld {
 
 TEST_CASE("connections that have ended leave their places") {
   ListenerWorld world;
+  const std::string hello = make_client_hello();
   tcp::socket silent = world.connect();
   for (int i = 0; i < 20; ++i) {
     tcp::socket broken = world.connect();
-    const std::string garbage(10, 'x');
-    net::write(broken, net::buffer(garbage));
+    ListenerWorld::shake(broken, hello);
     broken.shutdown(tcp::socket::shutdown_send);
     ListenerWorld::await_end(broken);
     tcp::socket left = world.connect();
@@ -102,6 +111,31 @@ TEST_CASE("connections that have ended leave their places") {
   std::array<char, 1> room{};
   silent.read_some(net::buffer(room), ec);
   CHECK(ec == net::error::would_block);  // It was not in the way of the others.
+}
+
+TEST_CASE(
+    "a handshake begins with the last byte of the ClientHello, in however many pieces it comes") {
+  ListenerWorld world;
+  const std::string hello = make_client_hello();
+  tcp::socket half = world.connect();
+  net::write(half, net::buffer(hello.substr(0, 100)));
+  tcp::socket whole = world.connect();
+  ListenerWorld::shake(whole, hello);
+  CHECK(world.handler.handshakes == 1);
+  for (std::size_t at = 100; at < hello.size(); at += 100)
+    net::write(half,
+               net::buffer(hello.substr(at, std::min<std::size_t>(100, hello.size() - at - 1))));
+  ListenerWorld::shake(half, hello.substr(hello.size() - 1));
+  CHECK(world.handler.handshakes == 2);
+}
+
+TEST_CASE("a connection that can't become a handshake ends without one") {
+  ListenerWorld world;
+  tcp::socket other = world.connect();
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  net::write(other, net::buffer(request));
+  ListenerWorld::await_end(other);
+  CHECK(world.handler.handshakes == 0);
 }
 
 TEST_CASE("one silent connection too many ends the oldest") {
@@ -126,9 +160,8 @@ TEST_CASE("connections that are opened as fast as can be are accepted in turns")
   for (std::size_t i = 0; i < turns * limits::accepts_of_turn; ++i) world.connect().close();
   // It is accepted after all of them.
   tcp::socket last = world.connect();
-  const std::string garbage(10, 'x');
-  net::write(last, net::buffer(garbage));
-  ListenerWorld::await_end(last);
+  const std::string hello = make_client_hello();
+  ListenerWorld::shake(last, hello);
   CHECK(world.handler.handshakes == 1);
   // Each turn begins so long after the one before. The first began with the listener.
   CHECK(std::chrono::steady_clock::now() - began >= (turns - 1) * limits::accept_turn);

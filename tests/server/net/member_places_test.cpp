@@ -6,11 +6,14 @@
 #include "shared/base/limits.hpp"
 #include "tests/support/memory_link.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/wire/simulation.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -41,6 +44,38 @@ TEST_CASE("a member that connects again and again must wait, and nobody else") {
   CHECK(refused.error().message().find("too often") != std::string::npos);
   CHECK(places->count() == 0);
   CHECK(places->take("b"));
+}
+
+TEST_CASE("a member whose sessions end by its own fault waits longer each time, and nobody else") {
+  Simulation simulation;
+  const auto pass = [&](Duration time) {
+    simulation.spawn(sleep_for(time));
+    simulation.run();
+  };
+  const auto places = std::make_shared<MemberPlaces>(100);
+  const auto pause_after_fault = [&] {
+    places->take("a").value()->blame();
+    const TimePoint before = Clock::now();
+    auto refused = places->take("a");
+    CHECK(places->take("b"));
+    while (!refused) {
+      CHECK(refused.error().code() == Errc::unavailable);
+      CHECK(refused.error().message().find("broke the protocol") != std::string::npos);
+      pass(std::chrono::seconds(1));
+      refused = places->take("a");
+    }
+    return Clock::now() - before;
+  };
+  Duration pause = pause_after_fault();
+  CHECK(pause == limits::fault_pause_min);
+  while (pause < limits::fault_pause_max) {
+    const Duration next = pause_after_fault();
+    REQUIRE(next == std::min<Duration>(2 * pause, limits::fault_pause_max));
+    pause = next;
+  }
+  CHECK(pause_after_fault() == limits::fault_pause_max);
+  pass(limits::fault_memory);
+  CHECK(pause_after_fault() == limits::fault_pause_min);
 }
 
 TEST_CASE("a member with too many sessions loses the oldest of them, and nobody else any") {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which connections that have not authenticated may go on: few at a time, the oldest silent one
-// ends first, and nobody waits for a handshake that does not go on.
+// Which connections that have not authenticated may go on: few at a time, addresses in turn, the
+// oldest silent one ends first, and nobody waits for a handshake that does not go on.
 #include "shared/net/strangers.hpp"
 #include "server/net/places.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/net/accept_pace.hpp"
+#include "shared/net/address_book.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -13,6 +14,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -26,27 +28,38 @@ constexpr Strangers::Limits few{.all = 6,
                                 .of_address = 4,
                                 .handshakes = 3,
                                 .handshakes_of_address = 2,
+                                .handshakes_reserved = 0,
                                 .turn = 1s,
+                                .turn_max = 4s,
                                 .time = 15s};
 
 struct Door {
   Strangers strangers{few};
-  TimePoint now{};
+  TimePoint now = TimePoint() + 1h;
 
-  Strangers::Id enter(Strangers::Address address) { return strangers.enter(address, now); }
-  Strangers::Id shake(Strangers::Address address) {
+  Door() = default;
+  explicit Door(const Strangers::Limits& limits) : strangers(limits) {}
+
+  Strangers::Id enter(Address address) { return strangers.enter(address, now); }
+  Strangers::Id shake(Address address, Duration line = 50ms) {
     const auto id = enter(address);
-    strangers.speak(id);
+    strangers.greet(id, line);
     return id;
+  }
+  /// A member comes from this address, and is in.
+  void let_in(Address address) {
+    const auto id = shake(address);
+    REQUIRE(next().begin == Ids{id});
+    strangers.admit(id, now);
   }
   Strangers::Moves next() { return strangers.next(now); }
 };
 
-TEST_CASE("a silent connection gets no handshake; its first byte brings it one") {
+TEST_CASE("a connection gets no handshake before its whole ClientHello is there") {
   Door door;
   const auto id = door.enter(1);
   CHECK(door.next().begin.empty());
-  door.strangers.speak(id);
+  door.strangers.greet(id, 50ms);
   CHECK(door.next().begin == Ids{id});
   CHECK(door.next().begin.empty());
 }
@@ -55,12 +68,12 @@ TEST_CASE("one more than all may be: the oldest silent one ends, not one that sh
   Door door;
   const auto shaking = door.shake(1);
   const auto silent = door.enter(2);
-  for (const Strangers::Address address : {2, 2, 3, 3}) door.enter(address);
+  for (const Address address : {2, 2, 3, 3}) door.enter(address);
   CHECK(door.next().close.empty());
   door.enter(4);
   CHECK(door.next().close == Ids{silent});
   CHECK(door.strangers.count() == few.all);
-  door.strangers.speak(silent);  // Its first byte may come too late.
+  door.strangers.greet(silent, 50ms);  // Its ClientHello may come too late.
   door.strangers.leave(silent);
   door.strangers.leave(shaking);
   CHECK(door.strangers.count() == few.all - 1);
@@ -77,24 +90,73 @@ TEST_CASE("one more than an address may have: the oldest of that address ends") 
   door.strangers.leave(other);
 }
 
-TEST_CASE("handshakes wait for a place, in order; another address does not wait for this one's") {
+TEST_CASE("too many of all: one of the address with the most ends, not of another") {
+  Door door;
+  door.enter(1);
+  for (int i = 0; i < 2; ++i) door.enter(2);
+  const auto most = door.enter(3);
+  for (int i = 0; i < 2; ++i) door.enter(3);
+  door.enter(4);
+  CHECK(door.next().close == Ids{most});
+}
+
+TEST_CASE("handshakes wait for a place; another address does not wait for this one's") {
   Door door;
   const auto a = door.shake(1);
   const auto b = door.shake(1);
   const auto c = door.shake(1);
   const auto d = door.shake(2);
-  CHECK(door.next().begin == Ids{a, d, b});
+  CHECK(door.next().begin == Ids{c, d, a});
   door.strangers.leave(d);
-  CHECK(door.next().begin.empty());  // c's address has its two.
-  door.strangers.leave(a);
-  CHECK(door.next().begin == Ids{c});
+  CHECK(door.next().begin.empty());  // b's address has its two.
+  door.strangers.leave(c);
+  CHECK(door.next().begin == Ids{b});
+}
+
+TEST_CASE("who comes now does not wait behind connections that others have left waiting") {
+  Strangers::Limits limits = few;
+  limits.all = limits.of_address = 1000;
+  Door door(limits);
+  for (int i = 0; i < 500; ++i) door.shake(1);
+  CHECK(door.next().begin.size() == 2);
+  door.shake(5);
+  CHECK(door.next().begin.size() == 1);  // All three places are taken.
+  const auto late = door.shake(6);
+  const auto same = door.shake(1);
+  CHECK(door.next().begin.empty());
+  door.now += 1s;
+  const auto moves = door.next();
+  REQUIRE(moves.begin.size() >= 2);
+  CHECK(moves.begin[0] == late);
+  CHECK(moves.begin[1] == same);
+}
+
+TEST_CASE("who waits is not kept out by others that come again and again, of its address or not") {
+  for (const Address address : {1, 2}) {
+    Strangers::Limits limits = few;
+    limits.addresses.of_address = limits.addresses.of_unknown = {.at_once = 1, .per_s = 10};
+    Door door(limits);
+    for (int i = 0; i < 2; ++i) door.shake(1);
+    door.next();
+    const auto late = door.shake(address);
+    bool is_in = false;
+    for (int look = 0; look < 5 && !is_in; ++look) {
+      door.now += 100ms;
+      for (const auto id : door.next().begin) {
+        is_in = is_in || id == late;
+        door.strangers.leave(id);
+        door.shake(1);  // It comes back at once.
+      }
+    }
+    CHECK(is_in);
+  }
 }
 
 TEST_CASE("a handshake that has had its turn ends when another waits for its place") {
   Door door;
   const auto slow = door.shake(1);
   const auto other = door.shake(1);
-  CHECK(door.next().begin == Ids{slow, other});
+  CHECK(door.next().begin == Ids{other, slow});
   door.now += 2s;
   CHECK(door.next().close.empty());  // Nobody waits.
   const auto late = door.shake(1);
@@ -119,6 +181,77 @@ TEST_CASE("a handshake of another address is not ended for one that it is not in
   CHECK(door.next().close.empty());
 }
 
+TEST_CASE("a handshake over a line with long round trips has a longer turn, within a limit") {
+  Door door;
+  const auto far = door.shake(1, 600ms);
+  const auto farther = door.shake(1, 1h);
+  CHECK(door.next().begin.size() == 2);
+  door.shake(1);
+  door.now += 2s;
+  CHECK(door.next().close.empty());
+  door.now += 400ms;
+  CHECK(door.next().close == Ids{far});
+  door.shake(1);
+  door.now += 1600ms;
+  CHECK(door.next().close.front() == farther);
+}
+
+TEST_CASE("some places are only for addresses where a member was lately") {
+  Strangers::Limits limits = few;
+  limits.handshakes_reserved = 1;
+  limits.addresses.member_time = 1h;
+  Door door(limits);
+  door.let_in(9);
+  for (const Address address : {1, 2, 3}) door.shake(address);
+  CHECK(door.next().begin.size() == 2);
+  const auto member = door.shake(9);
+  CHECK(door.next().begin == Ids{member});
+  door.now += 1h;  // All of them end, and nobody was here lately.
+  for (const Address address : {1, 2, 9}) door.shake(address);
+  CHECK(door.next().begin.size() == 2);
+}
+
+TEST_CASE("an address whose handshakes lead nowhere waits, and those of members do not") {
+  Strangers::Limits limits = few;
+  limits.addresses.of_address = {.at_once = 5, .per_s = 2};
+  limits.addresses.of_unknown = {.at_once = 8, .per_s = 1};
+  Door door(limits);
+  door.let_in(9);
+  const auto fruitless = [&](Address address) {
+    const auto id = door.shake(address);
+    const bool begins = door.next().begin == Ids{id};
+    door.strangers.leave(id);
+    return begins;
+  };
+  for (int i = 0; i < 5; ++i) CHECK(fruitless(1));
+  CHECK(!fruitless(1));
+  for (int i = 0; i < 20; ++i) door.let_in(2);  // It shows a member each time.
+  for (int i = 0; i < 3; ++i) CHECK(fruitless(3));
+  CHECK(!fruitless(4));  // All unknown ones together have had their eight.
+  CHECK(fruitless(9));
+  const auto waits = door.shake(1);
+  door.now += 400ms;
+  CHECK(door.next().begin.empty());
+  door.now += 600ms;
+  CHECK(door.next().begin == Ids{waits});
+}
+
+TEST_CASE("what is remembered of addresses has a limit, and those of members stay longest") {
+  AddressBook::Limits limits;
+  limits.addresses = 100;
+  limits.of_address = {.at_once = 1, .per_s = 0};
+  AddressBook book(limits);
+  TimePoint now = TimePoint() + 1h;
+  book.bear_fruit(1, now);
+  for (Address address = 2; address < 1000; ++address) {
+    now += 1ms;
+    book.try_once(address, now);
+    REQUIRE(book.size() <= limits.addresses);
+    REQUIRE(book.is_known(1, now));
+  }
+  CHECK(!book.may_try(999, now));  // The newest is remembered too.
+}
+
 TEST_CASE("every connection ends when its time is over") {
   Door door;
   const auto silent = door.enter(1);
@@ -134,14 +267,14 @@ TEST_CASE("every connection ends when its time is over") {
 TEST_CASE("those that speak can't keep out one that has had no time to speak") {
   Door door;
   Ids flood;
-  for (const Strangers::Address address : {1, 1, 1, 1, 2, 2}) flood.push_back(door.shake(address));
-  CHECK(door.next().begin == Ids{flood[0], flood[4], flood[1]});
+  for (const Address address : {1, 1, 1, 1, 2, 2}) flood.push_back(door.shake(address));
+  CHECK(door.next().begin == Ids{flood[3], flood[5], flood[0]});
   const auto late = door.enter(3);
-  CHECK(door.next().close == Ids{flood[2]});  // Address 1 has the most, and this one waits.
-  door.strangers.speak(late);
+  CHECK(door.next().close == Ids{flood[1]});  // Address 1 has the most, and this one waits.
+  door.strangers.greet(late, 50ms);
   // Nor do those of its own address, when that has too many.
   const auto crowded = door.enter(1);
-  CHECK(door.next().close == Ids{flood[3]});
+  CHECK(door.next().close == Ids{flood[2]});
   CHECK(door.next().close.empty());
   static_cast<void>(crowded);
 }

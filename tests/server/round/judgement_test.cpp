@@ -33,33 +33,33 @@ Judgement of(std::vector<EvaluationRecord> answers, MetricKind kind = {.name = "
   return judgement;
 }
 
-const Voters few{"a", "b"};
+const Voters two_voters{"a", "b"};
 
 TEST_CASE("evaluators of unequal sizes make one value of a version") {
   const auto judgement = of({answer(3, "small", 10, 0.9), answer(3, "large", 990, 0.5)});
-  CHECK(judgement.value_of(3, few).value() == doctest::Approx(0.504));
-  CHECK(!judgement.value_of(4, few));
+  CHECK(judgement.value_of(3, two_voters).value() == doctest::Approx(0.504));
+  CHECK(!judgement.value_of(4, two_voters));
   SUBCASE("a second answer of one of them replaces its first") {
     auto again = judgement;
     again.note(answer(3, "small", 990, 0.7));
-    CHECK(again.value_of(3, few).value() == doctest::Approx(0.6));
+    CHECK(again.value_of(3, two_voters).value() == doctest::Approx(0.6));
   }
   SUBCASE("a value's own weight counts in place of the examples") {
     auto by_counts = answer(3, "small", 10, 0.9);
     by_counts.metrics[0].weight = 20;
-    CHECK(of({by_counts, answer(3, "large", 980, 0.5)}).value_of(3, few).value() ==
+    CHECK(of({by_counts, answer(3, "large", 980, 0.5)}).value_of(3, two_voters).value() ==
           doctest::Approx(0.508));
   }
   SUBCASE("a loss counts with its predictions") {
     const MetricKind kind = known_metric(loss_name);
     auto long_texts = answer(3, "small", 10, 0, 4);
     long_texts.predictions = 30;
-    CHECK(of({long_texts, answer(3, "large", 990, 0, 2)}, kind).value_of(3, few).value() ==
+    CHECK(of({long_texts, answer(3, "large", 990, 0, 2)}, kind).value_of(3, two_voters).value() ==
           doctest::Approx(2100.0 / 1020));
   }
   SUBCASE("perplexities make that of the mean loss") {
     const MetricKind kind{.name = "score", .lower_is_better = true, .combine = Combine::log_mean};
-    CHECK(of({answer(1, "a", 5, 4), answer(1, "b", 5, 16)}, kind).value_of(1, few).value() ==
+    CHECK(of({answer(1, "a", 5, 4), answer(1, "b", 5, 16)}, kind).value_of(1, two_voters).value() ==
           doctest::Approx(8));
   }
 }
@@ -75,37 +75,37 @@ TEST_CASE("the order of the answers does not change the judgement") {
     do {
       Judgement judgement(kind);
       for (const std::size_t i : order) judgement.note(answers[i]);
-      REQUIRE(judgement.newest(few) == 5);
-      REQUIRE(!judgement.value_of(5, few));
-      REQUIRE(!judgement.has_diverged(few));
-      REQUIRE(judgement.value_of(1, few).value() == doctest::Approx(0.4));
-      REQUIRE(judgement.value_of(2, few).value() == doctest::Approx(0.45));
-      REQUIRE(judgement.best(few) == (lower ? 1 : 3));
+      REQUIRE(judgement.newest(two_voters) == 5);
+      REQUIRE(!judgement.value_of(5, two_voters));
+      REQUIRE(!judgement.has_diverged(two_voters));
+      REQUIRE(judgement.value_of(1, two_voters).value() == doctest::Approx(0.4));
+      REQUIRE(judgement.value_of(2, two_voters).value() == doctest::Approx(0.45));
+      REQUIRE(judgement.best(two_voters) == (lower ? 1 : 3));
     } while (std::ranges::next_permutation(order).found);
   }
 }
 
 TEST_CASE("of equal versions the first is the best, and any value is better than none") {
-  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)}).best(few) ==
+  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)}).best(two_voters) ==
         2);
-  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best(few) == 2);
-  CHECK(of({answer(1, "a", 1, not_a_number), answer(2, "a", 1, -9)}).best(few) == 2);
+  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best(two_voters) == 2);
+  CHECK(of({answer(1, "a", 1, not_a_number), answer(2, "a", 1, -9)}).best(two_voters) == 2);
   // The best one gets worse when another evaluator answers for it.
-  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)}).best(few) ==
+  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)}).best(two_voters) ==
         1);
 }
 
 TEST_CASE("a loss that is not finite is missing, unless most of them are") {
   const auto one = of({answer(1, "a", 5, 0.5), answer(2, "a", 5, 0.9, not_a_number)});
-  CHECK(one.newest(few) == 2);
-  CHECK(one.has_diverged(few));
-  CHECK(!one.value_of(2, few));
-  CHECK(one.best(few) == 1);
+  CHECK(one.newest(two_voters) == 2);
+  CHECK(one.has_diverged(two_voters));
+  CHECK(!one.value_of(2, two_voters));
+  CHECK(one.best(two_voters) == 1);
   const auto two =
       of({answer(1, "a", 5, 0.5), answer(2, "a", 5, 0.9), answer(2, "b", 5, 0.1, not_a_number)});
-  CHECK(!two.has_diverged(few));
-  CHECK(two.value_of(2, few) == 0.9);
-  CHECK(two.best(few) == 2);
+  CHECK(!two.has_diverged(two_voters));
+  CHECK(two.value_of(2, two_voters) == 0.9);
+  CHECK(two.best(two_voters) == 2);
 }
 
 TEST_CASE("three evaluators or more decide by majority, whatever one of them says") {
@@ -182,12 +182,12 @@ TEST_CASE("an answer without the metric does not count, and the loss is a metric
   EvaluationRecord other = answer(2, "a", 5, 0.9, 0.25);
   other.metrics[0].name = "other";
   CHECK(of({other}).empty());
-  CHECK(of({other, answer(1, "a", 5, 0.9)}).newest(few) == 1);
+  CHECK(of({other, answer(1, "a", 5, 0.9)}).newest(two_voters) == 1);
   const auto by_loss = of({other, answer(3, "a", 5, 0.9, 0.5)}, known_metric(loss_name));
-  CHECK(by_loss.best(few) == 2);
-  CHECK(by_loss.value_of(2, few) == 0.25);
+  CHECK(by_loss.best(two_voters) == 2);
+  CHECK(by_loss.value_of(2, two_voters) == 0.25);
   other.loss = not_a_number;
-  CHECK(of({other}).has_diverged(few));
+  CHECK(of({other}).has_diverged(two_voters));
 }
 
 }  // namespace

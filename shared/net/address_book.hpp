@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server remembers of addresses from which strangers come: whether a member was there
+// lately, and how many handshakes that led nowhere it has begun for them (fruitless ones). It is in
+// memory only, and has a bounded number of addresses. On the listener's strand.
+#pragma once
+
+#include "shared/base/async/clock.hpp"
+#include "shared/base/limits.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+namespace fl {
+
+/// Stands for a machine, or for the network that it may have.
+using Address = std::uint64_t;
+
+/// So many handshakes may lead nowhere at once, and so many a second.
+struct FruitlessLimit {
+  double at_once = 0;
+  double per_s = 0;
+};
+
+/// How many handshakes were fruitless lately: it falls with time.
+class Fruitless {
+ public:
+  [[nodiscard]] bool has_room(const FruitlessLimit& limit, TimePoint now);
+  void add(double count, TimePoint now);
+
+ private:
+  double count_ = 0;
+  TimePoint at_{};
+};
+
+/// For ports at which nothing counts as fruitless.
+inline constexpr FruitlessLimit no_fruitless_limit{.at_once = 1e300, .per_s = 1e300};
+
+class AddressBook {
+ public:
+  struct Limits {
+    std::size_t addresses = limits::addresses_remembered_max;
+    Duration member_time = limits::member_address_time;
+    FruitlessLimit of_address{limits::fruitless_of_address, limits::fruitless_of_address_per_s};
+    FruitlessLimit of_unknown{limits::fruitless_of_unknown, limits::fruitless_of_unknown_per_s};
+  };
+
+  explicit AddressBook(const Limits& limits) : limits_(limits) {}
+
+  /// Whether a member was at this address within limits::member_address_time.
+  [[nodiscard]] bool is_known(Address address, TimePoint now) const;
+  /// Whether a handshake may begin: not too many were fruitless from this address, nor from all
+  /// unknown ones together.
+  [[nodiscard]] bool may_try(Address address, TimePoint now);
+  /// A handshake begins. It counts as fruitless until bear_fruit() says otherwise.
+  void try_once(Address address, TimePoint now);
+  /// A handshake that began from this address has shown a member, or made one.
+  void bear_fruit(Address address, TimePoint now);
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+
+ private:
+  struct Record {
+    Fruitless fruitless;
+    TimePoint used{};
+    TimePoint known_until{};
+  };
+
+  Record& record(Address address, TimePoint now);
+  void forget_some(TimePoint now);
+
+  Limits limits_;
+  std::unordered_map<Address, Record> records_;
+  Fruitless of_unknown_;
+};
+
+}  // namespace fl
