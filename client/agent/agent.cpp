@@ -291,7 +291,7 @@ Awaitable<Result<void>> Agent::handle(Message message) {
 Awaitable<Result<void>> Agent::check_renewal() {
   if (keeper_ == nullptr) co_return success();
   const auto request = keeper_->renewal_request(authorities_);
-  if (!request && will_pass(request.error())) {
+  if (will_pass(request)) {
     log_warn("can't renew this client's certificate now: {}", request.error().message());
     co_return success();
   }
@@ -307,7 +307,7 @@ Awaitable<Result<void>> Agent::check_renewal() {
 Result<void> Agent::take_renewal(const wire::Renewed& renewed) {
   const auto taken = keeper_->take_renewal(renewed);
   if (taken) log_info("renewed this client's certificate");
-  if (taken || !will_pass(taken.error())) return taken;
+  if (!will_pass(taken)) return taken;
   log_warn("can't keep this client's renewed certificate now: {}", taken.error().message());
   return {};
 }

@@ -71,7 +71,6 @@ Result<void> check_abilities(const Strategy& strategy, const Trainer& trainer) {
 
 }  // namespace
 
-/// Sends Hello, receives Welcome, loads model and data, and sends Ready.
 /// While no run is on, the server ends each session after Hello. A client that waits for the next
 /// run may wait longer than its certificate lives, so it renews before Hello.
 Awaitable<Result<void>> Agent::renew_between_runs() {
@@ -83,6 +82,7 @@ Awaitable<Result<void>> Agent::renew_between_runs() {
   co_return Error(Errc::unavailable, "this client's certificate was not renewed: " + reason);
 }
 
+/// Sends Hello, receives Welcome, loads model and data, and sends Ready.
 Awaitable<Result<void>> Agent::shake_hands() {
   wire::Header header;
   auto& hello = *header.mutable_hello();
@@ -113,9 +113,11 @@ Awaitable<Result<void>> Agent::shake_hands() {
   if (has_others)
     ready = Error(Errc::invalid_input,
                   fmt::format("the run's model '{}' has other tensors than this client's", model_));
-  // Tell the server the reason only once per run, because it records it in its history.
-  const bool is_told = !ready && !run_key_.empty() && told_run_ == run_key_;
-  told_run_ = ready ? "" : run_key_;
+  // Tell the server the reason only once per run, because it records it in its history. run_key_
+  // is another run's while this one can't be entered.
+  const std::string& run = welcome.run_key();
+  const bool is_told = !ready && !run.empty() && told_run_ == run;
+  told_run_ = ready ? "" : run;
   if (is_told) co_return ready.error();
   if (!ready) {
     auto bye = parting(shown_reason(ready.error().message()), has_others ? &layout_.all : nullptr);
@@ -200,8 +202,7 @@ Awaitable<Result<void>> Agent::enter_run(std::string run_key) {
     return {};
   };
   auto entered = co_await worker_.run(enter);
-  for (int i = 0; i < limits::full_disk_attempts_max && !entered && will_pass(entered.error());
-       ++i) {
+  for (int i = 0; i < limits::full_disk_attempts_max && will_pass(entered); ++i) {
     if (i == 0) log_warn("{}; trying again", entered.error().message());
     if (!co_await pause_for_disk()) co_return Error(Errc::cancelled, "stopped");
     entered = co_await worker_.run(enter);

@@ -19,7 +19,7 @@ Awaitable<Result<void>> Agent::prepare_pending() {
   if (!state_->pending()) co_return success();
   auto open = [this] { return state_->open_pending(); };
   auto file = co_await worker_.run(std::move(open));
-  if (!file && will_pass(file.error())) {
+  if (will_pass(file)) {
     log_warn("{}; trying again", file.error().message());
     retry_at_ = Clock::now() + limits::full_disk_pause;
     co_return success();
@@ -51,7 +51,7 @@ Awaitable<Result<void>> Agent::resume(const wire::Resume& resume) {
   if (sending_->is_damaged && resume.offset() < sending_->begin.bytes()) {
     auto forget = [this] { return state_->forget_pending(); };
     const auto forgotten = co_await worker_.run(std::move(forget));
-    if (!forgotten && will_pass(forgotten.error())) {
+    if (will_pass(forgotten)) {
       put_off(forgotten.error());
       co_return success();
     }
@@ -125,7 +125,7 @@ Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
   };
   const auto settled = co_await worker_.run(std::move(settle));
   // The update is still pending: announce it again, and the server repeats the verdict.
-  if (!settled && will_pass(settled.error())) {
+  if (will_pass(settled)) {
     put_off(settled.error());
     co_return success();
   }

@@ -129,7 +129,8 @@ class SiteHub {
   mutable std::condition_variable_any changed_;
   std::map<int, PeerPtr> peers_;   // By rank.
   std::set<PeerPtr> connections_;  // All of them, with those that have not said hello.
-  Strangers strangers_;            // Those that have not proven that they know the secret.
+  /// Connections whose peer has not proven yet that it knows the secret.
+  Strangers strangers_;
   std::map<Strangers::Id, PeerPtr> unproven_;
   std::vector<Asked> asked_;
   std::uint64_t next_id_ = 1;

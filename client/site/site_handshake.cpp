@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t random_digits = 64;
-constexpr const char* refused = "refused";  // What an agent says to a wrong proof.
+constexpr const char* refused = "refused";  // The member of the agent's answer to a wrong proof.
 
 Result<std::string> random_text() {
   std::array<std::byte, random_digits / 2> bytes{};
@@ -36,14 +36,14 @@ Result<void> send(SocketLine& line, const json& message, TimePoint until) {
   return Error(Errc::unavailable, "the connection has ended");
 }
 
-/// A message whose members `names` are texts of random_digits characters.
-Result<json> receive(SocketLine& line, std::initializer_list<const char*> names, TimePoint until) {
+Result<json> receive(SocketLine& line, TimePoint until) {
   FL_TRY(const auto text, line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
   if (!text) return Error(Errc::deadline, "no answer in time");
-  json message = parse_json(*text);
-  if (message.is_object() && message.contains(refused))
-    return Error(Errc::unauthenticated,
-                 "the agent refused this rank: is its site secret (--site-secret-file) the same?");
+  return parse_json(*text);
+}
+
+/// Checks that the members `names` are texts of random_digits characters.
+Result<void> check_texts(const json& message, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const bool is_there = message.is_object() && message.contains(name) &&
                           message[name].is_string() &&
@@ -51,7 +51,7 @@ Result<json> receive(SocketLine& line, std::initializer_list<const char*> names,
     if (!is_there)
       return Error(Errc::unauthenticated, "the other end is no part of a Tributary site");
   }
-  return message;
+  return {};
 }
 
 Result<void> check_proof(const json& message, const std::string& wanted) {
@@ -68,7 +68,8 @@ Result<std::string> make_site_secret() { return random_text(); }
 Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint until) {
   FL_TRY(const std::string mine, random_text());
   FL_CHECK(send(line, {{"agent", mine}}, until));
-  FL_TRY(const json said, receive(line, {"rank", "proof"}, until));
+  FL_TRY(const json said, receive(line, until));
+  FL_CHECK(check_texts(said, {"rank", "proof"}));
   const auto& other = said["rank"].get_ref<const std::string&>();
   if (auto checked = check_proof(said, proof_of(secret, "rank", mine, other)); !checked) {
     FL_CHECK(send(line, {{refused, true}}, until));
@@ -78,11 +79,16 @@ Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint unt
 }
 
 Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint until) {
-  FL_TRY(const json said, receive(line, {"agent"}, until));
+  FL_TRY(const json said, receive(line, until));
+  FL_CHECK(check_texts(said, {"agent"}));
   FL_TRY(const std::string mine, random_text());
   const auto& other = said["agent"].get_ref<const std::string&>();
   FL_CHECK(send(line, {{"rank", mine}, {"proof", proof_of(secret, "rank", other, mine)}}, until));
-  FL_TRY(const json told, receive(line, {"proof"}, until));
+  FL_TRY(const json told, receive(line, until));
+  if (told.is_object() && told.contains(refused))
+    return Error(Errc::unauthenticated,
+                 "the agent refused this rank: is its site secret (--site-secret-file) the same?");
+  FL_CHECK(check_texts(told, {"proof"}));
   return check_proof(told, proof_of(secret, "agent", other, mine));
 }
 

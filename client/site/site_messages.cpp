@@ -14,6 +14,17 @@
 #include <cmath>
 #include <fstream>
 
+/// Nothing is null.
+template <>
+struct nlohmann::adl_serializer<std::optional<double>> {
+  static void to_json(json& out, const std::optional<double>& value) {
+    out = value ? json(*value) : json();
+  }
+  static void from_json(const json& in, std::optional<double>& value) {
+    value = in.is_null() ? std::nullopt : std::optional(in.get<double>());
+  }
+};
+
 namespace fl {
 
 using nlohmann::json;
@@ -30,11 +41,6 @@ static void take_real(const json& from, double& value) {
                         : number_in<double>(from);
   if (!read) throw_wrong_json(fmt::format("it must be a number, not {}", short_json(from)));
   value = *read;
-}
-
-json or_null(const std::optional<double>& value) { return value ? json(*value) : json(); }
-void take_or_null(const json& from, std::optional<double>& value) {
-  if (!from.is_null()) value = from.get<double>();
 }
 
 static void to_json(json& out, const ColumnSummary& value) {
@@ -57,13 +63,13 @@ static void to_json(json& out, const EvalReport& value) {
   out = {{"examples", value.examples},
          {"loss", real(value.loss)},
          {"metrics", value.metrics},
-         {"predictions", or_null(value.predictions)}};
+         {"predictions", value.predictions}};
 }
 static void from_json(const json& in, EvalReport& value) {
   in.at("examples").get_to(value.examples);
   take_real(in.at("loss"), value.loss);
   in.at("metrics").get_to(value.metrics);
-  take_or_null(in.at("predictions"), value.predictions);
+  in.at("predictions").get_to(value.predictions);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LocalOptimizer, kind, beta1, beta2, epsilon)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainSettings, round, local_epochs, local_steps, local_seconds,
@@ -79,24 +85,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, coding)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
-static void to_json(json& out, const TrainReport& value) {
-  out = {{"examples", value.examples},
-         {"steps", value.steps},
-         {"loss", value.loss},
-         {"seconds", value.seconds},
-         {"sync", value.sync},
-         {"fall_backs", value.fall_backs},
-         {"predictions", or_null(value.predictions)}};
-}
-static void from_json(const json& in, TrainReport& value) {
-  in.at("examples").get_to(value.examples);
-  in.at("steps").get_to(value.steps);
-  in.at("loss").get_to(value.loss);
-  in.at("seconds").get_to(value.seconds);
-  in.at("sync").get_to(value.sync);
-  in.at("fall_backs").get_to(value.fall_backs);
-  take_or_null(in.at("predictions"), value.predictions);
-}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs,
+                                   predictions)
 // There are many of them, so they have no names of members.
 static void to_json(json& out, const TraceSpan& span) {
   out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};

@@ -89,7 +89,8 @@ template <class Value>
 
 /// A counter of the store, which holds texts in base64url.
 [[nodiscard]] std::string counter_text(std::int64_t value);
-[[nodiscard]] std::optional<std::int64_t> counter_of(const std::string& text);  // None: it is none.
+/// Nothing if the text is no counter.
+[[nodiscard]] std::optional<std::int64_t> counter_of(const std::string& text);
 
 /// What tells machines apart: the name of this one, and an identifier of its running system.
 [[nodiscard]] std::string host_name();

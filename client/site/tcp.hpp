@@ -31,7 +31,7 @@ class TcpListener {
   std::uint16_t port_;
 };
 
-/// Where the other end of the connection is.
+/// The address of the machine at the other end; 0 if it is gone.
 [[nodiscard]] Address machine_of(const Descriptor& socket);
 
 /// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has

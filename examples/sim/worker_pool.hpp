@@ -36,8 +36,8 @@ class WorkerPool {
 
   /// What all programs have said.
   [[nodiscard]] const TrainerHello& hello() const { return workers_.front()->program->hello(); }
-  /// Waits until a program is free, and then until `work` is done with it, in the thread that
-  /// starts that program: Linux kills a program when its starter's thread ends.
+  /// Waits until a program is free, and then until `work` is done with it, in that program's
+  /// thread.
   void run(const Work& work);
   /// Writes initial weights that one of the programs makes, as the server's file.
   [[nodiscard]] Result<void> write_initial_weights(std::uint64_t seed,

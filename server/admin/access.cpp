@@ -5,6 +5,7 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/net/address_text.hpp"
 #include "shared/net/server_address.hpp"
 
 #include <fmt/format.h>
@@ -61,8 +62,8 @@ std::string name_of(const Visitor& visitor, const Caller& caller) {
 PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller) {
   const bool is_known = visitor && visitor->is_known;
   if (is_known && !visitor->operator_name.empty())
-    return {fmt::format("operator {}", visitor->operator_name), true};
-  return {fmt::format("{} {}", is_known ? "token" : "address", caller.machine), is_known};
+    return {fmt::format("operator {}", visitor->operator_name), true, true};
+  return {fmt::format("{} {}", is_known ? "token" : "address", caller.machine), is_known, false};
 }
 
 std::string operator_token_hash(std::string_view token) {
@@ -130,41 +131,56 @@ Awaitable<Result<std::optional<Visitor>>> AdminAccess::find_operator(std::string
   };
   auto found = co_await store_.run(std::move(look));
   if (found && !*found) sessions_.close_all_of(token_hash);  // It was revoked.
+  if (!found) log_warn("admin pages: operators can't be read: {}", found.error().message());
   co_return found;
 }
 
-Awaitable<std::optional<Visitor>> AdminAccess::operator_with(std::string token_hash) {
-  auto found = co_await find_operator(std::move(token_hash));
-  if (found) co_return *found;
-  log_warn("admin pages: operators can't be read: {}", found.error().message());
-  co_return std::nullopt;
-}
-
-Awaitable<std::optional<Visitor>> AdminAccess::visitor_of(const HttpRequest& request) {
+Awaitable<AdminAccess::Found> AdminAccess::find_visitor(const HttpRequest& request) {
   const auto options = this->options();
+  Found found;
   if (const auto token = bearer_of(request)) {
-    if (is_token_of_pages(*token, *options)) co_return holder_of_pages_token();
-    auto found = co_await operator_with(operator_token_hash(*token));
-    if (found) co_return found;
+    if (is_token_of_pages(*token, *options)) {
+      found.visitor = holder_of_pages_token();
+      co_return found;
+    }
+    const auto known = co_await find_operator(operator_token_hash(*token));
+    if (known) found.visitor = *known;
+    if (found.visitor) co_return found;
+    found.has_wrong_token = known.has_value();
   }
   // A proxy may have put a token of its own before the cookie.
   if (const auto session = sessions_.find(session_of(request))) {
-    std::optional<Visitor> found = holder_of_pages_token();
-    if (!session->key.empty()) found = co_await operator_with(session->key);
-    if (found) {
-      found->is_logged_in = true;
+    found.visitor = holder_of_pages_token();
+    if (!session->key.empty()) {
+      const auto known = co_await find_operator(session->key);
+      found.visitor = known ? *known : std::nullopt;
+    }
+    if (found.visitor) {
+      found.visitor->is_logged_in = true;
+      found.has_wrong_token = false;
       co_return found;
     }
   }
-  if (options->token.empty()) co_return Visitor();
-  co_return std::nullopt;
+  if (options->token.empty()) found.visitor = Visitor();
+  co_return found;
 }
 
-Awaitable<PageAnswer> AdminAccess::must_log_in(const HttpRequest& request, Caller caller) {
-  if (bearer_of(request)) co_await note_wrong_token(std::move(caller), "a request");
-  co_return refusal(401,
-                    "these pages need 'Authorization: Bearer TOKEN' with the token of "
-                    "--admin-token-file or of an operator, or a login at /");
+Awaitable<std::optional<Visitor>> AdminAccess::visitor_of(const HttpRequest& request,
+                                                          Caller caller) {
+  const Found found = co_await find_visitor(request);
+  if (found.has_wrong_token) co_await note_wrong_token(std::move(caller), "a request");
+  co_return found.visitor;
+}
+
+Awaitable<bool> AdminAccess::is_still_let_in(const HttpRequest& request) {
+  const Found found = co_await find_visitor(request);
+  co_return found.visitor.has_value();
+}
+
+PageAnswer AdminAccess::must_log_in() {
+  return refusal(401,
+                 "these pages need 'Authorization: Bearer TOKEN' with the token of "
+                 "--admin-token-file or of an operator, or a login at /");
 }
 
 Awaitable<bool> AdminAccess::note_wrong_token(Caller caller, std::string what) {
@@ -177,9 +193,22 @@ Awaitable<bool> AdminAccess::note_wrong_token(Caller caller, std::string what) {
 }
 
 Awaitable<Result<void>> AdminAccess::count_left_out() {
-  static_cast<void>(wrong_tokens_.take_left_out());
-  auto add_counts = [](Store& store) { return store.add_audit_counts(); };
-  co_return co_await store_.run(std::move(add_counts));
+  for (const auto& of : wrong_tokens_.take_left_out())
+    wrong_left_out_ += static_cast<std::uint64_t>(of.lines);
+  const TimePoint now = Clock::now();
+  const std::uint64_t told = now < next_count_at_ ? 0 : wrong_left_out_;
+  auto add_counts = [told](Store& store) -> Result<void> {
+    FL_CHECK(store.add_audit_counts());
+    if (told == 0) return {};
+    return store.add_audit(AuditKind::repeats, "", fmt::format("wrong tokens: {} more", told),
+                           "wrong tokens");
+  };
+  const auto counted = co_await store_.run(std::move(add_counts));
+  if (counted && told > 0) {
+    wrong_left_out_ -= told;
+    next_count_at_ = now + limits::login_window;
+  }
+  co_return counted;
 }
 
 /// The row of the audit comes first: nobody is let in that it does not have.
@@ -227,8 +256,8 @@ PageAnswer AdminAccess::log_out(const HttpRequest& request) {
   return json_answer(nlohmann::json::object(), set_session(request, ""));
 }
 
-Awaitable<PageAnswer> AdminAccess::describe(const HttpRequest& request) {
-  const auto visitor = co_await visitor_of(request);
+Awaitable<PageAnswer> AdminAccess::describe(const HttpRequest& request, Caller caller) {
+  const auto visitor = co_await visitor_of(request, std::move(caller));
   nlohmann::json json{{"is_logged_in", false}, {"role", nullptr}, {"name", ""}};
   if (visitor) {
     json["is_logged_in"] = visitor->is_logged_in;

@@ -38,7 +38,7 @@ struct Caller {
 [[nodiscard]] Caller caller_of(const PlainSocket& socket);
 /// Who does it, for the audit: "operator 'eve'", "somebody with the pages' token at 192.0.2.7".
 [[nodiscard]] std::string name_of(const Visitor& visitor, const Caller& caller);
-/// Whose place a request takes.
+/// The holder that a request's place is counted for.
 [[nodiscard]] PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller);
 
 class AdminAccess {
@@ -54,16 +54,19 @@ class AdminAccess {
   /// Who may see the pages from now on. If the token is another, logins with the one
   /// before end. Returns whether it is.
   bool change(Options options);
-  /// Writes that into the audit.
+  /// Writes into the audit that the pages' token has changed.
   Awaitable<void> note_another_token();
 
   /// An answer if the request may get no other: a foreign host, or a body without a page that
   /// could have made it.
   [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
-  /// None: it must log in first. The request must live until this is done.
-  Awaitable<std::optional<Visitor>> visitor_of(const HttpRequest& request);
-  /// The answer to a request that has no visitor. A wrong token in it goes into the audit.
-  Awaitable<PageAnswer> must_log_in(const HttpRequest& request, Caller caller);
+  /// None: it must log in first. A wrong token in the request goes into the audit, also where the
+  /// pages need none. The request must live until this is done.
+  Awaitable<std::optional<Visitor>> visitor_of(const HttpRequest& request, Caller caller);
+  /// Whether a request that has had a visitor has one still.
+  Awaitable<bool> is_still_let_in(const HttpRequest& request);
+  /// The answer to a request that has no visitor.
+  [[nodiscard]] static PageAnswer must_log_in();
 
   /// POST /api/login {"token": "…"}: sets the cookie of a session. The token is checked first;
   /// only wrong ones are limited, by address.
@@ -71,16 +74,21 @@ class AdminAccess {
   /// POST /api/logout.
   [[nodiscard]] PageAnswer log_out(const HttpRequest& request);
   /// GET /api/session: who asks.
-  Awaitable<PageAnswer> describe(const HttpRequest& request);
-  /// Writes into the audit how many rows were left out of it, and forgets old wrong tokens. Call it
-  /// every second or so.
+  Awaitable<PageAnswer> describe(const HttpRequest& request, Caller caller);
+  /// Writes into the audit how many rows were left out of it, and forgets old wrong tokens. Those
+  /// of all addresses make one row in limits::login_window. Call it every second or so, from one
+  /// strand.
   Awaitable<Result<void>> count_left_out();
 
  private:
   [[nodiscard]] std::shared_ptr<const Options> options() const;
+  struct Found {
+    std::optional<Visitor> visitor;
+    bool has_wrong_token = false;  // And no cookie that is right.
+  };
+  Awaitable<Found> find_visitor(const HttpRequest& request);
+  /// The log says where operators can't be read.
   Awaitable<Result<std::optional<Visitor>>> find_operator(std::string token_hash);
-  /// The same; nobody where operators can't be read, which the log says.
-  Awaitable<std::optional<Visitor>> operator_with(std::string token_hash);
   /// False: so many have come from there within limits::login_window that this one is not told.
   Awaitable<bool> note_wrong_token(Caller caller, std::string what);
   Awaitable<PageAnswer> open_session(const HttpRequest& request, std::string key, Visitor visitor,
@@ -92,6 +100,8 @@ class AdminAccess {
   LineLimit wrong_tokens_{{.lines_max = limits::wrong_tokens_max,
                            .window = limits::login_window,
                            .kinds_max = limits::wrong_token_addresses_max}};  // By address.
+  std::uint64_t wrong_left_out_ = 0;  // Wrong tokens that no row tells of yet. On the strand of
+  TimePoint next_count_at_;           // count_left_out(), as this is.
   /// The key of an operator's session is its token's hash: it ends with that token, also if another
   /// operator gets the name. The key of a login with the pages' token is "".
   AdminSessions sessions_;

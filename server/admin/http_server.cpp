@@ -30,9 +30,11 @@ constexpr Strangers::Limits stranger_limits{
     .time = limits::admin_request_max,
     .addresses = {.of_address = no_fruitless_limit, .of_unknown = no_fruitless_limit}};
 constexpr VisitorPlaces::Limits request_limits{.all = limits::admin_requests_max,
+                                               .viewers = limits::admin_requests_viewers_max,
                                                .open = limits::admin_requests_open_max,
                                                .of_one = limits::admin_requests_of_one_max};
 constexpr VisitorPlaces::Limits stream_limits{.all = limits::admin_streams_max,
+                                              .viewers = limits::admin_streams_viewers_max,
                                               .open = limits::admin_streams_open_max,
                                               .of_one = limits::admin_streams_of_one_max};
 constexpr std::string_view events_path = "/api/events";
@@ -71,10 +73,10 @@ std::string whole_text(const PageAnswer& made, bool is_head) {
 
 PageAnswer no_place(const VisitorPlaces::Limits& limits) {
   return refusal(503,
-                 fmt::format("all places are taken: {} at a time, {} of them for those who have "
-                             "shown no token, and {} for one operator, or one address. Close some "
-                             "pages, log in, or try again",
-                             limits.all, limits.open, limits.of_one));
+                 fmt::format("all places are taken: {} at a time, {} of them for those who are no "
+                             "operators, {} for those who have shown no token, and {} for one "
+                             "operator, or one address. Close some pages, log in, or try again",
+                             limits.all, limits.viewers, limits.open, limits.of_one));
 }
 
 }  // namespace
@@ -164,10 +166,10 @@ Awaitable<void> Admin::serve(std::shared_ptr<PlainStream> stream, Strangers::Id 
   auto made = co_await answer_stranger(request, caller);
   std::optional<Visitor> visitor;
   if (!made) {
-    visitor = co_await access_.visitor_of(request);
+    visitor = co_await access_.visitor_of(request, caller);
     // The control desk looks for itself who asks.
     const bool is_enough = visitor || ControlDesk::has(address_of(request).first);
-    if (!is_enough) made = co_await access_.must_log_in(request, caller);
+    if (!is_enough) made = AdminAccess::must_log_in();
   }
   if (made) {
     std::string text = whole_text(*made, is_head);
@@ -197,7 +199,7 @@ Awaitable<std::optional<PageAnswer>> Admin::answer_stranger(const HttpRequest& r
   const bool is_session = path == "/api/session";
   if (!is_session && file == nullptr) co_return std::nullopt;
   if (is_post) co_return refusal(405, "this page is read-only");
-  if (is_session) co_return co_await access_.describe(request);
+  if (is_session) co_return co_await access_.describe(request, caller);
   co_return file_answer(*file, request);
 }
 
@@ -213,7 +215,8 @@ Awaitable<void> Admin::serve_visitor(PlainStream& stream, HttpRequest request,
   const auto place = places.take(holder_of(visitor, caller));
   std::optional<PageAnswer> made;
   if (!place) made = no_place(places.limits());
-  // Of two versions of a small round anybody could compute a client's update.
+  // The difference of two versions of a small round tells a client's update, so a model needs a
+  // token.
   if (place && is_file && !visitor->is_known)
     made = refusal(401,
                    "a version of the model is for those who have shown a token, an operator's or "
@@ -317,7 +320,7 @@ Awaitable<PageAnswer> Admin::history_page(const HistoryPage& page, std::string q
 }
 
 Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& request) {
-  // What waits in the kernel gets old.
+  // A small send buffer: a status that waits in the kernel is out of date when it is read.
   beast::error_code ignored;
   stream.socket().set_option(net::socket_base::send_buffer_size(limits::admin_stream_buffer),
                              ignored);
@@ -326,8 +329,8 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
   TimePoint said_at = Clock::now();
   // Whoever has logged out meanwhile sees no more.
   while (!is_closed_) {
-    const auto visitor = co_await access_.visitor_of(request);
-    if (!visitor) co_return;
+    const bool is_let_in = co_await access_.is_still_let_in(request);
+    if (!is_let_in) co_return;
     const LiveFeed::News news = co_await feed_.newest();
     if (news.text && news.number != seen) {
       message += event_message("status", news.number, *news.text);

@@ -9,8 +9,10 @@ std::unique_ptr<VisitorPlaces::Place> VisitorPlaces::take(const PlaceHolder& hol
     const auto found = of_.find(holder.who);
     const std::size_t its = found == of_.end() ? 0 : found->second;
     if (all_ >= limits_.all || its >= limits_.of_one) return nullptr;
+    if (!holder.is_operator && viewers_ >= limits_.viewers) return nullptr;
     if (!holder.is_known && open_ >= limits_.open) return nullptr;
     ++all_;
+    if (!holder.is_operator) ++viewers_;
     if (!holder.is_known) ++open_;
     of_[holder.who] = its + 1;
   }
@@ -20,6 +22,7 @@ std::unique_ptr<VisitorPlaces::Place> VisitorPlaces::take(const PlaceHolder& hol
 void VisitorPlaces::give_back(const PlaceHolder& holder) {
   const std::lock_guard lock(mutex_);
   --all_;
+  if (!holder.is_operator) --viewers_;
   if (!holder.is_known) --open_;
   const auto found = of_.find(holder.who);
   if (--found->second == 0) of_.erase(found);

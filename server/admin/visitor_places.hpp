@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Places for requests, or for streams, of the admin pages by who has them: nobody takes them all,
-// and some are for those who have shown a token. Any thread.
+// some are for those who have shown a token, and some for operators alone. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,20 @@
 
 namespace fl {
 
-/// Whose a place is.
+/// The operator or the address that holds a place.
 struct PlaceHolder {
   std::string who;        // An operator, or an address.
   bool is_known = false;  // It has shown a token.
+  bool is_operator = false;
 };
 
 class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
  public:
   struct Limits {
     std::size_t all = 0;
-    std::size_t open = 0;    // Of all holders that are not known.
-    std::size_t of_one = 0;  // Of one holder.
+    std::size_t viewers = 0;  // Places for all holders that are no operators, together.
+    std::size_t open = 0;     // Places for all holders without a token, together.
+    std::size_t of_one = 0;   // Places for one holder.
   };
   /// One place. The destructor gives it back.
   class Place {
@@ -50,6 +52,7 @@ class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
   const Limits limits_;
   std::mutex mutex_;  // Guards those below.
   std::size_t all_ = 0;
+  std::size_t viewers_ = 0;
   std::size_t open_ = 0;
   std::map<std::string, std::size_t> of_;  // By holder.
 };

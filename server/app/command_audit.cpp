@@ -38,7 +38,11 @@ Result<void> note(Store& store, const Act& act, std::string_view text) {
                            printable(text, limits::control_text_bytes_max));
 }
 
+/// Migrates no history: a server of an older version may be using it.
 Result<void> note_before(const ServerOptions& options, const Act& act) {
+  if (const auto as_it_is = open_store(options, true);
+      !as_it_is && as_it_is.error().code() == Errc::conflict)
+    return as_it_is.error();
   FL_TRY(const auto store, open_store(options, false));
   return note(*store, act, act.text);
 }
@@ -76,8 +80,9 @@ Result<int> run_command(const Command& command, const ServerOptions& options) {
   const Act act = command.act != nullptr ? command.act(options) : Act();
   if (act.text.empty()) return do_command(command, options);
   if (const auto noted = note_before(options, act); !noted) {
+    const Errc why = noted.error().code();
     // A copy of a state may lie where nothing can be written.
-    if (!act.only_reads || noted.error().code() == Errc::not_found) return noted.error();
+    if (!act.only_reads || why == Errc::not_found || why == Errc::conflict) return noted.error();
     log_warn("this is not in the audit ({}): {}", noted.error().message(), act.text);
     return do_command(command, options);
   }
@@ -94,10 +99,10 @@ Result<void> note_start(Store& store, const ServerOptions& options) {
   return note(store, act, act.text);
 }
 
-std::string terms_of_invitation(const std::string& role,
-                                const std::optional<std::uint64_t>& examples_max) {
-  std::string text =
-      role.empty() ? "with the role that the name has" : fmt::format("with the role {}", role);
+std::string text_of_invitation(const std::string& role,
+                               const std::optional<std::uint64_t>& examples_max) {
+  std::string text = "makes a join token for the client, with the role ";
+  text += role.empty() ? "that the name has" : role;
   if (examples_max && *examples_max == 0) text += " and no limit of examples";
   if (examples_max && *examples_max > 0)
     text += fmt::format(" and at most {} examples", *examples_max);
@@ -132,9 +137,7 @@ Act prune_act(const ServerOptions& options) {
 }
 
 Act enroll_act(const ServerOptions& options) {
-  return {.text = fmt::format("makes a join token for the client, {}",
-                              terms_of_invitation(options.role, options.examples_max)),
-          .client = options.name};
+  return {.text = text_of_invitation(options.role, options.examples_max), .client = options.name};
 }
 
 Act revoke_act(const ServerOptions& options) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people do at the command line of fl-server, for the audit: who it was, and for each
-// sub-command that changes something a text. The row is written first, so nothing is done that the
-// audit does not have. Blocking (the store).
+// Writes into the audit what people do at the command line of fl-server: each sub-command that
+// changes something has a text for its row, with the name of the user. The row is written first, so
+// nothing is done that the audit does not have. Blocking (the store).
 #pragma once
 
 #include "server/app/command_line.hpp"
@@ -15,18 +15,19 @@ namespace fl {
 [[nodiscard]] std::string command_line_user();
 
 /// Writes what the command does into the audit, and does it. If it fails there is another row.
-/// Returns the exit code. Errors: the command's; or the audit can't be written, unless the command
+/// Returns the exit code. Errors: the command's; conflict, where the history has an older schema,
+/// as a server of that version may be using it; or the audit can't be written, unless the command
 /// only reads.
 [[nodiscard]] Result<int> run_command(const Command& command, const ServerOptions& options);
 
 /// For the audit: the server begins to serve, with flags that change a run.
 [[nodiscard]] Result<void> note_start(Store& store, const ServerOptions& options);
 
-/// The role and the limit that an invitation gives, for the audit: "with the role evaluator".
-[[nodiscard]] std::string terms_of_invitation(const std::string& role,
-                                              const std::optional<std::uint64_t>& examples_max);
+/// For the audit: "makes a join token for the client, with the role evaluator and …".
+[[nodiscard]] std::string text_of_invitation(const std::string& role,
+                                             const std::optional<std::uint64_t>& examples_max);
 
-// One for each sub-command that does something.
+// The row of each sub-command that changes something, or takes something out of the state.
 [[nodiscard]] Act queue_act(const ServerOptions& options);
 [[nodiscard]] Act export_act(const ServerOptions& options);
 [[nodiscard]] Act backup_act(const ServerOptions& options);

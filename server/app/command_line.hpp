@@ -87,7 +87,7 @@ struct ServerOptions {
   std::optional<std::uint64_t> examples_max;
 };
 
-/// What a sub-command does, for the audit.
+/// What the audit says about a sub-command.
 struct Act {
   std::string text = {};    // "": nothing that is recorded.
   std::string client = {};  // The client that it is about; "": none.

@@ -151,10 +151,9 @@ ControlAction enroll_action(const ServerOptions& options) {
           },
           client_of,
           [](const json& body) {
-            const std::string text = "makes a join token for the client";
             const auto asked = invitation_in(body);
-            if (!asked) return text;  // It is refused.
-            return text + ", " + terms_of_invitation(asked->role, asked->examples_max);
+            if (!asked) return std::string("makes a join token for the client");  // It is refused.
+            return text_of_invitation(asked->role, asked->examples_max);
           }};
 }
 

@@ -44,12 +44,13 @@ struct OnDisk {
   struct Entry {
     fs::path folder;  // In the state.
     std::string name;
-    RunId run = 0;  // Whose folder it is in; 0: of all runs.
+    RunId run = 0;  // The run that the folder belongs to; 0: no single run.
   };
-  std::vector<Entry> versions;  // Beside checkpoints, and kept updates.
+  std::vector<Entry> versions;  // Checkpoints, the files beside them, and kept updates.
   std::vector<Entry> runs;      // Folders of runs; `run` is their number.
-  std::vector<Entry> updates;   // Of the spool. References are not listed: a backup has newer ones.
-  std::int64_t audit = 0;       // As noted.
+  /// Uploads in the spool. References are not listed: a backup has newer ones.
+  std::vector<Entry> updates;
+  std::int64_t audit = 0;  // As noted.
 };
 
 std::optional<RunId> run_of_folder(std::string_view name) {
@@ -77,9 +78,9 @@ Result<std::int64_t> noted_audit(const fs::path& state) {
   const auto text = posix_files().read_all(state / note_name);
   if (!text && text.error().code() == Errc::not_found) return std::int64_t{0};
   if (!text) return text.error();
-  const auto json = parse_json(*text);
-  const auto rows = json.is_object() && json.contains("rows")
-                        ? number_in<std::int64_t>(json["rows"])
+  const auto note = parse_json(*text);
+  const auto rows = note.is_object() && note.contains("rows")
+                        ? number_in<std::int64_t>(note["rows"])
                         : std::nullopt;
   if (rows && *rows >= 0) return *rows;
   return Error(Errc::corrupt,
@@ -129,7 +130,8 @@ std::vector<NewerFile> newer_than(const HistoryExtent& known, const OnDisk& foun
     if (has_folder && file.run > known.newest_run) continue;  // Its folder is named.
     if (auto one = is_newer_version(file, known)) newer.push_back(std::move(*one));
   }
-  // What was left of a run whose tasks are pruned stays until the next one has its first.
+  // Uploads of a pruned run stay until the next run has its first task, so nothing is compared
+  // before.
   for (const auto& file : found.updates) {
     const auto task = task_of_upload(file.name);
     if (task && known.newest_task && *task > *known.newest_task)
@@ -141,6 +143,10 @@ std::vector<NewerFile> newer_than(const HistoryExtent& known, const OnDisk& foun
                                             "revoked since then is forgotten",
                                             known.newest_audit, found.audit)});
   return newer;
+}
+
+void warn_of_note(const Result<void>& written) {
+  log_warn("the note of the audit's rows can't be written: {}", written.error().message());
 }
 
 }  // namespace
@@ -187,6 +193,33 @@ Result<void> set_newer_aside(const fs::path& state) {
 Result<void> note_audit(const fs::path& state, std::int64_t rows) {
   const std::string text = json_text(nlohmann::json{{"rows", rows}}) + "\n";
   return posix_files().write_atomically(state / note_name, bytes_of(std::string_view(text)));
+}
+
+Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
+                                std::shared_ptr<std::atomic<bool>> stop) {
+  struct Noted {
+    std::int64_t rows = 0;
+    Result<void> written;
+  };
+  std::int64_t last = -1;
+  bool has_warned = false;
+  while (!*stop) {
+    // The note's error is no error of the store's, which would end the run.
+    auto note = [state, last](Store& of) -> Result<Noted> {
+      FL_TRY(const std::int64_t rows, of.audit_rows());
+      return Noted{rows, rows == last ? success() : note_audit(state, rows)};
+    };
+    const auto noted = co_await store.with_store(std::move(note));
+    if (noted && noted->written) last = noted->rows;
+    if (noted && !noted->written && !std::exchange(has_warned, true)) warn_of_note(noted->written);
+    co_await sleep_for(limits::revocation_poll);
+  }
+}
+
+void note_last_audit(Store& store, const fs::path& state) {
+  const auto rows = store.audit_rows();
+  const Result<void> written = rows ? note_audit(state, *rows) : Result<void>(rows.error());
+  if (!written) warn_of_note(written);
 }
 
 }  // namespace fl

@@ -4,13 +4,16 @@
 // make other models of the same numbers, and let members in that were revoked.
 //
 // A crash leaves what its round was to make: files of one version more than is recorded, and no
-// more than that. Blocking; any thread.
+// more than that. Blocking, but for keep_audit_note(); any thread.
 #pragma once
 
+#include "server/history/store_thread.hpp"
 #include "shared/base/error.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,5 +36,13 @@ struct NewerFile {
 /// Notes beside the history how many rows its audit has, as nothing else on the disk tells of
 /// members. Called after they are durable, so the note is never ahead.
 [[nodiscard]] Result<void> note_audit(const std::filesystem::path& state, std::int64_t rows);
+
+/// Keeps that note until `stop`. One that can't be written is tried again, and the log says so
+/// once: no run ends for it. On the strand of `store`.
+[[nodiscard]] Awaitable<void> keep_audit_note(StoreThread& store, std::filesystem::path state,
+                                              std::shared_ptr<std::atomic<bool>> stop);
+/// The note at the end of a server, with the rows since keep_audit_note() last looked. The log says
+/// if it can't be written.
+void note_last_audit(Store& store, const std::filesystem::path& state);
 
 }  // namespace fl

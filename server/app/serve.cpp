@@ -80,12 +80,11 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
   const auto clients = store.clients();
   if (!clients || !clients->empty()) return;
   const Invitation invitation{.name = "client-1"};
-  const auto noted =
-      store.add_control(command_line_user(), invitation.name,
-                        fmt::format("makes a join token for the client, {}",
-                                    terms_of_invitation("trainer", invitation.examples_max)));
+  const auto noted = store.add_control(command_line_user(), invitation.name,
+                                       text_of_invitation("trainer", invitation.examples_max));
+  if (!noted) return;
   const auto token = make_join_token(store, authority.fingerprint(), address, invitation);
-  if (!noted || !token) return;
+  if (!token) return;
   if (run.model.starts_with(custom_prefix)) {
     fmt::print(
         "\nTo join with a client of yours that trains {} (once, within the hour):\n\n  {}\n\n",
@@ -295,25 +294,6 @@ RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord&
           kept_updates_of(state, run)};
 }
 
-/// Keeps the note of the audit's rows beside the history, until `stop`.
-Awaitable<void> keep_note(StoreThread& store, std::filesystem::path state,
-                          std::shared_ptr<std::atomic<bool>> stop) {
-  std::int64_t noted = -1;
-  bool has_warned = false;
-  while (!*stop) {
-    auto note = [state, noted](Store& of) -> Result<std::int64_t> {
-      FL_TRY(const std::int64_t rows, of.audit_rows());
-      if (rows != noted) FL_CHECK(note_audit(state, rows));
-      return rows;
-    };
-    const auto rows = co_await store.with_store(std::move(note));
-    if (rows) noted = *rows;
-    if (!rows && !std::exchange(has_warned, true))
-      log_warn("the note of the audit's rows can't be written: {}", rows.error().message());
-    co_await sleep_for(limits::revocation_poll);
-  }
-}
-
 /// Returns when the loop over the runs has its outcome, the sessions have ended, for which they
 /// have limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
 Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
@@ -431,7 +411,7 @@ Result<int> serve(const ServerOptions& options) {
   service.start({current, pause, store_thread, admin.get(), admin_options});
 
   net::co_spawn(strand, admission.watch(stop), rethrow);
-  net::co_spawn(strand, keep_note(server_store, state, stop), rethrow);
+  net::co_spawn(strand, keep_audit_note(server_store, state, stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
@@ -454,6 +434,7 @@ Result<int> serve(const ServerOptions& options) {
   // Work that is under way hands its results to `io`, which is destroyed first: so finish it now.
   compute.finish();
   store_thread.finish();
+  note_last_audit(*store, state);
   if (!outcome) outcome = Error(Errc::internal, "the server's loop ended early");
   return note_end(*store, options, *outcome);
 }

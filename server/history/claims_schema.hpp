@@ -72,7 +72,7 @@ CREATE VIEW metric_figure (run_id, version, name, client, evaluator, value, exam
   FROM metric WHERE value IS NOT NULL;
 
 DROP VIEW evaluation;
--- What is known about a version, as before. Each client's figure is bounded by those of the others
+-- One row for each metric of a version. Each client's figure is bounded by those of the others
 -- about the same version, by their medians.
 CREATE VIEW evaluation (run_id, version, name, value, clients, examples, evaluator, is_exact) AS
   SELECT run_id, version, name,

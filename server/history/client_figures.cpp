@@ -7,7 +7,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::array table{
+constexpr std::array figures_of_clients{
     ClientFigure{"is here: trainer, ", " examples", false, "is here: trainer"},
     ClientFigure{"is here: evaluator, ", " examples", false, "is here: evaluator"},
     ClientFigure{"its norm is ", "(--norm-limit)", false,
@@ -30,10 +30,10 @@ constexpr std::array table{
 
 }  // namespace
 
-std::span<const ClientFigure> client_figures() { return table; }
+std::span<const ClientFigure> client_figures() { return figures_of_clients; }
 
 std::string without_figures(std::string text) {
-  for (const ClientFigure& figure : table) {
+  for (const ClientFigure& figure : figures_of_clients) {
     const auto begin = text.find(figure.begin);
     if (begin == text.npos) continue;
     const auto end = text.find(figure.end, begin + figure.begin.size());

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// Of an even number the larger middle one. There must be one.
+/// The median; of an even number of values the larger middle one. `values` must not be empty.
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);

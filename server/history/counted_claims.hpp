@@ -23,12 +23,18 @@
 namespace fl {
 
 inline constexpr std::size_t claims_to_judge_min = 3;
-inline constexpr double claimed_figure_ratio = 100;    // To the median of the magnitudes,
-inline constexpr double claimed_figure_always = 1;     // and so much always: fractions.
-inline constexpr double claimed_figure_max = 0x1p127;  // No figure counts as more.
-inline constexpr double claimed_examples_ratio = 10;   // To the median.
-inline constexpr double claimed_weight_ratio = 4;      // For an example, to the median,
-inline constexpr double claimed_weight_always = 2;     // and so much always: an F1's counts.
+/// A figure counts as at most this many times the median magnitude.
+inline constexpr double claimed_figure_ratio = 100;
+/// A figure up to this always counts as it is: fractions do.
+inline constexpr double claimed_figure_always = 1;
+/// No figure counts as more than this.
+inline constexpr double claimed_figure_max = 0x1p127;
+/// A number of examples counts as at most this many times the median.
+inline constexpr double claimed_examples_ratio = 10;
+/// The weight for an example counts as at most this many times the median.
+inline constexpr double claimed_weight_ratio = 4;
+/// The weight for an example up to this always counts as it is: that of F1's counts does.
+inline constexpr double claimed_weight_always = 2;
 
 /// The largest magnitude that one of these figures counts with. Figures that are not finite are
 /// left out.

@@ -17,7 +17,8 @@ namespace {
 
 struct SchemaObject {
   std::string type;
-  std::string table;  // Whose index or trigger it is; of the others their own name.
+  /// The table that an index or a trigger belongs to; for tables and views their own name.
+  std::string table;
   std::string sql;
 };
 using SchemaObjects = std::map<std::string, SchemaObject, std::less<>>;
@@ -80,7 +81,7 @@ Result<Schema> read_objects(Database& db) {
   return schema;
 }
 
-/// What the first migrations make.
+/// Returns the objects that the first `version` migrations make.
 Result<SchemaObjects> make_objects(int version) {
   FL_TRY(const auto db, Database::open({.path = ":memory:"}));
   for (const Migration& migration : history_migrations().first(static_cast<std::size_t>(version)))

@@ -60,7 +60,7 @@ struct MetricEnds {
 struct RunRow {
   RunRecord run;
   Round rounds_closed = 0;
-  double seconds = 0;  // Of its closed rounds together.
+  double seconds = 0;  // The seconds of all its closed rounds.
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
   MetricEnds values;
@@ -73,7 +73,7 @@ struct VersionRow {
 
 /// What the accepted updates of a round say about their clients, for figures of the spread.
 struct SpreadFigures {
-  std::string name;  // Of the figure.
+  std::string name;  // The figure's name.
   std::vector<double> values;
 };
 

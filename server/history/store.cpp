@@ -254,11 +254,13 @@ Result<void> Store::add_audit(AuditKind kind, std::string_view client, std::stri
 Result<void> Store::add_audit_counts() {
   const auto counts = audit_lines_.take_left_out();
   if (counts.empty()) return {};
-  return db_->write([&]() -> Result<void> {
+  const auto written = db_->write([&]() -> Result<void> {
     for (const auto& count : counts)
       FL_CHECK(note_security(AuditKind::repeats, "", to_string(count)));
     return {};
   });
+  if (!written) audit_lines_.put_back(counts);
+  return written;
 }
 
 Result<std::vector<AuditRecord>> Store::audit(const std::string& client) {

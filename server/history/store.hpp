@@ -167,6 +167,7 @@ class Store {
   [[nodiscard]] Result<void> add_audit(AuditKind kind, std::string_view client,
                                        std::string_view text, std::string_view who = "");
   /// Adds a row for each kind and client whose rows were only counted, once their minute is over.
+  /// After an error the next call adds them.
   [[nodiscard]] Result<void> add_audit_counts();
   /// Oldest first; without a client all.
   [[nodiscard]] Result<std::vector<AuditRecord>> audit(const std::string& client = "");

@@ -40,9 +40,24 @@ Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
   return found && found->revoked_at != 0;
 }
 
+Result<void> RepeatedEnrolments::take(const std::string& client) {
+  const auto rate =
+      rates_
+          .try_emplace(client, limits::repeated_enrolments, limits::repeated_enrolments_per_s, 0.0)
+          .first;
+  if (rate->second.take(1)) return {};
+  return Error(
+      Errc::unavailable,
+      fmt::format("'{}' has enrolled with the same token too often: {} times at once, then "
+                  "once in {:.0f} s are the limit",
+                  client, limits::repeated_enrolments, 1 / limits::repeated_enrolments_per_s));
+}
+
 Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view client,
                                        std::string_view serial, std::string_view key_digest,
                                        double now) {
+  FL_TRY(const auto token, store_.find_token(id));
+  if (token && token->used_at != 0) FL_CHECK(repeats_.take(std::string(client)));
   ClientRecord record;
   record.name = client;
   record.certificate_serial = serial;
@@ -86,12 +101,12 @@ void Admission::report(EventLevel level, std::string text) {
             });
 }
 
-Awaitable<HttpAnswer> Admission::enrol(std::string body) {
-  HttpAnswer answer;
+Awaitable<Enrolment> Admission::enrol(std::string body) {
+  Enrolment answer;
   auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
     FL_CHECK(store.expire_tokens(Clock::unix_seconds()));
-    StoreTokenBook book(store);
+    StoreTokenBook book(store, repeats_);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
   auto audited = [work = std::move(work)](Store& store) -> Result<EnrolmentResponse> {
@@ -111,6 +126,7 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
                     "valid");
     });
     answer.body = to_json(*response);
+    answer.member = response->name;
   } else {
     note_refusal("enrolments that were refused",
                  "an enrolment was refused: " + response.error().message());
@@ -121,7 +137,7 @@ Awaitable<HttpAnswer> Admission::enrol(std::string body) {
 }
 
 Awaitable<Result<ConnectionHandler::Place>> Admission::admit(std::string name, std::string serial) {
-  FL_CO_TRY(auto place, places_->take(name));
+  // A certificate that is no longer valid takes no place of its client's.
   auto look = [name, serial](Store& store) -> Result<void> {
     auto admitted = store.admit(name, serial);
     if (admitted || admitted.error().code() != Errc::unauthenticated) return admitted;
@@ -129,7 +145,7 @@ Awaitable<Result<ConnectionHandler::Place>> Admission::admit(std::string name, s
     return admitted;
   };
   const auto admitted = co_await store_.ask(std::move(look));
-  if (admitted) co_return std::move(place);
+  if (admitted) co_return places_->take(name);
   if (admitted.error().code() == Errc::unauthenticated) {
     note_refusal(name + " was not let in",
                  fmt::format("{} was not let in: {}", name, admitted.error().message()));

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,10 +22,20 @@
 
 namespace fl {
 
+/// How often each client may use its token again, after it has lost the answer.
+class RepeatedEnrolments {
+ public:
+  /// The error is `unavailable`.
+  [[nodiscard]] Result<void> take(const std::string& client);
+
+ private:
+  std::map<std::string, TokenBucket> rates_;
+};
+
 /// The tokens and clients in the history, as enrolment wants them. On the store's thread.
 class StoreTokenBook final : public TokenBook {
  public:
-  explicit StoreTokenBook(Store& store) : store_(store) {}
+  StoreTokenBook(Store& store, RepeatedEnrolments& repeats) : store_(store), repeats_(repeats) {}
   Result<std::optional<Token>> find_token(std::string_view id) override;
   Result<bool> is_revoked(std::string_view client) override;
   Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
@@ -32,6 +43,7 @@ class StoreTokenBook final : public TokenBook {
 
  private:
   Store& store_;
+  RepeatedEnrolments& repeats_;
 };
 
 class Admission final : public ConnectionHandler {
@@ -44,7 +56,7 @@ class Admission final : public ConnectionHandler {
   [[nodiscard]] Result<void> renew_certificate();
 
   std::shared_ptr<net::ssl::context> tls() override;
-  Awaitable<HttpAnswer> enrol(std::string body) override;
+  Awaitable<Enrolment> enrol(std::string body) override;
   Awaitable<Result<Place>> admit(std::string name, std::string serial) override;
   Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                         std::string serial) override;
@@ -71,7 +83,8 @@ class Admission final : public ConnectionHandler {
   std::vector<std::string> hosts_;
   std::shared_ptr<MemberPlaces> places_;
   LineLimit refusals_;
-  std::mutex mutex_;  // Guards those below.
+  RepeatedEnrolments repeats_;  // On the store's thread.
+  std::mutex mutex_;            // Guards those below.
   std::shared_ptr<net::ssl::context> tls_;
   ServerCertificate certificate_;  // The one that `tls_` shows.
 };

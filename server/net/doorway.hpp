@@ -12,6 +12,7 @@
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/accept_pace.hpp"
+#include "shared/net/address_text.hpp"
 #include "shared/net/client_hello.hpp"
 #include "shared/net/strangers.hpp"
 
@@ -80,11 +81,11 @@ class Doorway {
       acceptor_.close(ignored);
     });
   }
-  /// From any strand: it is no stranger any more, or gone. `is_member`: it has shown that it is
-  /// one, or has become one.
-  void leave(Id id, bool is_member = false) {
-    net::post(acceptor_.get_executor(), [this, id, is_member] {
-      is_member ? strangers_.admit(id, Clock::now()) : strangers_.leave(id);
+  /// From any strand: it is no stranger any more, or gone. `member`: whom it has shown to be, or
+  /// has become; empty: nobody.
+  void leave(Id id, std::string member = {}) {
+    net::post(acceptor_.get_executor(), [this, id, member = std::move(member)] {
+      member.empty() ? strangers_.leave(id) : strangers_.admit(id, member, Clock::now());
       if (connections_.erase(id) > 0) make_moves();
     });
   }
@@ -100,7 +101,7 @@ class Doorway {
   /// Before its conversation begins.
   struct Plain {
     Socket socket;
-    std::string first;  // What has come of its ClientHello.
+    std::string first;  // The bytes of its ClientHello that have arrived.
   };
   using Connection = std::variant<Plain, End>;
 
@@ -157,7 +158,7 @@ class Doorway {
     if (found == connections_.end()) return;  // It was closed.
     auto& plain = std::get<Plain>(found->second);
     switch (ec ? HelloStage::none : look_at(plain)) {
-      case HelloStage::partial: listen_to(plain, id); break;
+      case HelloStage::partial: listen_to(plain, id); return;
       case HelloStage::whole: strangers_.greet(id, round_trip(plain.socket)); break;
       case HelloStage::none: strangers_.leave(id); connections_.erase(found);
     }

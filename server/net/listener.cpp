@@ -4,6 +4,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/enrolment.hpp"
+#include "shared/net/address_text.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 
@@ -25,12 +26,6 @@ Awaitable<void> answer(TlsStream& stream, unsigned status, const std::string& bo
   std::string text = http_answer(status, type, body);
   co_await write_all(stream, std::move(text));
   co_await stream.async_shutdown(as_result);
-}
-
-std::string remote_of(TlsStream& stream) {
-  beast::error_code ignored;
-  const auto endpoint = stream.socket().remote_endpoint(ignored);
-  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
 }
 
 void report_end(const std::exception_ptr& failure) {
@@ -67,7 +62,7 @@ std::function<void()> Listener::begin(tcp::socket socket, std::string first, Str
 // Handshakes -----------------------------------------------------------------------------------
 
 Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
-  const std::string remote = remote_of(tls);
+  const std::string remote = peer_text(tls.socket());
   tls.expires_after(limits::handshake_max);
   tune_socket(tls.socket());
 
@@ -86,9 +81,10 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
   }
   const std::string target(request.target());
   if (target == enrolment_target && request.method() == http::verb::post) {
-    const HttpAnswer enrolled = co_await handler_.enrol(std::move(request.body()));
-    if (enrolled.status == 200) doorway_.leave(id, true);
-    co_await answer(tls, enrolled.status, enrolled.body, "application/json");
+    const Enrolment enrolment = co_await handler_.enrol(std::move(request.body()));
+    // Until the answer is taken the connection is a stranger's, and may be ended as such.
+    co_await answer(tls, enrolment.status, enrolment.body, "application/json");
+    doorway_.leave(id, enrolment.member);
     co_return;
   }
   if (target != session_path || !beast::websocket::is_upgrade(request)) {
@@ -101,7 +97,7 @@ Awaitable<void> Listener::serve(TlsStream tls, Strangers::Id id) {
 }
 
 Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Strangers::Id id) {
-  const std::string remote = remote_of(tls);
+  const std::string remote = peer_text(tls.socket());
   const auto name = peer_name(tls.ssl());
   const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
@@ -117,7 +113,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
     co_await answer(tls, status, place.error().message(), "text/plain");
     co_return;
   }
-  doorway_.leave(id, true);
+  doorway_.leave(id, *name);
   auto link = co_await accept_ws(std::move(tls), std::move(request), governors_);
   if (!link) {
     doorway_.note(

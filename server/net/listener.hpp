@@ -26,9 +26,11 @@
 
 namespace fl {
 
-struct HttpAnswer {
-  unsigned status = 200;
-  std::string body;  // JSON.
+/// The answer to a request to enrol.
+struct Enrolment {
+  unsigned status = 200;  // Of HTTP.
+  std::string body;       // JSON.
+  std::string member;     // Who has joined; empty after a refusal.
 };
 
 /// The parts of the server that a listener uses. Called on the connections' strands, so it must
@@ -40,7 +42,7 @@ class ConnectionHandler {
   virtual ~ConnectionHandler() = default;
   /// Returns the current TLS context. Certificates are renewed while the server runs.
   virtual std::shared_ptr<net::ssl::context> tls() = 0;
-  virtual Awaitable<HttpAnswer> enrol(std::string body) = 0;
+  virtual Awaitable<Enrolment> enrol(std::string body) = 0;
   /// Gives the holder of this certificate a place. An error says to the client why it gets none.
   virtual Awaitable<Result<Place>> admit(std::string name, std::string serial) = 0;
   /// Serves an authenticated session. Returns when the session is over.

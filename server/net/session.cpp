@@ -75,6 +75,13 @@ bool is_fault(const Error& error) {
   }
 }
 
+/// What can't be sent (a damaged model of ours, a header that is too large) is no fault of the
+/// client.
+Result<void> as_own_fault(Result<void> sent) {
+  if (sent || !is_fault(sent.error())) return sent;
+  return Error(Errc::io, sent.error().message());
+}
+
 /// The log level for a client that is turned away.
 LogLevel level_of(const Error& error) {
   switch (error.code()) {
@@ -116,7 +123,7 @@ Awaitable<void> Session::run() {
   auto ready = co_await shake_hands();
   if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
   if (!ready) {
-    // What a client is (its release, its model, its role) is no fault.
+    // A client with another release, model or role is refused, but not blamed.
     is_at_fault_ = is_fault(ready.error()) && ready.error().code() != Errc::invalid_input;
     if (const auto level = level_of(ready.error()); level != LogLevel::warn) {
       log_at(level, "{} ({}): {}", facts_.name, link_->remote(), ready.error().message());
@@ -284,7 +291,7 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
     sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
                                 download.model.offset(), download.chunk_bytes_max);
   end_transfer(Transfers::Way::down, download.chunk_bytes_max);
-  co_return sent;
+  co_return as_own_fault(std::move(sent));
 }
 
 // Up -------------------------------------------------------------------------------------------
@@ -419,7 +426,7 @@ Awaitable<Result<void>> Session::renew(wire::Renew request) {
 Awaitable<Result<void>> Session::send(wire::Header header) {
   quota_.allow_answers_to(header);
   Message message(std::move(header));
-  co_return co_await link_->send(std::move(message));
+  co_return as_own_fault(co_await link_->send(std::move(message)));
 }
 
 Awaitable<void> Session::send_posted([[maybe_unused]] std::shared_ptr<Session> self) {

@@ -327,7 +327,7 @@ Awaitable<Result<bool>> RoundEngine::drop_overdue() {
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   control_.phase = Phase::making_model;
   const auto made = co_await next_.make(versions_.folder());
-  if (!made && will_pass(made.error())) co_return std::optional<CheckpointRecord>();
+  if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   co_return std::optional<CheckpointRecord>(*made);
 }
@@ -418,9 +418,9 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
     return versions_.publish(made);
   };
   auto tidied = tidy_up();
-  if (!tidied && will_pass(tidied.error()))
+  if (will_pass(tidied))
     control_.report(EventLevel::warning, "paused after a round: " + tidied.error().message());
-  while (!tidied && will_pass(tidied.error()) && !control_.is_going_down()) {
+  while (will_pass(tidied) && !control_.is_going_down()) {
     co_await sleep_for(limits::full_disk_pause);
     tidied = tidy_up();
   }

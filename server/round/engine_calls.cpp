@@ -200,7 +200,7 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
 Awaitable<Result<Download>> RoundEngine::download(std::shared_ptr<Peer> peer, wire::Fetch fetch) {
   control_.expect_strand();
   auto found = versions_.download(fetch);
-  while (!found && will_pass(found.error()) && !control_.is_going_down()) {
+  while (will_pass(found) && !control_.is_going_down()) {
     co_await sleep_for(limits::full_disk_pause);
     found = versions_.download(fetch);
   }

@@ -238,7 +238,7 @@ std::vector<MetricKind> Evaluations::wanted_kinds() const {
 }
 
 bool Evaluations::judges_by(const std::vector<MetricKind>& kinds) const {
-  return std::ranges::equal(judgements_, kinds, {}, &Judgement::kind);
+  return std::ranges::equal(judgements_, kinds, &Judgement::judges_by);
 }
 
 /// Judges all durable answers anew, by what the metrics' kinds are now.

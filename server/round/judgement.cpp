@@ -22,39 +22,66 @@ MetricValue loss_of(const EvaluationRecord& answer) {
   return {std::string(loss_name), answer.loss, answer.predictions};
 }
 
+/// A weighted mean is the same, whether it is exact or not.
+bool Judgement::judges_by(const MetricKind& kind) const {
+  return kind.name == kind_.name && kind.lower_is_better == kind_.lower_is_better &&
+         (kind.combine == Combine::log_mean) == (kind_.combine == Combine::log_mean);
+}
+
 void Judgement::note(const EvaluationRecord& answer) {
   MetricValue value = loss_of(answer);
   const bool is_finite = std::isfinite(answer.loss);
+  bool has_metric = true;
   if (kind_.name != loss_name) {
     const MetricValue* const found = find_metric(answer.metrics, kind_.name);
-    if (found == nullptr && is_finite) return;
-    if (found != nullptr) value = *found;
+    has_metric = found != nullptr;
+    if (!has_metric && is_finite) return;
+    if (has_metric) value = *found;
   }
-  OfVersion& clients = versions_[answer.version];
+  auto& clients = versions_[answer.version].clients;
+  const auto before = std::ranges::find(clients, answer.client, &OfClient::client);
+  const bool had_metric = before != clients.end() && before->has_metric;
   std::erase_if(clients, [&](const OfClient& of) { return of.client == answer.client; });
   clients.push_back({answer.client,
                      is_finite,
+                     has_metric,
                      {value.value, value.weight, static_cast<double>(answer.examples)}});
   // In one order, so that sums round in the same way whoever answers first.
   std::ranges::sort(clients, {}, &OfClient::client);
   note_mean(answer.version);
   note_own(answer.client, answer.version);
+  own_.at(answer.client).measured += (has_metric ? 1 : 0) - (had_metric ? 1 : 0);
 }
 
 void Judgement::forget(const std::string& client) {
-  for (auto& [version, clients] : versions_)
-    std::erase_if(clients, [&](const OfClient& of) { return of.client == client; });
-  std::erase_if(versions_, [](const auto& entry) { return entry.second.empty(); });
+  for (auto at = versions_.begin(); at != versions_.end();) {
+    auto& [version, of_version] = *at;
+    const auto erased =
+        std::erase_if(of_version.clients, [&](const OfClient& of) { return of.client == client; });
+    if (of_version.clients.empty()) {
+      by_mean_.erase({-of_version.score, version});
+      at = versions_.erase(at);
+      continue;
+    }
+    if (erased > 0) note_mean(version);
+    ++at;
+  }
   own_.erase(client);
-  if (!versions_.empty()) find_best();
+}
+
+bool Judgement::knows(const std::string& client) const {
+  const auto found = own_.find(client);
+  return found != own_.end() && found->second.measured > 0;
 }
 
 std::optional<Version> Judgement::newest(const Voters& voters) const {
   const bool by_majority = decide_by_majority(voters);
   for (auto at = versions_.rbegin(); at != versions_.rend(); ++at) {
-    const auto said = std::ranges::count_if(
-        at->second, [&](const OfClient& of) { return voters.contains(of.client); });
-    if (!by_majority || static_cast<std::size_t>(said) >= majority_of(voters)) return at->first;
+    const auto said = std::ranges::count_if(at->second.clients, [&](const OfClient& of) {
+      return voters.contains(of.client) || (!by_majority && of.has_metric);
+    });
+    const std::size_t enough = by_majority ? majority_of(voters) : 1;
+    if (static_cast<std::size_t>(said) >= enough) return at->first;
   }
   return std::nullopt;
 }
@@ -70,14 +97,17 @@ Version Judgement::best(const Voters& voters) const {
   std::vector<Version> own;
   for (const auto& [client, of] : own_)
     if (voters.contains(client)) own.push_back(of.best);
-  if (!decide_by_majority(voters) || own.empty()) return best_;
+  if (!decide_by_majority(voters) || own.empty()) return by_mean_.begin()->second;
   std::ranges::sort(own);
   return own[(own.size() - 1) / 2];
 }
 
 bool Judgement::is_stuck(std::uint32_t patience, const Voters& voters) const {
   if (empty()) return false;
-  if (!decide_by_majority(voters)) return versions_.rbegin()->first - best_ >= patience;
+  if (!decide_by_majority(voters)) {
+    const auto last = newest(voters);
+    return last && *last - best(voters) >= patience;
+  }
   const auto say_so = std::ranges::count_if(own_, [&](const auto& entry) {
     const auto& [client, own] = entry;
     return voters.contains(client) && own.newest - own.best >= patience;
@@ -88,13 +118,18 @@ bool Judgement::is_stuck(std::uint32_t patience, const Voters& voters) const {
 bool Judgement::has_diverged(const Voters& voters) const {
   const auto version = newest(voters);
   if (!version) return false;
-  const OfVersion& clients = versions_.at(*version);
-  const auto wrong = std::ranges::count(clients, false, &OfClient::is_finite);
-  return 2 * static_cast<std::size_t>(wrong) > clients.size();
+  std::size_t said = 0;
+  std::size_t wrong = 0;
+  for (const OfClient& of : versions_.at(*version).clients) {
+    if (!voters.contains(of.client)) continue;
+    ++said;
+    if (!of.is_finite) ++wrong;
+  }
+  return 2 * wrong > said;
 }
 
 double Judgement::score(std::optional<double> value) const {
-  if (!value) return -std::numeric_limits<double>::infinity();
+  if (!value || std::isnan(*value)) return -std::numeric_limits<double>::infinity();
   return kind_.lower_is_better ? -*value : *value;
 }
 
@@ -104,17 +139,21 @@ double Judgement::own_score(const OfClient& of) const {
 }
 
 /// A loss that is not finite is missing, unless most of them are.
-std::optional<double> Judgement::mean_of(const OfVersion& clients) const {
+std::optional<double> Judgement::mean_of(const OfVersion& version) const {
+  std::size_t measured = 0;
   std::vector<Claim> claims;
-  for (const OfClient& of : clients)
+  for (const OfClient& of : version.clients) {
+    if (!of.has_metric) continue;
+    ++measured;
     if (of.is_finite) claims.push_back(of.claim);
-  if (2 * claims.size() < clients.size()) return std::nullopt;
+  }
+  if (2 * claims.size() < measured) return std::nullopt;
   return combine(kind_.combine, counted_claims(claims));
 }
 
-std::optional<double> Judgement::middle_of(const OfVersion& clients, const Voters& voters) const {
+std::optional<double> Judgement::middle_of(const OfVersion& version, const Voters& voters) const {
   std::vector<double> scores;
-  for (const OfClient& of : clients) {
+  for (const OfClient& of : version.clients) {
     if (voters.contains(of.client) && std::isfinite(own_score(of))) scores.push_back(own_score(of));
   }
   if (scores.size() < majority_of(voters)) return std::nullopt;
@@ -123,33 +162,18 @@ std::optional<double> Judgement::middle_of(const OfVersion& clients, const Voter
   return kind_.lower_is_better ? -middle : middle;
 }
 
+/// Only this version's mean is made anew, so a run's answers cost no more than they are sorted.
 void Judgement::note_mean(Version version) {
-  const double score_now = score(mean_of(versions_.at(version)));
-  const bool was_best = version == best_ && versions_.size() > 1;
-  const bool is_better = score_now > best_score_ || (score_now == best_score_ && version < best_);
-  if (versions_.size() == 1 || (!was_best && is_better)) {
-    best_ = version;
-    best_score_ = score_now;
-  } else if (was_best) {
-    find_best();
-  }
-}
-
-void Judgement::find_best() {
-  best_ = versions_.begin()->first;
-  best_score_ = score(mean_of(versions_.begin()->second));
-  for (const auto& [version, clients] : versions_) {
-    const double score_now = score(mean_of(clients));
-    if (score_now <= best_score_) continue;
-    best_ = version;
-    best_score_ = score_now;
-  }
+  OfVersion& of = versions_.at(version);
+  by_mean_.erase({-of.score, version});
+  of.score = score(mean_of(of));
+  by_mean_.insert({-of.score, version});
 }
 
 /// Looks through all versions only where the client's best one may have got worse.
 void Judgement::note_own(const std::string& client, Version version) {
-  const auto score_at = [&](const OfVersion& clients) {
-    return own_score(*std::ranges::find(clients, client, &OfClient::client));
+  const auto score_at = [&](const OfVersion& of) {
+    return own_score(*std::ranges::find(of.clients, client, &OfClient::client));
   };
   const auto [at, is_first] = own_.try_emplace(client);
   Own& own = at->second;
@@ -162,9 +186,10 @@ void Judgement::note_own(const std::string& client, Version version) {
     own.best_score = score_now;
   } else if (version == own.best) {
     own.best_score = score_now;
-    for (const auto& [other, clients] : versions_) {
-      if (std::ranges::find(clients, client, &OfClient::client) == clients.end()) continue;
-      const double score_then = score_at(clients);
+    for (const auto& [other, of] : versions_) {
+      const auto& all = of.clients;
+      if (std::ranges::find(all, client, &OfClient::client) == all.end()) continue;
+      const double score_then = score_at(of);
       if (score_then < own.best_score || (score_then == own.best_score && other >= own.best))
         continue;
       own.best = other;

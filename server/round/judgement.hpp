@@ -32,15 +32,20 @@ class Judgement {
   explicit Judgement(MetricKind kind) : kind_(std::move(kind)) {}
   [[nodiscard]] const MetricKind& kind() const { return kind_; }
 
+  /// Whether a judgement by this kind would come to the same.
+  [[nodiscard]] bool judges_by(const MetricKind& kind) const;
+
   /// A client's second answer for a version replaces its first. An answer without this metric does
-  /// not count, unless its loss is not finite.
+  /// not count, unless its loss is not finite: then it says only that the model has diverged, and
+  /// only of a client that has a say.
   void note(const EvaluationRecord& answer);
   /// As if the client had never answered.
   void forget(const std::string& client);
 
   /// Nobody has measured anything.
   [[nodiscard]] bool empty() const { return versions_.empty(); }
-  [[nodiscard]] bool knows(const std::string& client) const { return own_.contains(client); }
+  /// Whether the client has measured the metric.
+  [[nodiscard]] bool knows(const std::string& client) const;
   /// The newest version that somebody has answered for; of three voters or more, more than half.
   [[nodiscard]] std::optional<Version> newest(const Voters& voters) const;
   /// Nothing if the version has diverged, or too few have a value of it.
@@ -51,18 +56,24 @@ class Judgement {
   /// Whether so many versions in a row were no better than the best one before them. Three voters
   /// or more count each for itself, and more than half must say so.
   [[nodiscard]] bool is_stuck(std::uint32_t patience, const Voters& voters) const;
-  /// Whether most losses of the newest version are not finite: the model has diverged.
+  /// Whether most of the voters' losses of the newest version are not finite: the model has
+  /// diverged.
   [[nodiscard]] bool has_diverged(const Voters& voters) const;
 
  private:
   struct OfClient {
     std::string client;
-    bool is_finite = true;  // Its loss.
+    bool is_finite = true;   // Whether the client's loss is finite.
+    bool has_metric = true;  // Otherwise its loss is not finite, and the claim is that loss.
     Claim claim;
   };
-  using OfVersion = std::vector<OfClient>;
-  /// What one client would say alone.
+  struct OfVersion {
+    std::vector<OfClient> clients;
+    double score = 0;  // By the mean, as in by_mean_.
+  };
+  /// What one client's own figures say.
   struct Own {
+    int measured = 0;  // Versions that it has measured the metric of.
     Version newest = 0;
     Version best = 0;
     double best_score = 0;
@@ -71,21 +82,20 @@ class Judgement {
   /// Higher is better; -infinity: there is no value.
   [[nodiscard]] double score(std::optional<double> value) const;
   [[nodiscard]] double own_score(const OfClient& of) const;
-  [[nodiscard]] std::optional<double> mean_of(const OfVersion& clients) const;
-  [[nodiscard]] std::optional<double> middle_of(const OfVersion& clients,
+  [[nodiscard]] std::optional<double> mean_of(const OfVersion& version) const;
+  [[nodiscard]] std::optional<double> middle_of(const OfVersion& version,
                                                 const Voters& voters) const;
   void note_mean(Version version);
-  void find_best();
   void note_own(const std::string& client, Version version);
 
   MetricKind kind_;
   std::map<Version, OfVersion> versions_;
-  Version best_ = 0;  // These two: by the mean.
-  double best_score_ = 0;
+  /// The negative score by the evaluators' mean, and the version: so the best one is the first.
+  std::set<std::pair<double, Version>> by_mean_;
   std::map<std::string, Own> own_;
 };
 
-/// Its loss as a metric, with its predictions as the weight.
+/// Returns the answer's loss as a metric, weighted by its predictions.
 [[nodiscard]] MetricValue loss_of(const EvaluationRecord& answer);
 
 }  // namespace fl

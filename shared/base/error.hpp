@@ -81,6 +81,12 @@ using Result = boost::system::result<T, Error>;
   return error.code() == Errc::no_space || error.code() == Errc::unavailable;
 }
 
+/// Whether this failed, with an error that will pass.
+template <class T>
+[[nodiscard]] bool will_pass(const Result<T>& result) {
+  return !result && will_pass(result.error());
+}
+
 /// Turns the current errno into an Error with the message "WHAT: reason". What
 /// is_no_space() becomes no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
 [[nodiscard]] Error errno_error(std::string_view what);

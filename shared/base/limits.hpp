@@ -24,7 +24,7 @@ inline constexpr int upload_notes_max = 8;  // Of UploadBegin.notes; the others 
 /// Of the names of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
-/// What a client may send before it is Ready, and later while it uploads nothing.
+/// A client's message before Ready.
 inline constexpr std::size_t hello_bytes_max = 16 << 10;
 /// Of Ready: three numbers for each of up to scaled_values_max values (model_spec.hpp).
 inline constexpr std::size_t ready_bytes_max = 128 << 10;
@@ -86,7 +86,8 @@ inline constexpr auto traffic_measured = 250ms;
 inline constexpr std::uint64_t traffic_ahead_bytes_min = 2 * chunk_bytes_min;
 
 // Sessions.
-inline constexpr auto handshake_max = 15s;  // TCP, TLS, HTTP upgrade and Hello, from the accept.
+inline constexpr auto handshake_max =
+    15s;  // TCP, TLS and HTTP, from the accept; Hello, from there.
 /// From Welcome to Ready. A client that loads model and data for longer comes back afterwards.
 inline constexpr auto ready_max = 2min;
 inline constexpr std::size_t addresses_max = 8;  // Of one name; a client tries them in turn.
@@ -102,7 +103,8 @@ inline constexpr std::size_t files_reserved = 128;
 // Strangers: connections that have not authenticated yet.
 inline constexpr std::size_t strangers_max = 1024;
 inline constexpr std::size_t strangers_of_address_max = 512;
-/// Of a ClientHello with its TLS records. A handshake begins when all of it is there.
+/// The most bytes of a ClientHello, with the heads of its TLS records. A handshake begins when all
+/// of it is there.
 inline constexpr std::size_t client_hello_bytes_max = 16 << 10;
 inline constexpr std::size_t handshakes_max = 128;  // At the same time; the others wait.
 inline constexpr std::size_t handshakes_of_address_max = 64;
@@ -112,14 +114,15 @@ inline constexpr std::size_t handshakes_reserved = 32;  // For addresses where m
 inline constexpr int handshake_round_trips = 4;
 inline constexpr auto handshake_turn = 1s;
 inline constexpr auto handshake_turn_max = 4s;
-/// Handshakes that led nowhere (no member was there in the end): so many at once and a second, of
-/// one address, and of all addresses together where no member was lately. Beyond it they wait.
+/// How many handshakes may lead nowhere (no member was there in the end), at once and in a second:
+/// of one address, and of all addresses together where no member was lately. The others wait.
 inline constexpr double fruitless_of_address = 64;
 inline constexpr double fruitless_of_address_per_s = 16;
 inline constexpr double fruitless_of_unknown = 256;
 inline constexpr double fruitless_of_unknown_per_s = 64;
 inline constexpr std::size_t addresses_remembered_max = 4096;
 inline constexpr auto member_address_time = 24h;  // For so long a member was there lately.
+inline constexpr std::size_t addresses_of_member_max = 16;  // Where one was lately: the newest.
 /// So many connections are accepted in a turn; what comes beyond waits in the system's queue. So
 /// those who open anew what is closed are slowed down, and a queue of 4,096 is a wait of 1.6 s.
 inline constexpr std::size_t accepts_of_turn = 25;
@@ -133,7 +136,7 @@ inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted a
 
 // Admin pages.
 /// Connections to the admin port that have not said what they want, or not shown who they are, as
-/// the four limits of strangers above. Probes and logins are answered there: nobody who is past it
+/// the limits of strangers above. Probes and logins are answered there: nobody who is past it
 /// has a part of these places.
 inline constexpr std::size_t admin_strangers_max = 40;
 inline constexpr std::size_t admin_strangers_of_address_max = 24;
@@ -144,6 +147,7 @@ inline constexpr auto admin_request_max = 5s;  // From the accept to the end of 
 /// pages' token; of one operator, or of one address without one.
 inline constexpr std::size_t admin_requests_max = 24;
 inline constexpr std::size_t admin_requests_open_max = 18;
+inline constexpr std::size_t admin_requests_viewers_max = 20;  // The others are for operators.
 inline constexpr std::size_t admin_requests_of_one_max = 12;
 inline constexpr int admin_page_rounds_max = 1000;     // Of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;     // Rounds of one page of /api/choices.
@@ -159,6 +163,7 @@ inline constexpr std::size_t operator_name_bytes_max = 64;
 /// Streams of events and downloads at the same time, as the three limits of requests.
 inline constexpr std::size_t admin_streams_max = 32;
 inline constexpr std::size_t admin_streams_open_max = 24;
+inline constexpr std::size_t admin_streams_viewers_max = 28;  // The others are for operators.
 inline constexpr std::size_t admin_streams_of_one_max = 16;
 inline constexpr auto admin_stream_beat = 1s;         // How often a stream looks for news.
 inline constexpr auto admin_stream_quiet = 15s;       // Then it shows that it is alive.
@@ -217,6 +222,8 @@ inline constexpr double quota_renewals = 3;
 inline constexpr double quota_renewals_per_s = 1.0 / 3600;
 inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
+inline constexpr double repeated_enrolments = 10;  // Of a client that lost the answer.
+inline constexpr double repeated_enrolments_per_s = 0.1;
 /// A member whose session ended by its own fault must wait before the next one. The pause doubles
 /// with each fault, until there was none for fault_memory.
 inline constexpr auto fault_pause_min = 2s;
@@ -264,7 +271,7 @@ inline constexpr auto trainer_output_wait = 500ms;  // For its last output after
 inline constexpr auto trainer_gone_wait = 2s;       // For its end after its socket has closed.
 inline constexpr auto trainer_look = 50ms;  // Between two looks at it while it is waited for.
 inline constexpr std::size_t tensor_folders_max = 10'000;  // In memory, that a start looks at.
-inline constexpr auto watcher_wait = 2s;  // For its watcher to end what it has started.
+inline constexpr auto watcher_wait = 10s;  // For its watcher to end what it has started.
 
 // Queues.
 inline constexpr std::size_t runs_queued_max = 1000;

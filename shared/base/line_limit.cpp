@@ -18,6 +18,8 @@ bool LineLimit::passes(const std::string& kind, TimePoint now) {
 std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
   const std::lock_guard lock(mutex_);
   std::vector<LeftOut> left_out;
+  for (const auto& [kind, lines] : put_back_) left_out.push_back({kind, lines});
+  put_back_.clear();
   std::erase_if(windows_, [&](const auto& entry) {
     const Window& window = entry.second;
     if (now - window.since < limits_.window) return false;
@@ -26,6 +28,14 @@ std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
     return true;
   });
   return left_out;
+}
+
+void LineLimit::put_back(const std::vector<LeftOut>& left_out) {
+  const std::lock_guard lock(mutex_);
+  for (const LeftOut& of : left_out) {
+    const bool is_known = put_back_.contains(of.kind) || put_back_.size() < limits_.kinds_max;
+    put_back_[is_known ? of.kind : "other lines"] += of.lines;
+  }
 }
 
 std::string to_string(const LineLimit::LeftOut& left_out) {

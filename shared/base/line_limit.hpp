@@ -34,6 +34,8 @@ class LineLimit {
   };
   /// What was left out in windows that have ended since the last call.
   [[nodiscard]] std::vector<LeftOut> take_left_out(TimePoint now = Clock::now());
+  /// These could not be told: the next take_left_out() returns them again, added up by kind.
+  void put_back(const std::vector<LeftOut>& left_out);
 
  private:
   struct Window {
@@ -44,6 +46,7 @@ class LineLimit {
   const Limits limits_;
   std::mutex mutex_;  // Guards those below.
   std::map<std::string, Window> windows_;
+  std::map<std::string, int> put_back_;  // Lines by kind.
 };
 
 /// The line that tells a count: "KIND: 12 more within 60 s".

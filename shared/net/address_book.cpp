@@ -35,11 +35,20 @@ void AddressBook::try_once(Address address, TimePoint now) {
   record(address, now).fruitless.add(1, now);
 }
 
-void AddressBook::bear_fruit(Address address, TimePoint now) {
+void AddressBook::bear_fruit(Address address, const std::string& member, TimePoint now) {
   Record& known = record(address, now);
   if (now >= known.known_until) of_unknown_.add(-1, now);
   known.fruitless.add(-1, now);
   known.known_until = now + limits_.member_time;
+  known.known_by = member;
+  auto& places = of_member_[member];
+  std::erase(places, address);
+  places.push_back(address);
+  if (places.size() <= limits::addresses_of_member_max) return;
+  const auto oldest = records_.find(places.front());
+  if (oldest != records_.end() && oldest->second.known_by == member)
+    oldest->second.known_until = now;
+  places.pop_front();
 }
 
 AddressBook::Record& AddressBook::record(Address address, TimePoint now) {

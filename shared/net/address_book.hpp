@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server remembers of addresses from which strangers come: whether a member was there
-// lately, and how many handshakes that led nowhere it has begun for them (fruitless ones). It is in
-// memory only, and has a bounded number of addresses. On the listener's strand.
+// The addresses from which strangers came: whether a member was there lately, and how many
+// handshakes that led nowhere (fruitless ones) have begun for them. It is in memory only, so after
+// a restart no address is known, and has a bounded number of addresses. On the strand, or under the
+// mutex, of whoever accepts.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -9,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <string>
 #include <unordered_map>
 
 namespace fl {
@@ -54,8 +57,9 @@ class AddressBook {
   [[nodiscard]] bool may_try(Address address, TimePoint now);
   /// A handshake begins. It counts as fruitless until bear_fruit() says otherwise.
   void try_once(Address address, TimePoint now);
-  /// A handshake that began from this address has shown a member, or made one.
-  void bear_fruit(Address address, TimePoint now);
+  /// A handshake that began from this address has shown this member, or made it. Of one member the
+  /// newest limits::addresses_of_member_max addresses are known, so nobody makes many known.
+  void bear_fruit(Address address, const std::string& member, TimePoint now);
   [[nodiscard]] std::size_t size() const { return records_.size(); }
 
  private:
@@ -63,6 +67,7 @@ class AddressBook {
     Fruitless fruitless;
     TimePoint used{};
     TimePoint known_until{};
+    std::string known_by;  // The member that was there last.
   };
 
   Record& record(Address address, TimePoint now);
@@ -70,6 +75,7 @@ class AddressBook {
 
   Limits limits_;
   std::unordered_map<Address, Record> records_;
+  std::unordered_map<std::string, std::deque<Address>> of_member_;  // The oldest first.
   Fruitless of_unknown_;
 };
 

@@ -3,14 +3,13 @@
 
 #include "shared/base/error.hpp"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <tuple>
+#include <utility>
 
 namespace fl {
 
@@ -28,10 +27,10 @@ void Strangers::greet(Id id, Duration round_trip) {
   move_to(id, Stage::waiting);
 }
 
-void Strangers::admit(Id id, TimePoint now) {
+void Strangers::admit(Id id, const std::string& member, TimePoint now) {
   const auto found = all_.find(id);
   if (found == all_.end()) return;
-  book_.bear_fruit(found->second.address, now);
+  book_.bear_fruit(found->second.address, member, now);
   leave(id);
 }
 
@@ -42,7 +41,10 @@ void Strangers::leave(Id id) {
   const auto party = parties_.find(stranger.address);
   FL_ASSERT(party != parties_.end());
   party->second.at(stranger.stage).erase(id);
-  if (stranger.stage == Stage::shaking) --shaking_;
+  if (stranger.stage == Stage::shaking) {
+    --shaking_;
+    if (!stranger.is_from_known) --shaking_unknown_;
+  }
   if (stranger.stage == Stage::waiting) --waiting_;
   if (party->second.count() == 0) parties_.erase(party);
   all_.erase(found);
@@ -51,7 +53,7 @@ void Strangers::leave(Id id) {
 Strangers::Moves Strangers::next(TimePoint now) {
   Moves moves;
   end_overdue(now, moves);
-  end_surplus(moves);
+  end_surplus(now, moves);
   begin_waiting(now, moves);
   return moves;
 }
@@ -77,8 +79,9 @@ void Strangers::end_overdue(TimePoint now, Moves& moves) {
     close(all_.begin()->first, moves);
 }
 
-/// Who ends when this address has too many: the oldest of the least stage. The newest connection
-/// has had no time to speak yet, so it ends only if there is no other.
+/// Returns the connection to end when this address has too many: silent ones first, then waiting
+/// ones, then handshakes, of each the oldest. The newest connection has had no time to speak yet,
+/// so it ends only if there is no other.
 Strangers::Id Strangers::surplus_of(Party& party) {
   const Id newest = all_.rbegin()->first;
   for (const auto& ids : party.ids)
@@ -86,42 +89,72 @@ Strangers::Id Strangers::surplus_of(Party& party) {
   return newest;
 }
 
+/// Returns the connection to end when all are too many: one of an address with the most
+/// connections; of these first those from where no member was lately, silent ones first, then
+/// waiting ones, then handshakes, and the oldest. The newest connection ends only if there is no
+/// other.
+Strangers::Id Strangers::surplus_of_all(TimePoint now) {
+  std::size_t most = 0;
+  for (const auto& [address, party] : parties_) most = std::max(most, party.count());
+  using Rank = std::pair<bool, Stage>;
+  constexpr Rank first_to_end{false, Stage::silent};
+  const Id newest = all_.rbegin()->first;
+  Id found = newest;
+  Rank least{true, Stage::shaking};
+  for (const auto& [id, stranger] : all_) {
+    if (id == newest || parties_.at(stranger.address).count() < most) continue;
+    const Rank rank{book_.is_known(stranger.address, now), stranger.stage};
+    if (found != newest && rank >= least) continue;
+    found = id;
+    least = rank;
+    if (rank == first_to_end) break;
+  }
+  return found;
+}
+
 /// Only the newest connection's address can have become too large. When all are too many, the
 /// address with the most gives way: one with few connections keeps them.
-void Strangers::end_surplus(Moves& moves) {
+void Strangers::end_surplus(TimePoint now, Moves& moves) {
   while (!all_.empty()) {
-    auto largest = parties_.find(all_.rbegin()->second.address);
-    if (largest->second.count() <= limits_.of_address) {
-      if (all_.size() <= limits_.all) return;
-      largest = std::ranges::max_element(parties_, {},
-                                         [](const auto& entry) { return entry.second.count(); });
-    }
-    close(surplus_of(largest->second), moves);
+    Party& newest = parties_.at(all_.rbegin()->second.address);
+    if (newest.count() > limits_.of_address)
+      close(surplus_of(newest), moves);
+    else if (all_.size() > limits_.all)
+      close(surplus_of_all(now), moves);
+    else
+      return;
   }
 }
 
 bool Strangers::is_full_for(Address address, TimePoint now) const {
-  const std::size_t reserved = book_.is_known(address, now) ? 0 : limits_.handshakes_reserved;
-  return shaking_ + reserved >= limits_.handshakes;
+  if (shaking_ >= limits_.handshakes) return true;
+  return !book_.is_known(address, now) &&
+         shaking_unknown_ + limits_.handshakes_reserved >= limits_.handshakes;
 }
 
-/// A handshake that has had its turn and is in the way of one of the address `waiting`: of the
-/// address with the most of them the oldest.
+/// A handshake that has had its turn and is in the way of one of the address `waiting`: first those
+/// from addresses where no member was lately, of these the address with the most of them, and its
+/// oldest.
 std::optional<Strangers::Id> Strangers::slow_one(Address waiting, TimePoint now) {
   const std::size_t own = parties_.at(waiting).at(Stage::shaking).size();
   const bool is_own_only = own >= limits_.handshakes_of_address || !is_full_for(waiting, now);
+  // Where only the places for unknown addresses are taken, one of a known one is not in the way.
+  const bool is_unknown_only = shaking_ < limits_.handshakes;
   std::optional<Id> found;
-  std::size_t most = 0;
+  std::pair<bool, std::size_t> most{};
   for (auto& [address, party] : parties_) {
+    if (is_own_only && address != waiting) continue;
     const auto& shaking = party.at(Stage::shaking);
-    if (shaking.size() <= most || (is_own_only && address != waiting)) continue;
     const auto slow = std::ranges::find_if(shaking, [&](Id id) {
       const Stranger& stranger = all_.at(id);
-      return now - stranger.began >= stranger.turn;
+      return now - stranger.began >= stranger.turn &&
+             (is_own_only || !is_unknown_only || !stranger.is_from_known);
     });
     if (slow == shaking.end()) continue;
+    const std::pair rank{!all_.at(*slow).is_from_known, shaking.size()};
+    if (found && rank <= most) continue;
     found = *slow;
-    most = shaking.size();
+    most = rank;
   }
   return found;
 }
@@ -130,7 +163,10 @@ void Strangers::begin(Id id, TimePoint now, Moves& moves) {
   Stranger& stranger = all_.at(id);
   move_to(id, Stage::shaking);
   stranger.began = now;
+  stranger.is_from_known = book_.is_known(stranger.address, now);
+  if (!stranger.is_from_known) ++shaking_unknown_;
   Party& party = parties_.at(stranger.address);
+  if (party.served == 0) is_newest_address_next_ = !is_newest_address_next_;
   party.served = ++served_;
   party.is_oldest_next = !party.is_oldest_next;
   book_.try_once(stranger.address, now);
@@ -138,8 +174,9 @@ void Strangers::begin(Id id, TimePoint now, Moves& moves) {
 }
 
 /// Gives the places for handshakes to those that wait: next is the address with the fewest
-/// handshakes, of these the one that was served the longest ago. When there is no place for it, a
-/// handshake that has had its turn makes room.
+/// handshakes, of these the one that was served the longest ago, of those that never were the
+/// newest and the oldest by turns. When there is no place for it, a handshake that has had its turn
+/// makes room.
 void Strangers::begin_waiting(TimePoint now, Moves& moves) {
   while (waiting_ > 0) {
     struct Choice {
@@ -155,8 +192,9 @@ void Strangers::begin_waiting(TimePoint now, Moves& moves) {
       if (waiting.empty() || !book_.may_try(address, now)) continue;
       const std::size_t shaking = party.at(Stage::shaking).size();
       const bool has_place = shaking < limits_.handshakes_of_address && !is_full_for(address, now);
-      (has_place ? next : barred)
-          .consider({party.next(), {shaking, party.served, *waiting.begin()}});
+      const Id first = *waiting.begin();
+      const Id order = party.served == 0 && is_newest_address_next_ ? last_ - first : first;
+      (has_place ? next : barred).consider({party.next(), {shaking, party.served, order}});
     }
     if (next.id != 0) {
       begin(next.id, now, moves);
@@ -179,19 +217,6 @@ Address stranger_address(const sockaddr& address) {
   Address network = 0;
   for (const std::uint8_t byte : bytes) network = network << 8 | byte;
   return network;
-}
-
-std::string host_text(const sockaddr& address) {
-  const void* number = nullptr;
-  if (address.sa_family == AF_INET)
-    number = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (address.sa_family == AF_INET6)
-    number = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (number == nullptr ||
-      ::inet_ntop(address.sa_family, number, text.data(), text.size()) == nullptr)
-    return "the Unix socket";
-  return text.data();
 }
 
 }  // namespace fl

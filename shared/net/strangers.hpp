@@ -3,11 +3,13 @@
 // go on. A connection costs a file until it has greeted: its whole ClientHello is there, or its
 // first byte at a port without TLS. Then it waits for one of a few places for handshakes, which
 // cost memory and computing. Addresses are served in turn: the one with the fewest handshakes under
-// way is next, and of its connections the newest and the oldest by turns, so that neither those who
-// leave many connections waiting delay anybody nor those who come again and again. Some places are
-// only for addresses where members were lately. An address whose handshakes lead nowhere gets few
-// more (address_book.hpp). When there are too many strangers, one of the address with the most
-// ends. So strangers can't keep members out, and take no place that a member needs.
+// way is next, and of its connections, as of addresses that were not served yet, the newest and the
+// oldest by turns. So connections that are left waiting do not delay new ones, and new ones do not
+// starve those that wait. Some places are only for addresses where members were lately. An address
+// whose handshakes lead nowhere gets few more (address_book.hpp). When there are too many
+// strangers, one of the address with the most ends; among equals a silent one, and the oldest. So
+// strangers from some hundred addresses can't keep members out, nor those from any number of them a
+// member that was at its address lately.
 //
 // The class only decides; whoever accepts has the sockets, and calls it from one strand or under
 // one mutex. A port without handshakes does not call greet(): then the oldest connection ends.
@@ -40,7 +42,8 @@ class Strangers {
     std::size_t of_address = limits::strangers_of_address_max;
     std::size_t handshakes = limits::handshakes_max;
     std::size_t handshakes_of_address = limits::handshakes_of_address_max;
-    std::size_t handshakes_reserved = limits::handshakes_reserved;  // Of `handshakes`: for members.
+    /// This many of `handshakes` are kept for addresses where members were lately.
+    std::size_t handshakes_reserved = limits::handshakes_reserved;
     Duration turn = limits::handshake_turn;          // A longer handshake ends if another waits.
     Duration turn_max = limits::handshake_turn_max;  // The same, over a line with long round trips.
     Duration time = limits::handshake_max;           // The longest time until it has authenticated.
@@ -60,8 +63,8 @@ class Strangers {
   /// The whole ClientHello of this connection has come, or its first byte at a port without TLS.
   /// `round_trip`: the line's.
   void greet(Id id, Duration round_trip);
-  /// This connection has authenticated, or has made a member.
-  void admit(Id id, TimePoint now);
+  /// This connection has authenticated as this member, or has made it.
+  void admit(Id id, const std::string& member, TimePoint now);
   /// This connection is gone. Nothing happens if it was forgotten.
   void leave(Id id);
   /// What is to be done now; often nothing. Call it after each change, and every
@@ -77,7 +80,8 @@ class Strangers {
     TimePoint since;
     Stage stage = Stage::silent;
     Duration turn{};
-    TimePoint began{};  // While shaking.
+    TimePoint began{};           // When its handshake began; set only in Stage::shaking.
+    bool is_from_known = false;  // Whether a member had been at its address when it began.
   };
   /// The connections of an address, by stage and in the order in which they came.
   struct Party {
@@ -85,7 +89,7 @@ class Strangers {
     [[nodiscard]] std::size_t count() const {
       return ids[0].size() + ids[1].size() + ids[2].size();
     }
-    /// Who of those that wait is next.
+    /// The waiting connection to serve next: the newest and the oldest by turns.
     [[nodiscard]] Id next() {
       const auto& waiting = at(Stage::waiting);
       return is_oldest_next ? *waiting.begin() : *waiting.rbegin();
@@ -100,7 +104,8 @@ class Strangers {
   void close(Id id, Moves& moves);
   void end_overdue(TimePoint now, Moves& moves);
   [[nodiscard]] Id surplus_of(Party& party);
-  void end_surplus(Moves& moves);
+  [[nodiscard]] Id surplus_of_all(TimePoint now);
+  void end_surplus(TimePoint now, Moves& moves);
   void begin_waiting(TimePoint now, Moves& moves);
   void begin(Id id, TimePoint now, Moves& moves);
   [[nodiscard]] bool is_full_for(Address address, TimePoint now) const;
@@ -112,15 +117,14 @@ class Strangers {
   std::map<Id, Stranger> all_;  // In the order in which they came.
   Parties parties_;             // Each has a connection.
   std::size_t shaking_ = 0;
+  std::size_t shaking_unknown_ = 0;  // Those from addresses where no member was lately.
   std::size_t waiting_ = 0;
   std::uint64_t served_ = 0;
+  bool is_newest_address_next_ = false;  // Among addresses that have not been served yet.
 };
 
 /// One machine counts as an IPv4 address, or as an IPv6 network of 64 bits; all other sockets (of
 /// this machine) as 0.
 [[nodiscard]] Address stranger_address(const sockaddr& address);
-
-/// As text without the port: "192.0.2.7". Other sockets than of IPv4 and IPv6: "the Unix socket".
-[[nodiscard]] std::string host_text(const sockaddr& address);
 
 }  // namespace fl

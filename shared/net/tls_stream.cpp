@@ -210,8 +210,9 @@ struct TlsStream::Connection {
       if (gathered.empty() && (is_last || rest.size() >= tls_record::payload_bytes_max))
         return net::buffer(rest, tls_record::payload_bytes_max);
       const auto* from = static_cast<const char*>(rest.data());
-      gathered.insert(gathered.end(), from,
-                      from + std::min(rest.size(), tls_record::payload_bytes_max - gathered.size()));
+      gathered.insert(
+          gathered.end(), from,
+          from + std::min(rest.size(), tls_record::payload_bytes_max - gathered.size()));
       if (gathered.size() == tls_record::payload_bytes_max) break;
     }
     return net::buffer(gathered);

@@ -4,6 +4,7 @@
 #include "shared/base/async/mailbox.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/net/address_text.hpp"
 #include "shared/net/dial.hpp"
 #include "shared/net/peer_credit.hpp"
 #include "shared/wire/server_clock.hpp"
@@ -34,16 +35,6 @@ constexpr int unsent_bytes_max = 256 << 10;
 /// the buffer, and the link allocates a new one.
 constexpr std::size_t copied_bytes_max = 16 << 10;
 
-std::string endpoint_text(const net::ip::tcp::socket& socket) {
-  beast::error_code ec;
-  const auto endpoint = socket.remote_endpoint(ec);
-  if (ec) return "unknown";
-  if (endpoint.address().is_v6()) {
-    return fmt::format("[{}]:{}", endpoint.address().to_string(), endpoint.port());
-  }
-  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
-}
-
 Error link_error(const beast::error_code& ec, std::size_t message_bytes_max) {
   if (ec == websocket::error::message_too_big) {
     return {Errc::too_large,
@@ -67,7 +58,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
  public:
   WsLink(WsStream stream, Governors governors, bool takes_credit)
       : ws_(std::move(stream)),
-        remote_(endpoint_text(ws_.next_layer().socket())),
+        remote_(peer_text(ws_.next_layer().socket())),
         certificate_ends_at_(peer_certificate_end(ws_.next_layer().ssl())),
         inbox_(ws_.get_executor(), 1),
         written_(ws_.get_executor()),

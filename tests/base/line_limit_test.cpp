@@ -31,6 +31,19 @@ TEST_CASE("the first lines of a kind pass, the rest is counted, and then it begi
   CHECK(lines.passes("noise", now));
 }
 
+TEST_CASE("what could not be told comes again, and not twice") {
+  const TimePoint now{};
+  LineLimit lines(few);
+  for (int i = 0; i < 10; ++i) static_cast<void>(lines.passes("noise", now));
+  lines.put_back(lines.take_left_out(now + 60s));
+  CHECK(lines.passes("noise", now + 61s));  // Of a window of its own.
+  const auto left_out = lines.take_left_out(now + 62s);
+  REQUIRE(left_out.size() == 1);
+  CHECK(left_out[0].kind == "noise");
+  CHECK(left_out[0].lines == 7);
+  CHECK(lines.take_left_out(now + 63s).empty());
+}
+
 TEST_CASE("too many kinds share one count, so that memory does not grow") {
   const TimePoint now{};
   LineLimit lines(few);

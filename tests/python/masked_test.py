@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tagger import Tagger
 from tributary_fl import metrics
 from tributary_fl.torch import Trainer
 
@@ -38,19 +39,19 @@ def sequences(seed=3):
     return x, y
 
 
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(6)
-        self.embed = nn.Embedding(9, 8)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x):
-        return self.head(self.embed(x)).movedim(-1, 1)  # Classes along dimension 1.
-
-
 def mean_of_unmasked(outputs, targets):
     return F.cross_entropy(outputs, targets)  # Not known to the package: it is our own function.
+
+
+def divided_by_count(outputs, targets):
+    """The same, but without any prediction its gradient is no number either."""
+    mask = targets != -100
+    losses = F.cross_entropy(outputs, targets.clamp(min=0), reduction="none")
+    return (losses * mask).sum() / mask.sum()
+
+
+def unmasked_of(targets):
+    return (targets != -100).sum()
 
 
 class MaskedTargets(unittest.TestCase):
@@ -83,8 +84,7 @@ class MaskedTargets(unittest.TestCase):
         weighted = nn.CrossEntropyLoss(weight=weight)
         y = sequences()[1]
         self.check_same(*self.updates(loss=weighted), float(weight[y[y != -100]].double().sum()))
-        counted = lambda targets: (targets != -100).sum()
-        self.check_same(*self.updates(loss=mean_of_unmasked, predictions=counted), unmasked)
+        self.check_same(*self.updates(loss=mean_of_unmasked, predictions=unmasked_of), unmasked)
 
     def test_a_step_without_predictions_leaves_the_weights(self):
         x, y = sequences()
@@ -95,6 +95,20 @@ class MaskedTargets(unittest.TestCase):
         self.assertEqual((done["loss"], done["predictions"]), (0, 0))
         for name in start:
             np.testing.assert_array_equal(out[name], start[name])
+
+    def test_a_loss_of_ones_own_may_be_0_by_0_without_predictions(self):
+        x, y = sequences()
+        start, results = weights_of(Tagger()), []
+        for own in ({}, {"loss": divided_by_count, "predictions": unmasked_of}):
+            trainer = Trainer(Tagger(), (x, y), device="cpu", eval_batch_size=1, **own)
+            with agent_for(trainer) as agent:
+                agent.hello()
+                out, _ = agent.train(start, batch_size=1, epochs=2, lr=0.5, seed=1)
+                agent.ask("gradient", start, settings={})
+                results.append((out, agent.out()))
+        for found, expected in zip(results[1], results[0]):
+            for name in start:
+                np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
 
     def test_the_training_loss_is_the_mean_over_all_predictions(self):
         x, y = sequences()

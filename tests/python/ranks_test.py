@@ -189,6 +189,9 @@ class TwoRanks(unittest.TestCase):
 TAGS = (
     MODEL
     + """
+from tagger import Tagger
+
+
 def tags():
     draw = torch.Generator().manual_seed(3)
     x, y = torch.randint(9, (12, 6), generator=draw), torch.randint(5, (12, 6), generator=draw)
@@ -196,16 +199,6 @@ def tags():
     for row, length in enumerate([6, 1, 6, 2, 6, 0, 3, 0, 1, 6, 6, 2]):
         y[row, length:] = -100
     return x, y
-
-
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(6)
-        self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 5)
-
-    def forward(self, x):
-        return self.head(self.embed(x)).movedim(-1, 1)
 
 
 class InOrder(torch.utils.data.Sampler):
@@ -249,7 +242,12 @@ class MaskedTargets(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "train.py"
             script.write_text(TAG_RANKS)
-            environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            folders = [str(fake_agent.PACKAGE), str(pathlib.Path(__file__).parent)]
+            environment = {
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join(folders),
+            }
             agent = AgentWithProcess([*START_TWO, script, folder], folder, environment)
             try:
                 agent.hello()

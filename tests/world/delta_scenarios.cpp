@@ -179,6 +179,32 @@ TEST_CASE("a reference that is damaged while the server runs is offered only onc
   }
 }
 
+TEST_CASE("a damaged model of the server's is no fault of the client that fetches it") {
+  const WorldOptions options = calm(2);
+  World world(options);
+  MemFiles& disk = world.server_disk();
+  const std::string folder = "/state/checkpoints/";
+  std::string file, text;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client != "client-1" || !is_up) return;
+    if (text.empty() && header.has_fetch() && header.fetch().version() == 1) {
+      for (const auto& name : disk.list(folder).value())
+        if (name == "round-000001.safetensors") file = folder + name;
+      REQUIRE(!file.empty());
+      text = disk.read_all(file).value();
+      REQUIRE(disk.open(file, OpenMode::update).value()->truncate(10));
+    } else if (!text.empty() && header.has_hello()) {
+      REQUIRE(
+          disk.open(file, OpenMode::update).value()->write_at(0, bytes_of(std::string_view(text))));
+    }
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  REQUIRE(!text.empty());
+  for (Round round = 1; round <= options.settings.rounds; ++round)
+    CHECK(count(tasks_of(world, round), TaskState::accepted) == tasks_of(world, round).size());
+}
+
 TEST_CASE("the next delta does not refer to an update that was refused") {
   WorldOptions options = deltas("delta+ecuq:8", 6);
   options.settings.min_clients = 2;

@@ -60,5 +60,28 @@ TEST_CASE("while a client's disk is full its session stays, and its work goes on
   }
 }
 
+TEST_CASE("a client whose disk is full for minutes when it enters the run says so once") {
+  const WorldOptions options = calm(2);
+  World world(options);
+  int connections = 0;
+  int reasons = 0;
+  bool is_full = false;
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    if (client == "client-1") ++connections;
+    return true;
+  };
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client != "client-1") return;
+    if (is_up && header.has_bye() && !header.bye().reason().empty()) ++reasons;
+    if (is_up || is_full || !header.has_welcome()) return;
+    is_full = true;
+    world.spawn(fill_client_for(world, client, 150s));
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(connections > 2);
+  CHECK(reasons == 1);
+}
+
 }  // namespace
 }  // namespace fl::test

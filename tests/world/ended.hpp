@@ -13,8 +13,9 @@ namespace fl::test {
 
 struct Ended {
   std::size_t rounds = 0;
-  std::string why;                        // "" after all its rounds.
-  std::vector<EvaluationRecord> answers;  // What each evaluator measured of version 1.
+  std::string why;  // "" after all its rounds.
+  /// The evaluators' answers on one example or more, for all versions.
+  std::vector<EvaluationRecord> answers;
 };
 
 /// Runs the world to its end.

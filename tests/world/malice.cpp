@@ -103,6 +103,11 @@ class Mischief {
       co_return co_await announce();
     }
     if (header.has_resume()) co_return co_await send_bytes(header.resume());
+    // The server's disk was full: it comes again, as all must.
+    if (header.has_verdict() && header.verdict().outcome() == wire::Verdict::LATER) {
+      co_await sleep_for(2s);
+      co_return co_await announce();
+    }
     const bool is_accepted =
         header.has_verdict() && header.verdict().outcome() == wire::Verdict::ACCEPTED;
     if (is_accepted && malice_ == Malice::twice && !std::exchange(is_repeated_, true))

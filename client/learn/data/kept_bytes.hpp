@@ -15,8 +15,8 @@ namespace fl {
 
 class KeptBytes {
  public:
-  /// The most of --data-memory (0: its default) and its default: who moves inputs to the disk by a
-  /// small --data-memory does not lose labels.
+  /// The larger of --data-memory (0: its default) and its default: a small --data-memory moves
+  /// inputs to the disk and must not refuse labels.
   static KeptBytes beside(std::uint64_t data_memory) {
     return KeptBytes(std::max(data_memory, data_memory_default()));
   }

@@ -286,11 +286,13 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
 }
 
 ChildProcess::~ChildProcess() {
-  if (!has_ended()) {
-    group_->kill_all();
-    kill(pid_, SIGKILL);  // Whatever its group is by now.
-    reap(0);
-  }
+  if (!has_ended()) kill_now();
+}
+
+void ChildProcess::kill_now() {
+  group_->kill_all();
+  kill(pid_, SIGKILL);  // Also if the command has left its group.
+  reap(0);
 }
 
 void ChildProcess::reap(int options) {
@@ -313,10 +315,7 @@ bool ChildProcess::wait(TimePoint until) {
 void ChildProcess::end() {
   if (has_ended()) return;
   group_->signal_all(SIGTERM);
-  if (wait(Clock::now() + limits::trainer_grace)) return;
-  group_->kill_all();
-  kill(pid_, SIGKILL);
-  reap(0);
+  if (!wait(Clock::now() + limits::trainer_grace)) kill_now();
 }
 
 TimePoint ChildProcess::printed_at() const { return output_->last_at(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ChildProcess: a command, of the user's or a rank of a site, that runs beside this program, in a
 // process group of its own. It does not outlive this program, whatever ends that: the group has a
-// watcher, a small process that ends it then, with all that the command has started. Any thread,
-// one at a time.
+// watcher, a small process that ends it then, with the command's children and theirs, in sessions
+// of their own too. What detaches itself from them (a daemon) stays. Any thread, one at a time.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -55,6 +55,7 @@ class ChildProcess {
   class Group;
   class Output;
   ChildProcess(std::unique_ptr<Group> group, pid_t pid, std::unique_ptr<Output> output);
+  void kill_now();
   void reap(int options);
 
   std::unique_ptr<Group> group_;

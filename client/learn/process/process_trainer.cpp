@@ -72,8 +72,8 @@ void add_client(json& request, const PlayedClient& client) {
 
 /// The tensors of a trainer, in the order in which this client has their values.
 struct Arrangement {
-  Layout layout;  // What is trained.
-  Layout files;   // What the program's files have.
+  Layout layout;  // The tensors that are trained.
+  Layout files;   // The tensors in the program's files.
   std::vector<ElementType> types;
 };
 

@@ -12,8 +12,10 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <chrono>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace fl {
@@ -21,6 +23,9 @@ namespace fl {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int lock_attempts_max = 100;  // Two seconds.
+constexpr auto lock_pause = std::chrono::milliseconds(20);
 
 /// Makes an empty folder that only this user can enter. What was there is removed, if it is ours.
 Result<void> make_private(const fs::path& path) {
@@ -39,6 +44,10 @@ Result<void> make_private(const fs::path& path) {
 /// The lock of a folder in memory, which its program holds as long as it lives.
 fs::path lock_of(const fs::path& folder) { return folder / "lock"; }
 
+Descriptor open_lock(const fs::path& folder) {
+  return Descriptor(open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
 bool is_same_file(int descriptor, const fs::path& path) {
   struct stat open {};
   struct stat named {};
@@ -52,8 +61,7 @@ bool remove_if_left(const fs::path& folder) {
   struct stat found {};
   if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid())
     return false;
-  const Descriptor lock(
-      open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const Descriptor lock = open_lock(folder);
   if (lock.number() < 0 || flock(lock.number(), LOCK_EX | LOCK_NB) != 0) return false;
   // Another program may have removed the folder and made it anew before we had the lock.
   if (!is_same_file(lock.number(), lock_of(folder))) return false;
@@ -62,12 +70,22 @@ bool remove_if_left(const fs::path& folder) {
   return !failure;
 }
 
+/// Takes the lock that a folder has; number -1: it has none. Another program that starts holds it
+/// while it removes the folder, as one whose program is gone.
+Result<Descriptor> take_lock(const fs::path& folder) {
+  for (int i = 0; i < lock_attempts_max; ++i) {
+    if (i > 0) std::this_thread::sleep_for(lock_pause);
+    Descriptor lock = open_lock(folder);
+    const bool is_free = lock.number() < 0 || (flock(lock.number(), LOCK_EX | LOCK_NB) == 0 &&
+                                               is_same_file(lock.number(), lock_of(folder)));
+    if (is_free) return lock;
+  }
+  return Error(Errc::conflict, folder.string() + " is in use by another process");
+}
+
 /// Makes the folder in memory, and its lock. The lock gets its name when it is held.
 Result<Descriptor> make_locked(const fs::path& folder) {
-  const Descriptor held(
-      open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (held.number() >= 0 && flock(held.number(), LOCK_EX | LOCK_NB) != 0)
-    return Error(Errc::conflict, folder.string() + " is in use by another process");
+  FL_TRY(const Descriptor held, take_lock(folder));
   FL_CHECK(make_private(folder));
   const fs::path fresh = folder / "lock.new";
   Descriptor lock(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

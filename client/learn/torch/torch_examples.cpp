@@ -37,7 +37,7 @@ std::int64_t Examples::predictions(const torch::Tensor& positions) const {
   return sum;
 }
 
-/// Of text: a byte that has another one before it in the window is predicted.
+/// In text each byte of the window but its first is predicted.
 std::int64_t Examples::predictions_of(const Row& row) const {
   return std::min<std::int64_t>(all_->lengths[row.example] - row.begin - 1, context_);
 }

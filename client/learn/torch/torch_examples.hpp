@@ -40,11 +40,11 @@ class Examples {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
   /// What the mean loss is a mean of: the examples or, of text, the bytes that are predicted.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
-  /// The same for a report: nothing where each example is one prediction.
+  /// For a report: the number of predictions; nothing if each example is one.
   [[nodiscard]] std::optional<double> told_predictions() const {
     return context_ > 0 ? std::optional(static_cast<double>(predictions_)) : std::nullopt;
   }
-  /// Those of the examples at these positions.
+  /// How many predictions the examples at these positions have.
   [[nodiscard]] std::int64_t predictions(const torch::Tensor& positions) const;
   /// `positions` is int64 [n] on the CPU, each from 0 to size() - 1.
   [[nodiscard]] Batch batch(const torch::Tensor& positions) const;

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 Count = Callable[[Any], Any]
-IGNORED = -100  # What torch ignores where nothing else is said.
+IGNORED = -100  # The target that torch ignores by default.
 
 
 def known_count(loss: Any) -> Count | None:

@@ -151,8 +151,9 @@ class Trainer(_trainer.Trainer):
     def batch_predictions(self, batch: Any) -> float:
         """How many predictions the mean loss over a batch is a mean over: its weight. Asked before
         the batch is moved to the device."""
-        is_known = self._count is not None and isinstance(batch, (tuple, list)) and len(batch) > 1
-        count = self._count(self.inputs_and_targets(batch)[1]) if self._count and is_known else None
+        if self._count is None or not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            return self.batch_examples(batch)
+        count = self._count(self.inputs_and_targets(batch)[1])
         return self.batch_examples(batch) if count is None else float(count)
 
     def train_step(self, batch: Any) -> torch.Tensor:
@@ -362,9 +363,11 @@ class Trainer(_trainer.Trainer):
         with self._alone():
             for number, (batch, counts) in enumerate(batches):
                 task.progress(number)
+                count = self.batch_predictions(batch) if counts else 0.0
+                if not count and self._ranks is None:  # Its loss may be 0/0.
+                    continue
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
-                count = self.batch_predictions(batch) if counts else 0.0
                 predictions += count
                 weight = count * self._spread.gradient_parts / self._examples
                 torch.autograd.backward(_counted(loss, count) * weight)
@@ -408,14 +411,10 @@ class Trainer(_trainer.Trainer):
         return self._spread.of_rank_0(batches, task)
 
     def _add_gradients(
-        self,
-        batches: list[Any],
-        optimizer: torch.optim.Optimizer,
-        scaler: Any,
-        loss_sum: torch.Tensor,
+        self, batches: list[Any], optimizer: torch.optim.Optimizer, scaler: Any, total: torch.Tensor
     ) -> float:
         """Sets the gradients to those of the mean loss over all predictions of the batches, of all
-        ranks together. Adds each of this rank's losses to loss_sum, and returns their number."""
+        ranks together. Adds each of this rank's losses to the total, and returns their number."""
         counts = [self.batch_predictions(batch) for batch in batches]
         predictions = sum(counts)
         more = self._spread.most(len(batches)) - len(batches)
@@ -426,7 +425,7 @@ class Trainer(_trainer.Trainer):
             all_counts = self._ranks.sums([predictions])[0] / self._ranks.count
         optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
-            if not count and all_counts and self._ranks is None:
+            if not count and self._ranks is None:  # Its loss may be 0/0.
                 continue
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.
@@ -437,7 +436,12 @@ class Trainer(_trainer.Trainer):
                 part = loss if weight == 1 else _counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
             if count:
-                loss_sum.add_(loss.detach(), alpha=count)
+                total.add_(loss.detach(), alpha=count)
+        if not predictions and self._ranks is None:
+            for parameter in self._parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            if scaler is not None:
+                scaler.scale(total)  # Else it refuses the step.
         return predictions
 
     def _gradient_terms(self, task: Task) -> Callable[[], None]:

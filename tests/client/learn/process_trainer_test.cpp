@@ -13,6 +13,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -217,7 +220,7 @@ TEST_CASE("a program trains a built-in model, whose tensors have another order t
   CHECK(update == std::vector<float>{9, 10, 11, 12, 13, 14, 4, 5, 6, 7, 8, 1, 2, 3});
   CHECK(running.trainer->initial_weights(1).value() ==
         builtin_initial_weights("logistic:3-2", 1).value());
-  // Of another model nothing is taken for it: the layouts differ, and the server says so.
+  // With another model the program's own order stays: the layouts differ, and the server says so.
   for (const char* other : {"logistic:2-3", "logistic:3-3", "mlp:3-2-2", "synthetic:14"}) {
     const auto mine = make_process_trainer(running.program, other).value();
     CHECK(mine->layout().digest() == running.program->hello().layout.digest());
@@ -428,6 +431,7 @@ TEST_CASE("a command and what it has started do not outlive a client that is kil
   const auto pids = state.path / "pids";
   const pid_t client = fork();
   if (client == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // A check below may end the test.
     const auto child =
         ChildProcess::start({.command = stubborn_command(pids), .variables = {}, .folder = {}});
     for (;;) pause();
@@ -482,6 +486,7 @@ TEST_CASE("what a killed program has left in memory goes with any start of the s
   const State next;
   const pid_t pid = fork();
   if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // A check below may end the test.
     auto left = TensorFolder::make(killed.path, memory.path).value();
     std::ofstream(left.path() / "weights") << "x";
     std::ofstream(killed.path / "made").flush();
@@ -513,6 +518,22 @@ TEST_CASE("what a killed program has left in memory goes with any start of the s
   const auto twice = TensorFolder::make(living.path, memory.path).value();
   CHECK(twice.path() == fs::canonical(living.path) / "trainer");
   CHECK(fs::exists(used.path() / "weights"));
+}
+
+TEST_CASE("a start waits while another one removes what a killed program has left of its folder") {
+  const State memory;
+  const State state;
+  const fs::path folder = TensorFolder::make(state.path, memory.path).value().path();
+  fs::create_directory(folder);
+  std::ofstream(folder / "lock").flush();
+  const int lock = open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(flock(lock, LOCK_EX) == 0);
+  const std::jthread other([lock] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    close(lock);
+  });
+  const auto made = TensorFolder::make(state.path, memory.path).value();
+  CHECK(made.path() == folder);
 }
 
 TEST_CASE("the folder of tensors is private, and is gone at the end") {

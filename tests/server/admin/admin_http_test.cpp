@@ -4,6 +4,7 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/server/admin/admin_world.hpp"
+#include "tests/wire/simulation.hpp"
 
 #include <doctest/doctest.h>
 
@@ -265,11 +266,11 @@ TEST_CASE("probes and operators are answered while one address holds all that it
 }
 
 TEST_CASE("requests have places by who makes them, and some are for those with a token") {
-  const auto places =
-      std::make_shared<VisitorPlaces>(VisitorPlaces::Limits{.all = 4, .open = 3, .of_one = 2});
+  const auto places = std::make_shared<VisitorPlaces>(
+      VisitorPlaces::Limits{.all = 4, .viewers = 4, .open = 3, .of_one = 2});
   const PlaceHolder one{"address 1", false};
   const PlaceHolder two{"address 2", false};
-  const PlaceHolder eve{"operator eve", true};
+  const PlaceHolder eve{"operator eve", true, true};
   auto first = places->take(one);
   const auto second = places->take(one);
   CHECK((first && second));
@@ -282,6 +283,44 @@ TEST_CASE("requests have places by who makes them, and some are for those with a
   CHECK(!places->take(eve));  // All have four.
   first.reset();
   CHECK(places->take(two));
+}
+
+TEST_CASE("some places are for operators alone, however many viewers have the pages' token") {
+  const auto places = std::make_shared<VisitorPlaces>(
+      VisitorPlaces::Limits{.all = 4, .viewers = 3, .open = 3, .of_one = 2});
+  const Visitor viewer{AdminRole::viewer, "", false, true};
+  const Visitor eve{AdminRole::viewer, "eve", false, true};
+  std::vector<std::unique_ptr<VisitorPlaces::Place>> taken;
+  for (const Address machine : {1, 1, 2}) {
+    taken.push_back(places->take(holder_of(viewer, {machine, ""})));
+    CHECK(taken.back());
+  }
+  CHECK(!places->take(holder_of(viewer, {2, ""})));
+  auto of_operator = places->take(holder_of(eve, {1, ""}));
+  CHECK(of_operator);
+  CHECK(!places->take(holder_of(eve, {1, ""})));  // All have four.
+  taken.pop_back();
+  CHECK(places->take(holder_of(viewer, {2, ""})));
+  static_assert(limits::admin_requests_viewers_max < limits::admin_requests_max);
+  static_assert(limits::admin_streams_viewers_max < limits::admin_streams_max);
+}
+
+TEST_CASE("an operator has a stream while viewers at two addresses hold all that they can") {
+  AdminWorld world(with_token());
+  const std::string bearer = std::string("Authorization: Bearer ") + token + "\r\n";
+  std::vector<AdminWorld::tcp::socket> held;
+  std::size_t streams = 0;
+  for (const char* from : {"127.0.0.1", "127.0.0.2"}) {
+    for (std::size_t i = 0; i < limits::admin_streams_of_one_max; ++i) {
+      held.push_back(world.connect(from));
+      world.send(held.back(), "GET /api/events HTTP/1.1", bearer);
+      if (!AdminWorld::read_until(held.back(), "retry: ").empty()) ++streams;
+    }
+  }
+  CHECK(streams == limits::admin_streams_viewers_max);
+  auto of_operator = world.connect();
+  world.send(of_operator, "GET /api/events HTTP/1.1", bearer_of(world, "eve"));
+  CHECK(!AdminWorld::read_until(of_operator, "retry: ").empty());
 }
 
 TEST_CASE("a right token is let in while wrong ones flood the login, also from its own address") {
@@ -318,6 +357,65 @@ TEST_CASE("a wrong token in a header is in the audit, and a request without any 
   CHECK(status_of_answer(world.get("/api/runs", "Authorization: Bearer x\r\n")) == 401);
   CHECK(world.store().audit().value().back().text ==
         "a request with a token of no operator, from 127.0.0.1");
+}
+
+TEST_CASE("a wrong token is in the audit where the pages need none, and in the question who asks") {
+  for (const bool has_token : {false, true}) {
+    AdminWorld world(has_token ? with_token() : Admin::Options());
+    const auto rows = [&world] { return world.store().audit().value().size(); };
+    const auto session = world.get("/api/session", "Authorization: Bearer x\r\n");
+    CHECK(parse_json(body_of(session))["role"].is_null() == has_token);
+    CHECK(rows() == 1);
+    CHECK(status_of_answer(world.get("/api/runs", "Authorization: Bearer y\r\n")) ==
+          (has_token ? 401 : 200));
+    CHECK(rows() == 2);
+    world.get("/api/session");
+    world.get("/api/session", bearer_of(world, "eve"));
+    const std::string cookie = cookie_of(world.post("/api/login", R"({"token": "eve"})"));
+    const auto before = rows();
+    world.get("/api/session", "Authorization: Bearer of-a-proxy\r\n" + cookie);
+    CHECK(rows() == before);
+  }
+}
+
+namespace {
+
+Awaitable<void> show_wrong_tokens(AdminAccess& access, int times) {
+  HttpRequest request(http::verb::get, "/api/session", 11);
+  request.set(http::field::authorization, "Bearer x");
+  for (int i = 0; i < times; ++i) {
+    Caller caller{1, "192.0.2.7"};
+    co_await access.visitor_of(request, std::move(caller));
+  }
+}
+
+Awaitable<void> count(AdminAccess& access) {
+  const auto counted = co_await access.count_left_out();
+  CHECK(counted);
+}
+
+/// The store's thread is a real one, also over simulated time.
+void run(Awaitable<void> task) {
+  net::io_context io;
+  net::co_spawn(io, std::move(task), rethrow);
+  io.run();
+}
+
+}  // namespace
+
+TEST_CASE("wrong tokens beyond the limit are a number in the audit, once in a window") {
+  Simulation simulation;
+  const TemporaryFolder temp;
+  const auto history = Store::open({.path = temp / "history.sqlite"}).value();
+  const auto store = ControlStore::open(temp / "history.sqlite").value();
+  AdminAccess access({}, *store);
+  run(show_wrong_tokens(access, limits::wrong_tokens_max + 30));
+  simulation.spawn(sleep_for(limits::login_window));
+  simulation.run();
+  for (int i = 0; i < 2; ++i) run(count(access));
+  const auto rows = history->audit().value();
+  CHECK(std::ranges::count(rows, AuditKind::repeats, &AuditRecord::kind) == 1);
+  CHECK(rows.back().text == "wrong tokens: 30 more");
 }
 
 namespace {
@@ -394,8 +492,9 @@ TEST_CASE("a checkpoint is sent as its file has it, to those with a token") {
     CHECK(refused.find(bytes.substr(0, 100)) == std::string::npos);
     CHECK(status_of_answer(world.get(target, "Authorization: Bearer x\r\n")) == 401);
   }
-  CHECK(world.store().audit().value().back().text ==
-        "operator 'eve': downloads run-1-version-0.safetensors");
+  const auto rows = world.store().audit().value();
+  CHECK(std::ranges::count(rows, "operator 'eve': downloads run-1-version-0.safetensors",
+                           &AuditRecord::text) == 2);
   CHECK(status_of_answer(world.get("/api/model/file?version=1", eve)) == 404);
   CHECK(status_of_answer(world.get("/api/model/file?run=9", eve)) == 404);
   CHECK(status_of_answer(world.get("/api/model/file?version=x", eve)) == 400);

@@ -4,6 +4,8 @@
 #include "server/app/command_audit.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/control.hpp"
+#include "server/history/schema.hpp"
+#include "server/history/sqlite.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/log.hpp"
 #include "tests/server/history/records.hpp"
@@ -173,6 +175,31 @@ TEST_CASE("a sub-command that fails has another row, and one without a history n
   state.folder = other;
   CHECK(state.run({"end-run", "99"}).error().code() == Errc::not_found);
   CHECK(!fs::exists(other));
+}
+
+TEST_CASE("no sub-command migrates a history, which an older server may be using") {
+  State state;
+  state.folder = state.temp / "older";
+  posix_files().make_folder(state.folder).value();
+  const fs::path file = state.folder / "history.sqlite";
+  const auto before = history_migrations().first(history_migrations().size() - 1);
+  REQUIRE(migrate(*Database::open({.path = file}).value(), before));
+  const auto schema = [&file] {
+    const auto db = Database::open({.path = file, .read_only = true}).value();
+    return db->find("PRAGMA user_version", [](const Row& row) { return row.integer(0); }).value();
+  };
+  REQUIRE(schema() == before.size());
+  const std::string out = (state.temp / "out").string();
+  for (const Words& words :
+       {Words{"backup", out}, {"export", out + ".npz"}, {"revoke", "site-1"}}) {
+    CAPTURE(words.front());
+    const auto done = state.run(words);
+    REQUIRE(!done);
+    CHECK(done.error().code() == Errc::conflict);
+    CHECK(done.error().message().find("start fl-server once to migrate it") != std::string::npos);
+    CHECK(schema() == before.size());
+  }
+  CHECK(!fs::exists(out));
 }
 
 TEST_CASE("a server that starts says so in the audit, with what it changes") {

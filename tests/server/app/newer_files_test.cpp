@@ -7,6 +7,7 @@
 #include "shared/base/log.hpp"
 #include "tests/server/history/store_world.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/wire/simulation.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -127,6 +128,44 @@ TEST_CASE("a history that has forgotten who joined, or was revoked, is older tha
   CHECK(state.newer() == Names{"audit.json"});
   std::ofstream(state.path / "audit.json") << R"({"rows": -1})";
   CHECK(code_of(find_newer_files(state.path)) == Errc::corrupt);
+}
+
+namespace {
+
+Awaitable<void> stop_after(Duration time, std::shared_ptr<std::atomic<bool>> stop,
+                           std::function<void()> before) {
+  co_await sleep_for(time);
+  before();
+  co_await sleep_for(time);
+  *stop = true;
+}
+
+}  // namespace
+
+TEST_CASE("a note of the audit that can't be written ends no run, and is tried again") {
+  const StateFolder state;
+  Simulation simulation;
+  const auto store = state.open();
+  store->add_audit(AuditKind::refusal, "a", "x").value();
+  Offload thread;
+  std::optional<Error> failure;
+  StoreThread calls(simulation.io.get_executor(), *store, thread, 0,
+                    {[&failure](const Error& error) { failure = error; }});
+  const auto stop = std::make_shared<std::atomic<bool>>(false);
+  const fs::path note = state.path / "audit.json";
+  fs::create_directories(note);  // So it can't be written.
+  simulation.spawn(keep_audit_note(calls, state.path, stop));
+  simulation.spawn(stop_after(4 * limits::revocation_poll, stop, [&] {
+    CHECK(fs::is_directory(note));
+    fs::remove_all(note);
+  }));
+  simulation.run();
+  CHECK_FALSE(failure);
+  CHECK(posix_files().read_all(note).value() == "{\"rows\":1}\n");
+  // What came since the last look is noted at the end.
+  store->add_audit(AuditKind::refusal, "a", "x").value();
+  note_last_audit(*store, state.path);
+  CHECK(posix_files().read_all(note).value() == "{\"rows\":2}\n");
 }
 
 TEST_CASE("looking at a history changes nothing, whatever its schema is") {

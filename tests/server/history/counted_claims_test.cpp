@@ -29,7 +29,7 @@ TEST_CASE("a figure counts as at most 100 times the median, and up to 1 as it is
   const Case cases[] = {
       {{}, 0x1p127},
       {{huge}, 0x1p127},
-      {{0.5, huge}, 0x1p127},        // Of two neither is the odd one.
+      {{0.5, huge}, 0x1p127},        // With two figures, neither can be called the odd one.
       {{0.5, huge, 0.25}, 50},       // The median is 0.5.
       {{0.5, -huge, -0.25}, 50},     // It is that of the magnitudes.
       {{2, 3, 4, 5}, 400},           // The larger middle one.

@@ -86,6 +86,27 @@ TEST_CASE("a flood of strangers is a number, and does not hide what a member did
   CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
 }
 
+TEST_CASE("a count that can't be written now is written later") {
+  SimulatedTime time;
+  StoreWorld world;
+  Store& store = *world.store;
+  for (int i = 0; i < 100; ++i) REQUIRE(store.add_audit(AuditKind::refusal, "", "a forged token"));
+  pass(time, limits::lines_window);
+  const auto run = [&store](const char* statement) {
+    return sqlite3_exec(store.raw(), statement, nullptr, nullptr, nullptr);
+  };
+  REQUIRE(run("CREATE TEMP TRIGGER full BEFORE INSERT ON audit"
+              " BEGIN SELECT RAISE(ABORT, 'there is no room'); END") == SQLITE_OK);
+  REQUIRE(!store.add_audit_counts());
+  CHECK(kinds(store).size() == limits::lines_of_kind_max);
+  REQUIRE(run("DROP TRIGGER temp.full") == SQLITE_OK);
+  REQUIRE(store.add_audit_counts());
+  REQUIRE(store.add_audit_counts());
+  const auto rows = store.audit().value();
+  CHECK(rows.size() == limits::lines_of_kind_max + 1);
+  CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
+}
+
 TEST_CASE("events do not push rows out of the audit, and no statement removes or changes one") {
   StoreWorld world;
   REQUIRE(world.store->add_audit(AuditKind::displacement, "a", "its other session has ended"));

@@ -142,7 +142,7 @@ TEST_CASE(
   };
   answer("liar", wrong);
   answer("judge", right);
-  CHECK(!lower("y"));  // Of two the first decides.
+  CHECK(!lower("y"));  // With two evaluators the first one decides.
   CHECK(world.summary_of(1).metric == "odd");
   CHECK(declared(world) == std::vector<std::string>{"odd!", "y!"});
   SUBCASE("a third one outvotes the first") {

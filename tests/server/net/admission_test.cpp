@@ -123,6 +123,30 @@ TEST_CASE("admission refuses for good whom the history does not let in") {
   CHECK(world.admit("nobody", "1").error().code() == Errc::unauthenticated);
 }
 
+TEST_CASE("who is refused takes no place of the member's") {
+  AdmissionWorld world(enrol_two);
+  for (int i = 0; i < 100; ++i)
+    CHECK(world.admit("alice", "stolen").error().code() == Errc::unauthenticated);
+  CHECK(world.admit("alice", "serial-of-alice"));
+}
+
+TEST_CASE("a token may be used again by its key, some times at once and then slowly") {
+  AdmissionWorld world(enrol_two);
+  RepeatedEnrolments repeats;
+  StoreTokenBook book(*world.store.store, repeats);
+  const auto again = [&] {
+    return book.use_token("token-of-alice", "alice", "serial", std::string(64, 'b'), some_time);
+  };
+  for (int i = 0; i < static_cast<int>(limits::repeated_enrolments); ++i) CHECK(again());
+  CHECK(again().error().code() == Errc::unavailable);
+  const auto is_over = std::make_shared<std::atomic<bool>>(false);
+  net::co_spawn(world.io, world.stop_after(is_over, std::chrono::seconds(10)), rethrow);
+  world.step();
+  REQUIRE(*is_over);
+  CHECK(again());
+  CHECK(again().error().code() == Errc::unavailable);
+}
+
 TEST_CASE("a client that the history can't be asked about is told to come again") {
   AdmissionWorld world(enrol_two);
   world.store.files.kill();  // Files that are open give errors from now on.

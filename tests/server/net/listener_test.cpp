@@ -34,7 +34,7 @@ class Nobody final : public ConnectionHandler {
     ++handshakes;
     return context;
   }
-  Awaitable<HttpAnswer> enrol(std::string) override { co_return HttpAnswer(); }
+  Awaitable<Enrolment> enrol(std::string) override { co_return Enrolment(); }
   Awaitable<Result<Place>> admit(std::string, std::string) override {
     co_return Error(Errc::unavailable, "nobody is let in");
   }

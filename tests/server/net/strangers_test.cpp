@@ -11,6 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <sys/socket.h>
 
@@ -50,7 +51,7 @@ struct Door {
   void let_in(Address address) {
     const auto id = shake(address);
     REQUIRE(next().begin == Ids{id});
-    strangers.admit(id, now);
+    strangers.admit(id, fmt::format("member-{}", address), now);
   }
   Strangers::Moves next() { return strangers.next(now); }
 };
@@ -98,6 +99,33 @@ TEST_CASE("too many of all: one of the address with the most ends, not of anothe
   for (int i = 0; i < 2; ++i) door.enter(3);
   door.enter(4);
   CHECK(door.next().close == Ids{most});
+}
+
+TEST_CASE("as many addresses as there are places, with one connection each, keep nobody out") {
+  for (const bool have_greeted : {false, true}) {
+    CAPTURE(have_greeted);
+    Door door;
+    for (Address address = 1; address <= few.all; ++address)
+      have_greeted ? door.shake(address) : door.enter(address);
+    door.next();
+    for (Address address = 10; address < 50; ++address) {
+      const auto late = door.enter(address);
+      const auto closed = door.next().close;
+      REQUIRE(closed.size() == 1);
+      CHECK(closed[0] != late);
+    }
+  }
+}
+
+TEST_CASE("too many of all, one of each address: where a member was lately none ends") {
+  Door door;
+  door.let_in(9);
+  const auto member = door.enter(9);
+  for (Address address = 10; address < 50; ++address) {
+    door.enter(address);
+    const auto closed = door.next().close;
+    CHECK(std::ranges::find(closed, member) == closed.end());
+  }
 }
 
 TEST_CASE("handshakes wait for a place; another address does not wait for this one's") {
@@ -211,6 +239,59 @@ TEST_CASE("some places are only for addresses where a member was lately") {
   CHECK(door.next().begin.size() == 2);
 }
 
+TEST_CASE("one that waits for a place of strangers ends no member's handshake") {
+  Strangers::Limits limits = few;
+  limits.handshakes_reserved = 2;
+  Door door(limits);
+  for (const Address address : {7, 8, 9}) door.let_in(address);
+  for (const Address address : {7, 8}) door.shake(address);
+  const auto stranger = door.shake(1);
+  CHECK(door.next().begin.size() == 3);
+  door.now += 2s;  // All have had their turn.
+  const auto late = door.shake(2);
+  const auto moves = door.next();
+  CHECK(moves.close == Ids{stranger});
+  CHECK(moves.begin == Ids{late});
+  const auto member = door.shake(9);  // All places are taken; the stranger's turn is not over.
+  CHECK(door.next().close.size() == 1);
+  static_cast<void>(member);
+}
+
+TEST_CASE("new addresses, one after the other, do not keep out one that comes among them") {
+  Strangers::Limits limits = few;
+  limits.all = limits.of_address = 100;
+  limits.handshakes = 1;
+  Door door(limits);
+  for (Address address = 1; address <= 50; ++address) door.shake(address);
+  const auto late = door.shake(99);
+  bool is_in = false;
+  for (int i = 0; i < 4 && !is_in; ++i) {
+    for (const auto id : door.next().begin) {
+      is_in = is_in || id == late;
+      door.strangers.leave(id);
+    }
+  }
+  CHECK(is_in);
+}
+
+TEST_CASE("one member makes few addresses known, and its newest ones") {
+  AddressBook book({});
+  const TimePoint now = TimePoint() + 1h;
+  book.bear_fruit(1, "alice", now);
+  constexpr Address first = 100;
+  constexpr Address last = first + 2 * limits::addresses_of_member_max;
+  book.bear_fruit(first, "bob", now);
+  for (Address address = first; address <= last; ++address) book.bear_fruit(address, "greedy", now);
+  book.bear_fruit(first, "bob", now);
+  std::size_t known = 0;
+  for (Address address = first + 1; address <= last; ++address)
+    known += book.is_known(address, now) ? 1 : 0;
+  CHECK(known == limits::addresses_of_member_max);
+  CHECK(book.is_known(last, now));
+  CHECK(book.is_known(first, now));  // Bob was there after it.
+  CHECK(book.is_known(1, now));
+}
+
 TEST_CASE("an address whose handshakes lead nowhere waits, and those of members do not") {
   Strangers::Limits limits = few;
   limits.addresses.of_address = {.at_once = 5, .per_s = 2};
@@ -242,7 +323,7 @@ TEST_CASE("what is remembered of addresses has a limit, and those of members sta
   limits.of_address = {.at_once = 1, .per_s = 0};
   AddressBook book(limits);
   TimePoint now = TimePoint() + 1h;
-  book.bear_fruit(1, now);
+  book.bear_fruit(1, "alice", now);
   for (Address address = 2; address < 1000; ++address) {
     now += 1ms;
     book.try_once(address, now);

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <string>
 #include <vector>
@@ -86,13 +87,14 @@ TEST_CASE("the order of the answers does not change the judgement") {
 }
 
 TEST_CASE("of equal versions the first is the best, and any value is better than none") {
-  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)}).best(two_voters) ==
+  CHECK(of({answer(4, "a", 1, 0.5), answer(2, "a", 1, 0.5), answer(3, "a", 1, 0.5)})
+            .best(two_voters) == 2);
+  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best(two_voters) ==
         2);
-  CHECK(of({answer(4, "a", 1, not_a_number), answer(2, "a", 1, not_a_number)}).best(two_voters) == 2);
   CHECK(of({answer(1, "a", 1, not_a_number), answer(2, "a", 1, -9)}).best(two_voters) == 2);
   // The best one gets worse when another evaluator answers for it.
-  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)}).best(two_voters) ==
-        1);
+  CHECK(of({answer(1, "a", 1, 0.5), answer(2, "a", 1, 0.9), answer(2, "b", 9, 0.1)})
+            .best(two_voters) == 1);
 }
 
 TEST_CASE("a loss that is not finite is missing, unless most of them are") {
@@ -188,6 +190,64 @@ TEST_CASE("an answer without the metric does not count, and the loss is a metric
   CHECK(by_loss.value_of(2, two_voters) == 0.25);
   other.loss = not_a_number;
   CHECK(of({other}).has_diverged(two_voters));
+}
+
+TEST_CASE("evaluators without a vote, or without the metric, do not say that the model diverged") {
+  EvaluationRecord other = answer(9, "other", 5, 0.9, not_a_number);
+  other.metrics[0].name = "other";
+  const auto measured = answer(2, "a", 5, 0.9);
+  for (const auto& answers : {std::vector{other, measured}, std::vector{measured, other}}) {
+    const auto judgement = of(answers);
+    CHECK(judgement.knows("a"));
+    CHECK(!judgement.knows("other"));
+    CHECK(judgement.newest({"a"}) == 2);
+    CHECK(!judgement.is_stuck(1, {"a"}));
+    CHECK(!judgement.has_diverged({"a"}));
+    CHECK(judgement.has_diverged({"a", "other"}));
+  }
+  // It says no more where it measures the same version.
+  Judgement judgement = of({measured});
+  for (const char* const name : {"other", "third", "fourth"}) {
+    other.version = 2;
+    other.client = name;
+    judgement.note(other);
+  }
+  CHECK(judgement.value_of(2, {"a"}) == 0.9);
+  CHECK(!judgement.has_diverged({"a"}));
+  // What it measures later, and takes back.
+  judgement.note(answer(3, "other", 5, 0.9));
+  CHECK(judgement.knows("other"));
+  other.version = 3;
+  other.client = "other";
+  judgement.note(other);
+  CHECK(!judgement.knows("other"));
+}
+
+// Made anew for each answer, the means of all versions would take minutes.
+TEST_CASE("a judgement of many versions that get better is made in little time") {
+  constexpr Version versions = 20'000;
+  Judgement judgement({.name = "score"});
+  const auto began = std::chrono::steady_clock::now();
+  for (Version version = 1; version <= versions; ++version)
+    for (const char* const name : {"a", "b", "c"})
+      judgement.note(answer(version, name, 10, static_cast<double>(version)));
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  CHECK(judgement.best(two_voters) == versions);
+  judgement.forget("c");
+  CHECK(judgement.best(two_voters) == versions);
+  judgement.note(answer(versions, "a", 10, 0));
+  judgement.note(answer(versions, "b", 10, 0));
+  CHECK(judgement.best(two_voters) == versions - 1);
+}
+
+TEST_CASE("a judgement is made anew only for a kind that changes it") {
+  const MetricKind kind{.name = "score"};
+  const Judgement judgement(kind);
+  CHECK(judgement.judges_by(kind));
+  CHECK(judgement.judges_by({.name = "score", .combine = Combine::none}));
+  CHECK(!judgement.judges_by({.name = "score", .combine = Combine::log_mean}));
+  CHECK(!judgement.judges_by({.name = "score", .lower_is_better = true}));
+  CHECK(!judgement.judges_by({.name = "other"}));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST_CASE("a loss without predictions does not count") {
 
 TEST_CASE("nobody's predictions count more than the cap times the median") {
   CHECK(mean_of({{0, 100, 1e15}, {1, 100, 50.0}, {1, 100, 40.0}}) == 90.0 / 590);
-  // Of two the smaller one is the median, and those without predictions are none of them.
+  // With two, the smaller one is the median; clients without predictions are left out.
   CHECK(mean_of({{0, 100, 1e15}, {1, 100, 50.0}}) == 50.0 / 550);
   CHECK(mean_of({{0, 1, 1e15}, {1, 1, 50.0}, {7, 1, 0.0}, {7, 1, 0.0}}) == 50.0 / 550);
   CHECK(mean_of({{0, 100, 900.0}, {1, 100, 100.0}}) == 0.1);

@@ -239,7 +239,7 @@ Result<void> CsvTable::read_row() {
   }
   if (++examples_ > examples_max)
     return rows_.wrong(fmt::format("there are more than {} examples", examples_max));
-  // Its targets as numbers and as a class, and its group.
+  // Counts the row's targets, as numbers and as a class, and its group.
   FL_CHECK(kept_.add((set_.outputs + 2) * sizeof(float)));
   std::ranges::fill(inputs_, 0.0F);
   for (std::size_t i = 0; i < fields.size(); ++i) FL_CHECK(take(columns_[i], fields[i]));

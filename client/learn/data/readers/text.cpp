@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kept_bytes_of_piece = 2 + 4;  // Its length and its group.
+constexpr std::uint64_t kept_bytes_of_piece = 2 + 4;  // The length and the group of a piece.
 constexpr std::string_view text_usage = "text:FILE or text:DIR";
 
 Result<std::vector<ListedFile>> find_documents(const fs::path& path) {
