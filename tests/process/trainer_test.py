@@ -90,6 +90,27 @@ class Trainers(FederationTest):
         self.assertIn("trainer: training round 1", clients[0].stderr())
         self.assertEqual(folders_in_memory(federation), [])
 
+    def test_programs_train_a_built_in_model_whatever_the_order_of_its_tensors(self):
+        """The model has its weight before its bias."""
+        federation = self.make()
+        server = federation.server("--new-run", "--model", "logistic", "--rounds", 3, "--min-clients", 2)
+        orders = ('{"fc.bias": [10], "fc.weight": [10, 784]}', '{"fc.weight": [10, 784], "fc.bias": [10]}')
+        clients = [
+            federation.client(name, *trainer(), "--trainer-env", f"TENSORS={order}")
+            for name, order in zip("ab", orders)
+        ]
+        for program in [server, *clients]:
+            self.expect_exit(program, limit_s=60)
+        first, last = (
+            values_of(federation.checkpoints / file)
+            for (file,) in federation.query(
+                "SELECT file FROM checkpoint WHERE version IN (0, 3) ORDER BY version"
+            )
+        )
+        self.assertEqual(len(last), 7850)
+        for before, after in zip(first, last):
+            self.assertAlmostEqual(after, before + 3, places=5)
+
     def test_methods_and_codecs_work_through_it(self):
         federation = self.make()
         for flags in (
