@@ -38,11 +38,7 @@ Result<void> note(Store& store, const Act& act, std::string_view text) {
                            printable(text, limits::control_text_bytes_max));
 }
 
-/// Migrates no history: a server of an older version may be using it.
 Result<void> note_before(const ServerOptions& options, const Act& act) {
-  if (const auto as_it_is = open_store(options, true);
-      !as_it_is && as_it_is.error().code() == Errc::conflict)
-    return as_it_is.error();
   FL_TRY(const auto store, open_store(options, false));
   return note(*store, act, act.text);
 }

@@ -45,7 +45,15 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             options.state));
   }
   // Even to open it for writing would change it, so that its missing part fits no more.
-  if (!read_only) FL_CHECK(check_nothing_newer(options.state));
+  if (!read_only) {
+    FL_CHECK(check_nothing_newer(options.state));
+    // Only a server's start migrates: an older one may be using the history.
+    store.read_only = true;
+    if (const auto as_it_is = Store::open(store);
+        !as_it_is && as_it_is.error().code() == Errc::conflict)
+      return as_it_is.error();
+    store.read_only = false;
+  }
   return Store::open(store);
 }
 

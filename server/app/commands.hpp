@@ -17,7 +17,8 @@ namespace fl {
 /// In the order in which --help shows them.
 [[nodiscard]] std::span<const Command> server_commands();
 
-/// The history in the state folder. Errors: not_found, with what to do, if there is none.
+/// The history in the state folder. Errors: not_found, with what to do, if there is none; conflict,
+/// if its schema is older, as only the server's start migrates it.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_store(const ServerOptions& options,
                                                         bool read_only);
 
