@@ -102,7 +102,9 @@ def first_failure(output):
 def test(fault):
     """Runs the fault's tests. Returns None if all pass, else (the first that does not, its output)."""
     for target, cases in fault.tests:
-        command = [str(folder_of(target) / "bin" / target)] + ([f"-tc={cases}"] if cases else [])
+        # A comma would end the pattern.
+        pattern = [f"-tc={cases.replace(',', '?')}"] if cases else []
+        command = [str(folder_of(target) / "bin" / target), *pattern]
         status, output = run(command, TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
         if status != 0:
             return f"{target}{' -tc=' + cases if cases else ''}", output
