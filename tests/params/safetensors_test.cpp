@@ -225,6 +225,8 @@ TEST_CASE("what a header has twice, too few or too many of is refused and named"
     many += fmt::format(R"("{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}},)", i);
   many.back() = '}';
   CHECK(refusal(many, 0).code() == Errc::too_large);
+  CHECK(refusal(many, 0).message() ==
+        fmt::format("safetensors: more than {} tensors", limits::tensors_max));
 }
 
 TEST_CASE("every truncation and every flipped bit gives an error or a layout that fits the file") {
