@@ -367,6 +367,16 @@ TEST_CASE("those that speak can't keep out one that has had no time to speak") {
   static_cast<void>(crowded);
 }
 
+TEST_CASE("those that speak don't keep out another one of their address, when it has too many") {
+  Door door;
+  for (std::size_t i = 0; i < few.of_address; ++i) door.shake(1);
+  door.next();
+  const auto late = door.enter(1);
+  const auto closed = door.next().close;
+  REQUIRE(closed.size() == 1);
+  CHECK(closed[0] != late);
+}
+
 TEST_CASE("a free place for a handshake is for the address with the fewest of them") {
   Door door;
   for (int i = 0; i < 4; ++i) door.shake(1);
