@@ -139,8 +139,11 @@ TEST_CASE("an evaluator that declares a metric the wrong way round, first, is ou
 }
 
 TEST_CASE("what a revoked evaluator declared and measured is forgotten, also after a restart") {
-  for (const bool restarts : {false, true}) {
+  for (const int way : {0, 1, 2, 3}) {
+    const bool restarts = way % 2 == 1;
+    const bool declares_wrong = way / 2 == 1;
     CAPTURE(restarts);
+    CAPTURE(declares_wrong);
     WorldOptions options = judged(1, 200);
     options.problem.noise = 0.1;
     options.settings.patience = 8;
@@ -151,8 +154,8 @@ TEST_CASE("what a revoked evaluator declared and measured is forgotten, also aft
     world.on_connect = [&](const std::string& client, Line& up, Line&) {
       if (client == "liar") {
         if (is_revoked) return false;
-        up.edit = [](wire::Header& header) {
-          if (header.has_ready())
+        up.edit = [declares_wrong](wire::Header& header) {
+          if (header.has_ready() && declares_wrong)
             header.mutable_ready()->mutable_metrics(1)->set_lower_is_better(false);
           if (header.has_evaluation())
             set_all(*header.mutable_evaluation(), 1, header.evaluation().version() == 1 ? 1 : 0,
