@@ -36,7 +36,8 @@ struct Caller {
   std::string address;  // For people: "192.0.2.7".
 };
 [[nodiscard]] Caller caller_of(const PlainSocket& socket);
-/// Who does it, for the audit: "operator 'eve'", "somebody with the pages' token at 192.0.2.7".
+/// Names whoever makes a request, for the audit: "operator 'eve'", "somebody with the pages' token
+/// at 192.0.2.7".
 [[nodiscard]] std::string name_of(const Visitor& visitor, const Caller& caller);
 /// The holder that a request's place is counted for.
 [[nodiscard]] PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller);

@@ -87,7 +87,7 @@ struct ServerOptions {
   std::optional<std::uint64_t> examples_max;
 };
 
-/// What the audit says about a sub-command.
+/// A sub-command's row in the audit.
 struct Act {
   std::string text = {};    // "": nothing that is recorded.
   std::string client = {};  // The client that it is about; "": none.
@@ -108,8 +108,8 @@ struct Command {
   /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
   bool (*uses_settings)(const ServerOptions& options) = nullptr;
   bool takes_all = false;  // It looks at flags of the server itself, too.
-  /// What it does with these options, if it changes something in the state, or takes models or the
-  /// history out of it (command_audit.hpp). Null: it only shows things.
+  /// Makes its row (command_audit.hpp). Null: it only shows things, so it neither changes the state
+  /// nor takes models or the history out of it.
   Act (*act)(const ServerOptions& options) = nullptr;
 };
 

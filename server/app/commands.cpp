@@ -32,6 +32,7 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   Store::Options store;
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = read_only;
+  store.migrates = false;  // Only a server's start does.
   if (!read_only && posix_files().exists(options.state))
     FL_CHECK(check_state_folder(options.state));
   if (!posix_files().exists(store.path)) {
@@ -45,15 +46,7 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             options.state));
   }
   // Even to open it for writing would change it, so that its missing part fits no more.
-  if (!read_only) {
-    FL_CHECK(check_nothing_newer(options.state));
-    // Only a server's start migrates: an older one may be using the history.
-    store.read_only = true;
-    if (const auto as_it_is = Store::open(store);
-        !as_it_is && as_it_is.error().code() == Errc::conflict)
-      return as_it_is.error();
-    store.read_only = false;
-  }
+  if (!read_only) FL_CHECK(check_nothing_newer(options.state));
   return Store::open(store);
 }
 

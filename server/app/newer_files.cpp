@@ -38,8 +38,8 @@ Result<std::vector<std::string>> names_in(const fs::path& folder) {
   return names;
 }
 
-/// What lies on the disk. It is listed before the history is read, which only ever gets longer: so
-/// nothing that a server beside us does looks newer.
+/// The files of a state folder. They are listed before the history is read, which only ever gets
+/// longer: so nothing that a server beside us does looks newer.
 struct OnDisk {
   struct Entry {
     fs::path folder;  // In the state.
@@ -127,7 +127,7 @@ std::vector<NewerFile> newer_than(const HistoryExtent& known, const OnDisk& foun
       newer.push_back({folder.folder / folder.name, "it knows no run of this number"});
   for (const auto& file : found.versions) {
     const bool has_folder = file.folder.has_parent_path();
-    if (has_folder && file.run > known.newest_run) continue;  // Its folder is named.
+    if (has_folder && file.run > known.newest_run) continue;  // The whole folder is listed.
     if (auto one = is_newer_version(file, known)) newer.push_back(std::move(*one));
   }
   // Uploads of a pruned run stay until the next run has its first task, so nothing is compared

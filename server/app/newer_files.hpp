@@ -21,7 +21,7 @@ namespace fl {
 
 struct NewerFile {
   std::filesystem::path path;  // In the state. A folder stands for all that is in it.
-  std::string why;  // What the history knows, as a clause: "… run 1 ends at version 3".
+  std::string why;             // Why it is newer, as a clause: "… run 1 ends at version 3".
 };
 
 /// Another process may use the state meanwhile. Errors: those of read_extent().

@@ -62,7 +62,7 @@ enum class AuditKind {
   revocation,    // A member, or the tokens of a name.
   repeats,       // How many rows of one kind and member were left out of a minute.
   operators,     // Somebody may control the server now, or may not any more.
-  control,       // What an operator did, or somebody at the command line.
+  control,       // An operator, or somebody at the command line, did something.
   login,         // Somebody logged in at the admin pages.
 };
 

@@ -42,13 +42,13 @@ Result<void> prepare(Database& db, const Store::Options& options) {
   const int newest = static_cast<int>(history_migrations().size());
   FL_TRY(const int version, check_schema(db, newest));
   FL_CHECK(check_own_schema(db));
-  if (options.read_only) {
-    if (version == newest) return {};
+  if (version != newest && (options.read_only || !options.migrates)) {
     return Error(Errc::conflict,
                  fmt::format("its schema is version {}, and this program needs {}: start fl-server "
                              "once to migrate it",
                              version, newest));
   }
+  if (options.read_only) return {};
   FL_TRY(const auto mode, use_wal(db));
   if (mode != "wal")
     return Error(Errc::io, "its file system does not let SQLite use a WAL: use a local disk");

@@ -42,6 +42,7 @@ class Store {
     std::string vfs = "";        // "" for SQLite's own; a test's VFS otherwise.
     bool exclusive = false;      // One process, no shared memory (needed by a VFS without it).
     bool read_only = false;      // For history and clients, beside a running server.
+    bool migrates = true;        // False: an older server may be using the history.
     bool durable = true;         // False: a crash of the system may lose the last writes (fl-sim).
   };
 
@@ -51,7 +52,7 @@ class Store {
   /// Opens the file, and migrates it to the newest schema. A file that is not a database is
   /// `corrupt`; a database of another program, or one with a newer schema, or with tables or views
   /// that are not ours, is `conflict`. They are left as they were. read_only: a missing file is
-  /// `not_found`, an older schema is `conflict`.
+  /// `not_found`. read_only, or without `migrates`: an older schema is `conflict`.
   static Result<std::unique_ptr<Store>> open(const Options& options);
   ~Store();
 

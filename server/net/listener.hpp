@@ -28,9 +28,9 @@ namespace fl {
 
 /// The answer to a request to enrol.
 struct Enrolment {
-  unsigned status = 200;  // Of HTTP.
+  unsigned status = 200;  // HTTP's.
   std::string body;       // JSON.
-  std::string member;     // Who has joined; empty after a refusal.
+  std::string member;     // The name of the client that has joined; empty after a refusal.
 };
 
 /// The parts of the server that a listener uses. Called on the connections' strands, so it must

@@ -75,8 +75,8 @@ bool is_fault(const Error& error) {
   }
 }
 
-/// What can't be sent (a damaged model of ours, a header that is too large) is no fault of the
-/// client.
+/// Makes an error of sending (a damaged model of ours, a header that is too large) one that is not
+/// laid to the client.
 Result<void> as_own_fault(Result<void> sent) {
   if (sent || !is_fault(sent.error())) return sent;
   return Error(Errc::io, sent.error().message());

@@ -71,7 +71,7 @@ class Judgement {
     std::vector<OfClient> clients;
     double score = 0;  // By the mean, as in by_mean_.
   };
-  /// What one client's own figures say.
+  /// The best versions by one client's own figures.
   struct Own {
     int measured = 0;  // Versions that it has measured the metric of.
     Version newest = 0;

@@ -50,7 +50,7 @@ requires nlohmann::detail::is_basic_json<Json>::value [[nodiscard]] std::optiona
   }
 }
 
-/// What number_in() takes, in words: "a whole number from 0 to 4294967295", "a number".
+/// Names the numbers that number_in() takes: "a whole number from 0 to 4294967295", "a number".
 template <class T>
 [[nodiscard]] std::string numbers_of() {
   if constexpr (std::is_floating_point_v<T>) return "a number";

@@ -44,6 +44,20 @@ def connect(place, source=MEMBER):
     return stream
 
 
+def drop_ended(selector):
+    """Reads what has come within a moment. Closes the connections that have ended, and returns them."""
+    ended = []
+    for key, _ in selector.select(0.05):
+        with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(ConnectionError):
+                if key.fileobj.recv(1 << 20):
+                    continue
+            selector.unregister(key.fileobj)
+            key.fileobj.close()
+            ended.append(key.fileobj)
+    return ended
+
+
 def hold(target, place, count, first=b"", sources=(MEMBER,), renews=True):
     """Opens so many connections in turn from these addresses, sends `first` on each and no more.
     `renews`: opens those anew that are closed."""
@@ -60,14 +74,7 @@ def hold(target, place, count, first=b"", sources=(MEMBER,), renews=True):
                         stream.send(first)
         if opened >= count:
             target.is_ready.set()
-        for key, _ in selector.select(0.05):
-            with contextlib.suppress(BlockingIOError):
-                with contextlib.suppress(ConnectionError):
-                    if key.fileobj.recv(1 << 14):
-                        continue
-                selector.unregister(key.fileobj)
-                key.fileobj.close()
-                open_now -= 1
+        open_now -= len(drop_ended(selector))
 
 
 def server_of(target):
@@ -211,14 +218,8 @@ def admin_pages(target):
     while True:
         for path in set(paths) - set(waiting.values()):
             ask(path)
-        for key, _ in selector.select(0.05):
-            with contextlib.suppress(BlockingIOError):
-                with contextlib.suppress(ConnectionError):
-                    if key.fileobj.recv(1 << 20):
-                        continue
-                selector.unregister(key.fileobj)
-                key.fileobj.close()
-                del waiting[key.fileobj]
+        for stream in drop_ended(selector):
+            del waiting[stream]
 
 
 ATTACKS = (
