@@ -30,7 +30,7 @@ struct ClientOptions {
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
   std::string proxy;       // An HTTP proxy, "none", or "": as the environment says.
-  Patience patience;
+  client::Patience patience;
   TrafficOptions traffic;
   std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 const ModelCache::Entry* ModelCache::look(const Digest& digest) const {
   const auto found = std::ranges::find(models_, digest, &Entry::digest);
@@ -47,4 +47,4 @@ void ModelCache::give_back(std::vector<float> buffer) {
   buffers_.push_back(std::move(buffer));
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-namespace fl {
+namespace fl::client {
 
 class ModelCache {
  public:
@@ -45,4 +45,4 @@ class ModelCache {
   std::vector<std::vector<float>> buffers_;
 };
 
-}  // namespace fl
+}  // namespace fl::client

@@ -70,13 +70,17 @@ void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
 
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder, int threads) {
   ClientState state(files, std::move(folder), threads);
-  FL_CHECK(files.make_folder(state.folder_));
   FL_CHECK(state.load());
-  FL_CHECK(state.remove_strays());
   return state;
 }
 
 Result<void> ClientState::load() {
+  FL_CHECK(files_->make_folder(folder_));
+  FL_CHECK(read_manifest());
+  return remove_strays();
+}
+
+Result<void> ClientState::read_manifest() {
   const auto path = folder_ / manifest_name;
   if (!files_->exists(path)) return {};
   FL_TRY(const std::string text, files_->read_all(path));

@@ -51,10 +51,17 @@ namespace fl {
 
 class ClientState {
  public:
-  /// Loads the manifest, or starts with an empty one, and removes stray files. `threads` encode and
-  /// decode an update; with more than one, `files` must be usable from any thread. An unreadable
+  /// An empty state; call load() before all else. `threads` encode and decode an update; with more
+  /// than one, `files` must be usable from any thread. `files` must outlive it.
+  ClientState(Files& files, std::filesystem::path folder, int threads = 1)
+      : files_(&files), folder_(std::move(folder)), threads_(threads) {}
+  /// Loads the manifest, or starts with an empty one, and removes stray files. An unreadable
   /// manifest is `corrupt`; the message names the file.
+  [[nodiscard]] Result<void> load();
+  /// Both in one.
   static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
+  [[nodiscard]] Files& files() const { return *files_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
   /// Makes this the state of the given run. Returns false if it already is. Otherwise exports the
   /// own tensors of the run before (export_own_tensors) and forgets everything else of it.
@@ -131,11 +138,9 @@ class ClientState {
   [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
 
  private:
-  ClientState(Files& files, std::filesystem::path folder, int threads)
-      : files_(&files), folder_(std::move(folder)), threads_(threads) {}
   [[nodiscard]] static Kept kept_in(const nlohmann::json& json);
   static void put_kept(const Kept& kept, nlohmann::json& json);
-  [[nodiscard]] Result<void> load();
+  [[nodiscard]] Result<void> read_manifest();
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
   [[nodiscard]] Result<void> settle(Kept kept);

@@ -46,7 +46,7 @@ struct World {
 
   Offload workers;  // Runs the clients' training and the engine's aggregation.
   WorkSlots slots;
-  ModelCache models;
+  client::ModelCache models;
   ScratchFiles files;
 };
 
@@ -57,7 +57,7 @@ constexpr Duration log_pause_max = std::chrono::seconds(10);
 
 Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(); }
 
-class VirtualClient final : public Connector {
+class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
                 World& world, std::shared_ptr<RoundEngine> engine, TrainerFactory factory,
@@ -75,13 +75,13 @@ class VirtualClient final : public Connector {
     co_return std::shared_ptr<Link>(client_end);
   }
 
-  [[nodiscard]] Agent& agent() { return agent_; }
+  [[nodiscard]] client::Agent& agent() { return agent_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] net::any_io_executor strand() const { return strand_; }
 
  private:
-  static Agent::Options agent_options(bool is_evaluator, World& world) {
-    Agent::Options options;
+  static client::Agent::Options agent_options(bool is_evaluator, World& world) {
+    client::Agent::Options options;
     options.evaluator = is_evaluator;
     options.models = &world.models;
     options.parameters_max = limits::parameters_max;  // The server is ours.
@@ -92,7 +92,7 @@ class VirtualClient final : public Connector {
   std::string name_;
   std::shared_ptr<RoundEngine> engine_;
   WorkSlots* slots_;
-  Agent agent_;
+  client::Agent agent_;
 };
 
 std::filesystem::path folder_of(const SimOptions& options, const std::string& client) {

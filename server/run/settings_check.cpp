@@ -48,7 +48,7 @@ Result<void> check_amounts(const RunSettings& s) {
   return {};
 }
 
-/// Clients refuse longer names (client/agent/handshake.cpp).
+/// Clients refuse longer names (client/agent/joined_run.cpp).
 Result<void> check_lengths(const RunSettings& s) {
   const std::pair<std::string_view, std::string_view> specs[] = {
       {"strategy", s.strategy}, {"optimizer", s.optimizer}, {"codec", s.codec}};

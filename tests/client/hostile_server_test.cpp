@@ -27,7 +27,7 @@ struct Step {
 
 /// A client with the real agent. On the first connection the server lies; on later ones it ends the
 /// run in good order.
-struct World final : Connector, IdentityKeeper {
+struct World final : client::Connector, client::IdentityKeeper {
   World() { options.jitter_seed = 1; }
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
@@ -82,7 +82,7 @@ struct World final : Connector, IdentityKeeper {
   }
 
   /// Runs the agent until it ends, or for a minute of simulated time.
-  Result<Agent::Outcome> run() {
+  Result<client::Agent::Outcome> run() {
     TrainerFactory factory = [this](const std::string& model) -> Result<std::unique_ptr<Trainer>> {
       models.push_back(model);
       const ToyTrainer::Part part{.examples = 10};
@@ -91,8 +91,9 @@ struct World final : Connector, IdentityKeeper {
     };
     REQUIRE(files.make_folder("/client"));
     Offload worker;
-    Agent agent(net::make_strand(io), *this, this, files, "/client", factory, worker, options);
-    std::optional<Result<Agent::Outcome>> outcome;
+    client::Agent agent(net::make_strand(io), *this, this, files, "/client", factory, worker,
+                        options);
+    std::optional<Result<client::Agent::Outcome>> outcome;
     simulation.spawn(live(agent, outcome));
     const TimePoint until = Clock::now() + std::chrono::minutes(1);
     while (!outcome && Clock::now() < until && simulation.time.step(io)) continue;
@@ -102,7 +103,8 @@ struct World final : Connector, IdentityKeeper {
     return *outcome;
   }
 
-  static Awaitable<void> live(Agent& agent, std::optional<Result<Agent::Outcome>>& outcome) {
+  static Awaitable<void> live(client::Agent& agent,
+                              std::optional<Result<client::Agent::Outcome>>& outcome) {
     outcome = co_await agent.run();
   }
 
@@ -122,7 +124,7 @@ struct World final : Connector, IdentityKeeper {
   net::io_context& io = simulation.io;
   ToyProblem problem = ToyProblem::make(100, 1);
   MemFiles files;
-  Agent::Options options;
+  client::Agent::Options options;
   std::function<void(wire::Header&)> lie;  // Changes the first Welcome.
   std::vector<Step> script;                // What follows it.
   bool is_renewal_due = false;
@@ -133,8 +135,8 @@ struct World final : Connector, IdentityKeeper {
   std::vector<std::string> reasons;  // Of the client's Byes.
 };
 
-bool is_finished(const Result<Agent::Outcome>& outcome) {
-  return outcome && *outcome == Agent::Outcome::finished;
+bool is_finished(const Result<client::Agent::Outcome>& outcome) {
+  return outcome && *outcome == client::Agent::Outcome::finished;
 }
 
 bool has(const std::string& text, std::string_view part) {

@@ -11,7 +11,7 @@ fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of
 
 // The newest models are found. An older one lives while it is used; then its memory is reused.
 TEST_CASE("the cache keeps the newest models") {
-  fl::ModelCache shelf(2);
+  fl::client::ModelCache shelf(2);
   auto values = shelf.borrow(3);
   const float* const memory = values.data();
   shelf.keep(digest_of("first"), std::move(values));
@@ -29,7 +29,7 @@ TEST_CASE("the cache keeps the newest models") {
 
 // Two agents that bring the same version share one copy.
 TEST_CASE("a model that the cache has already is not kept twice") {
-  fl::ModelCache shelf;
+  fl::client::ModelCache shelf;
   shelf.keep(digest_of("model"), {1, 2});
   const auto before = shelf.find(digest_of("model"));
   shelf.keep(digest_of("model"), {1, 2});

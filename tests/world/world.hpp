@@ -100,7 +100,7 @@ class World {
     std::vector<std::int64_t> acknowledged;  // Tasks whose verdict "accepted" reached the client.
     bool may_fail = false;                   // The client's process may end with an error.
     int starts = 0;
-    Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
+    Result<client::Agent::Outcome> outcome = client::Agent::Outcome::stopped;
     bool is_over = false;
 
    private:
