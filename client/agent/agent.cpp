@@ -40,9 +40,9 @@ Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* 
       group_(strand),
       events_(strand, agent_events_max),
       jobs_(worker, group_, events_),
-      state_(files, std::move(folder), options_.threads),
+      state_(files, std::move(folder), options_.threads, options_.memory_bytes_max),
       conversation_(keeper),
-      download_(jobs_, options_.models, options_.threads, options_.trace),
+      download_(jobs_, state_.scratch(), options_.models, options_.threads, options_.trace),
       upload_(jobs_, state_, options_.trace),
       run_({std::move(factory), options_.parameters_max, options_.trace}, jobs_, state_, download_,
            requests_) {}

@@ -10,10 +10,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 namespace fl::client {
+
+namespace {
+
+constexpr std::uint64_t copied_bytes = 4 << 20;  // At once.
+
+}  // namespace
 
 DownloadStart start_of(const wire::ModelHeader& answer, const ReceivedPart* in_memory,
                        const ReceivedPart& on_disk) {
@@ -41,7 +47,7 @@ ModelCache::Model Download::find(std::uint32_t version, const std::string& diges
   return is_it ? models_.find(replica_->digest) : nullptr;
 }
 
-void Download::keep_version_0(const Digest& digest, std::vector<float> values) {
+void Download::keep_version_0(const Digest& digest, StoredValues values) {
   replica_ = Replica{0, digest};
   models_.keep(digest, std::move(values));
 }
@@ -100,8 +106,8 @@ Awaitable<Result<std::uint64_t>> Download::begin(const wire::ModelHeader& model,
   const ReceivedPart on_disk{partial_->transfer(), true, 0, partial_->bytes()};
   switch (start_of(model, transfer_ ? &in_memory : nullptr, on_disk)) {
     case DownloadStart::go_on: break;
-    case DownloadStart::from_disk: FL_CO_CHECK(co_await make_room(model, layout, true)); break;
-    case DownloadStart::anew: FL_CO_CHECK(co_await make_room(model, layout, false)); break;
+    case DownloadStart::from_disk: FL_CO_CHECK(co_await make_room(model, true)); break;
+    case DownloadStart::anew: FL_CO_CHECK(co_await make_room(model, false)); break;
     case DownloadStart::refused:
       co_return Error(Errc::protocol,
                       fmt::format("a model transfer begins at byte {}, which this client did not "
@@ -114,32 +120,54 @@ Awaitable<Result<std::uint64_t>> Download::begin(const wire::ModelHeader& model,
   co_return model.bytes() - model.offset();
 }
 
-/// Takes memory for a transfer, with the part that is on the disk, or else removes that part.
-Awaitable<Result<void>> Download::make_room(const wire::ModelHeader& model, const Layout& layout,
-                                            bool is_on_disk) {
+/// Takes room for a transfer, with the part that is on the disk, or else removes that part.
+Awaitable<Result<void>> Download::make_room(const wire::ModelHeader& model, bool is_on_disk) {
   Transfer transfer;
   transfer.model = model;
   transfer.known = models_.find(Digest::from_bytes(model.digest()).value());
-  if (!transfer.known && model.full()) {
-    transfer.values = models_.borrow(layout.elements());
-  } else if (!transfer.known) {
-    transfer.deltas.resize(static_cast<std::size_t>(model.bytes()));
-  }
+  transfer_.reset();  // Its room is free again.
   auto take = [this, is_on_disk, &transfer]() -> Result<void> {
-    Result<void> taken = success();
-    if (is_on_disk && !transfer.known)
-      taken = partial_->read(
-          transfer.target().first(static_cast<std::size_t>(transfer.model.offset())));
-    if (!is_on_disk || !taken) partial_->drop();
-    return taken;
+    if (!transfer.known) {
+      const std::uint64_t elements = (transfer.model.bytes() + sizeof(float) - 1) / sizeof(float);
+      FL_TRY(transfer.values, models_.pool().borrow(static_cast<std::size_t>(elements)));
+    }
+    const auto copied = is_on_disk ? copy_part(transfer) : success();
+    if (!is_on_disk || !copied) partial_->drop();
+    if (!copied) return Error(Errc::unavailable, copied.error().message());
+    return {};
   };
-  if (const auto taken = co_await jobs_.step(std::move(take)); !taken)
-    co_return Error(Errc::unavailable, taken.error().message());
+  FL_CO_CHECK(co_await jobs_.step(std::move(take)));
   transfer.received = model.offset();
   if (model.full() && !transfer.known)
     transfer.save_at = Clock::now() + limits::download_save_every;
   transfer_ = std::move(transfer);
   co_return success();
+}
+
+/// Copies what an earlier process has received. On the worker.
+Result<void> Download::copy_part(Transfer& transfer) {
+  if (transfer.known) return {};
+  const std::uint64_t end = transfer.model.offset();
+  std::vector<std::byte> room(static_cast<std::size_t>(std::min<std::uint64_t>(copied_bytes, end)));
+  for (std::uint64_t at = 0; at < end; at += room.size()) {
+    const auto part = MutableBytes(room).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(room.size(), end - at)));
+    FL_CHECK(partial_->read(at, part));
+    FL_CHECK(transfer.values.write_bytes(at, part));
+  }
+  return {};
+}
+
+/// Keeps the next received bytes.
+Awaitable<Result<void>> Download::keep(Bytes bytes) {
+  auto& transfer = *transfer_;
+  const std::uint64_t at = transfer.received;
+  transfer.received += bytes.size();
+  if (transfer.known) co_return success();
+  auto write = [&transfer, at, bytes] { return transfer.values.write_bytes(at, bytes); };
+  // Writing to a file may wait for the disk.
+  if (!transfer.values.memory().empty()) co_return write();
+  co_return co_await jobs_.step(std::move(write));
 }
 
 Awaitable<Result<void>> Download::take(const Message& message, const Layout& layout) {
@@ -148,10 +176,7 @@ Awaitable<Result<void>> Download::take(const Message& message, const Layout& lay
   auto& transfer = *transfer_;
   FL_CO_CHECK(
       check_chunk(message, transfer.model.transfer(), transfer.received, transfer.model.bytes()));
-  const Bytes bytes = message.payload.bytes();
-  if (!transfer.known)
-    std::memcpy(transfer.target().data() + transfer.received, bytes.data(), bytes.size());
-  transfer.received += bytes.size();
+  FL_CO_CHECK(co_await keep(message.payload.bytes()));
   if (transfer.received < transfer.model.bytes()) {
     if (Clock::now() >= transfer.save_at) co_await save();
     co_return success();
@@ -186,7 +211,7 @@ Awaitable<void> Download::save() {
   auto write = [this]() -> Result<void> {
     const std::uint32_t number = transfer_->model.transfer();
     const std::uint64_t saved = partial_->transfer() == number ? partial_->bytes() : 0;
-    const Bytes all = transfer_->target();
+    const Bytes all = std::as_bytes(transfer_->values.values());
     auto appended =
         partial_->append(number, all.first(static_cast<std::size_t>(transfer_->received))
                                      .subspan(static_cast<std::size_t>(saved)));
@@ -214,12 +239,14 @@ Result<void> Download::finish(const Layout& layout) {
       auto applied = apply_deltas(layout);
       if (!applied) {
         replica_.reset();  // The base may be wrong, so ask for the full model next.
+        if (applied.error().code() == Errc::no_space) return applied.error();
         return Error(Errc::protocol, fmt::format("can't apply the deltas to version {}: {}",
                                                  model.version(), applied.error().message()));
       }
-      transfer_->values = std::move(*applied);
+      models_.pool().give_back(std::exchange(transfer_->values, std::move(*applied)));
     }
-    const Digest digest = Digest::of(std::as_bytes(std::span(std::as_const(transfer_->values))));
+    const Digest digest = Digest::of(std::as_bytes(transfer_->values.values()));
+    FL_CHECK(transfer_->values.check());
     if (digest != wanted) {
       if (!model.full()) replica_.reset();
       return Error(Errc::protocol,
@@ -233,20 +260,27 @@ Result<void> Download::finish(const Layout& layout) {
 }
 
 /// Returns the values of the new version: the base plus the decoded deltas.
-Result<std::vector<float>> Download::apply_deltas(const Layout& layout) {
+Result<StoredValues> Download::apply_deltas(const Layout& layout) {
   const auto base = models_.find(replica_->digest);
-  if (!base) return Error(Errc::not_found, "the version that they start from is not in memory");
-  auto values = models_.borrow(base->size());
-  std::ranges::copy(*base, values.begin());
+  if (!base) return Error(Errc::not_found, "the version that they start from is not here any more");
+  FL_TRY(auto values, models_.pool().borrow(base->size()));
+  const auto write = [&values](std::uint64_t first, std::span<const float> sums) {
+    return values.write(first, sums);
+  };
+  if (transfer_->model.deltas().empty()) FL_CHECK(copy_values(base->values(), values));
+  const Bytes deltas = std::as_bytes(transfer_->values.values());
+  auto before = base->values();
   std::uint64_t at = 0;
   for (const auto& delta : transfer_->model.deltas()) {
     SpanSource source(
-        Bytes(transfer_->deltas)
-            .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
+        deltas.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
     FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), layout));
-    FL_CHECK(add_decoded(values, reader, threads_));
+    FL_CHECK(add_decoded(before, reader, write, threads_));
+    before = values.values();
     at += delta.bytes();
   }
+  FL_CHECK(transfer_->values.check());
+  FL_CHECK(base->check());
   return values;
 }
 

@@ -14,6 +14,7 @@
 #include "client/agent/model_cache.hpp"
 #include "client/learn/trace.hpp"
 #include "client/state/resumable_download.hpp"
+#include "client/state/stored_values.hpp"
 #include "proto/wire.pb.h"
 #include "shared/base/error.hpp"
 #include "shared/base/io/digest.hpp"
@@ -23,7 +24,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace fl::client {
 
@@ -48,10 +48,11 @@ struct ReceivedPart {
 
 class Download {
  public:
-  /// All arguments must outlive it. `cache`: holds the versions' values; null: its own.
-  /// `threads` decode deltas; 0: one per core. `trace` may be null.
-  Download(JobQueue& jobs, ModelCache* cache, int threads, TraceFile* trace)
+  /// All arguments must outlive it. `cache`: holds the versions' values; null: its own, in vectors
+  /// of `pool`. `threads` decode deltas; 0: one per core. `trace` may be null.
+  Download(JobQueue& jobs, ValuePool& pool, ModelCache* cache, int threads, TraceFile* trace)
       : jobs_(jobs),
+        own_models_(pool),
         models_(cache != nullptr ? *cache : own_models_),
         threads_(threads),
         trace_(trace) {}
@@ -64,7 +65,7 @@ class Download {
   [[nodiscard]] ModelCache::Model find(std::uint32_t version, const std::string& digest) const;
   [[nodiscard]] bool has_version() const { return replica_.has_value(); }
   /// This client has made version 0 itself.
-  void keep_version_0(const Digest& digest, std::vector<float> values);
+  void keep_version_0(const Digest& digest, StoredValues values);
 
   /// A Fetch was sent on this connection and is not answered completely.
   [[nodiscard]] bool is_on() const { return is_on_; }
@@ -88,14 +89,10 @@ class Download {
  private:
   struct Transfer {
     wire::ModelHeader model;
-    ModelCache::Model known;        // Not null: the cache has the version, so bytes are dropped.
-    std::vector<float> values;      // A full model: its values.
-    std::vector<std::byte> deltas;  // Otherwise: the coded deltas.
-    std::uint64_t received = 0;     // Bytes.
-    TimePoint save_at = never;      // When to save the received bytes to the disk again.
-    [[nodiscard]] MutableBytes target() {
-      return model.full() ? std::as_writable_bytes(std::span(values)) : MutableBytes(deltas);
-    }
+    ModelCache::Model known;     // Not null: the cache has the version, so bytes are dropped.
+    StoredValues values;         // A full model: its values. Otherwise: the coded deltas' bytes.
+    std::uint64_t received = 0;  // Bytes.
+    TimePoint save_at = never;   // When to save the received bytes to the disk again.
   };
   /// The version that this agent has. Its values are in the ModelCache.
   struct Replica {
@@ -103,11 +100,12 @@ class Download {
     Digest digest;
   };
   [[nodiscard]] Result<void> check(const wire::ModelHeader& model, const Layout& layout) const;
-  Awaitable<Result<void>> make_room(const wire::ModelHeader& model, const Layout& layout,
-                                    bool is_on_disk);
+  Awaitable<Result<void>> make_room(const wire::ModelHeader& model, bool is_on_disk);
+  [[nodiscard]] Result<void> copy_part(Transfer& transfer);
+  Awaitable<Result<void>> keep(Bytes bytes);
   Awaitable<void> save();
   [[nodiscard]] Result<void> finish(const Layout& layout);
-  [[nodiscard]] Result<std::vector<float>> apply_deltas(const Layout& layout);
+  [[nodiscard]] Result<StoredValues> apply_deltas(const Layout& layout);
 
   JobQueue& jobs_;
   ModelCache own_models_;

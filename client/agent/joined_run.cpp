@@ -172,10 +172,17 @@ wire::Ready JoinedRun::ready(const wire::Welcome& welcome, bool is_evaluator) co
 /// is a base for deltas. If the run began with other weights, the digests tell.
 void JoinedRun::make_version_0() {
   if (model_.starts_with(custom_prefix)) return;
-  auto made = method_->initial_values(seed_);
+  auto made = initial_values();
   if (!made) return;  // Then it is downloaded.
-  initial_digest_ = Digest::of(std::as_bytes(std::span(std::as_const(*made))));
   download_.keep_version_0(*initial_digest_, std::move(*made));
+}
+
+/// Makes version 0, and sets initial_digest_.
+Result<StoredValues> JoinedRun::initial_values() {
+  FL_TRY(auto values, download_.models().pool().borrow(layout().all.elements()));
+  FL_CHECK(method_->write_initial(seed_, values));
+  initial_digest_ = Digest::of(std::as_bytes(values.values()));
+  return values;
 }
 
 // Working --------------------------------------------------------------------------------------
@@ -185,8 +192,8 @@ void JoinedRun::make_version_0() {
 Result<void> JoinedRun::check_initial(const wire::Offer& offer) {
   if (offer.initial_digest().empty()) return {};
   if (!initial_digest_) {
-    FL_TRY(const auto values, method_->initial_values(seed_));
-    initial_digest_ = Digest::of(std::as_bytes(std::span(values)));
+    FL_TRY(auto values, initial_values());
+    download_.models().pool().give_back(std::move(values));
   }
   if (initial_digest_->raw() == offer.initial_digest()) return {};
   return Error(Errc::unauthenticated,
@@ -196,7 +203,7 @@ Result<void> JoinedRun::check_initial(const wire::Offer& offer) {
                            model_, seed_, initial_digest_->hex()));
 }
 
-JobDone JoinedRun::train(const wire::Offer& offer, std::span<const float> version,
+JobDone JoinedRun::train(const wire::Offer& offer, const StoredValues& version,
                          std::stop_token stop) {
   JobDone done;
   done.result = train_and_code(offer, version, std::move(stop));
@@ -204,7 +211,7 @@ JobDone JoinedRun::train(const wire::Offer& offer, std::span<const float> versio
   return done;
 }
 
-Result<void> JoinedRun::train_and_code(const wire::Offer& offer, std::span<const float> version,
+Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredValues& version,
                                        std::stop_token stop) {
   FL_CHECK(check_initial(offer));
   const auto codec = parse_codec(offer.codec());
@@ -212,22 +219,22 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, std::span<const
   const auto settings = settings_of(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   wire::UploadBegin begin = begin_of(offer);
-  FL_TRY(auto kept, method_->local_values(version, seed_));
+  FL_TRY(auto kept, method_->next_local_values(version, seed_));
   if (offer.evaluate_holdout()) {
-    FL_TRY(const auto measured, method_->evaluate(version, kept, stop));
+    FL_TRY(const auto measured, method_->evaluate(version, kept.values, stop));
     fill(begin, measured);
   }
-  auto update = download_.models().borrow(layout().all.elements());
+  FL_TRY(auto update, download_.models().pool().borrow(layout().all.elements()));
   const TimePoint began = Clock::now();
-  FL_CHECK(method_->train(*settings, version, kept, update, begin, std::move(stop)));
+  FL_CHECK(method_->train(*settings, version, kept.values, update, begin, std::move(stop)));
   failpoint("update.trained");
   trace_work(options_.trace, "train round", offer.round(), seconds(Clock::now() - began));
   const TimePoint trained = Clock::now();
   const std::uint64_t before = coder_ ? coder_->results() : 0;
-  FL_CHECK(state_.save_update(layout(), update, **codec, seeds_of(offer), std::move(begin), kept,
-                              method_->rule(), device_for(**codec)));
+  FL_CHECK(state_.save_update(layout(), update, **codec, seeds_of(offer), std::move(begin),
+                              std::move(kept), method_->rule(), device_for(**codec)));
   trace_work(options_.trace, "code round", offer.round(), seconds(Clock::now() - trained));
-  download_.models().give_back(std::move(update));
+  download_.models().pool().give_back(std::move(update));
   const auto& saved = state_.pending()->begin;
   log_info(
       "round {}: trained {} steps on {} examples in {:.2f} s, loss {:.4f}; coded to {} bytes in "
@@ -254,17 +261,14 @@ DeviceCopy JoinedRun::device_for(const Codec& codec) {
   return {.coder = &*coder_, .values = is_as_made ? values : nullptr};
 }
 
-JobDone JoinedRun::evaluate(std::uint32_t number, std::span<const float> version,
+JobDone JoinedRun::evaluate(std::uint32_t number, const StoredValues& version,
                             std::stop_token stop) {
   JobDone done;
   wire::Evaluation evaluation;
   evaluation.set_version(number);
   const TimePoint began = Clock::now();
   const auto measure = [&]() -> Result<void> {
-    std::vector<float> kept;
-    if (method_->has_own_tensors()) {
-      FL_TRY(kept, method_->local_values(version, seed_));
-    }
+    FL_TRY(const auto kept, method_->own_values(version, seed_));
     FL_TRY(const auto measured, method_->evaluate(version, kept, std::move(stop)));
     evaluation.set_examples(measured.model.examples);
     evaluation.set_loss(measured.model.loss);

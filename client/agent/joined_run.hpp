@@ -14,6 +14,7 @@
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
+#include "client/state/stored_values.hpp"
 #include "proto/wire.pb.h"
 #include "shared/base/error.hpp"
 #include "shared/codec/device/device_coder.hpp"
@@ -22,7 +23,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
 
@@ -63,9 +63,9 @@ class JoinedRun {
   [[nodiscard]] const RunLayout& layout() const { return method_->layout(); }
 
   /// Trains from a version, codes the update and makes it the state's pending one.
-  [[nodiscard]] JobDone train(const wire::Offer& offer, std::span<const float> version,
+  [[nodiscard]] JobDone train(const wire::Offer& offer, const StoredValues& version,
                               std::stop_token stop);
-  [[nodiscard]] JobDone evaluate(std::uint32_t number, std::span<const float> version,
+  [[nodiscard]] JobDone evaluate(std::uint32_t number, const StoredValues& version,
                                  std::stop_token stop);
 
  private:
@@ -73,9 +73,10 @@ class JoinedRun {
   Awaitable<Result<void>> load_model(std::string model);
   [[nodiscard]] Result<void> check_size(const std::string& model, std::uint64_t parameters) const;
   void make_version_0();
+  [[nodiscard]] Result<StoredValues> initial_values();
   [[nodiscard]] Result<void> check_initial(const wire::Offer& offer);
-  [[nodiscard]] Result<void> train_and_code(const wire::Offer& offer,
-                                            std::span<const float> version, std::stop_token stop);
+  [[nodiscard]] Result<void> train_and_code(const wire::Offer& offer, const StoredValues& version,
+                                            std::stop_token stop);
   [[nodiscard]] DeviceCopy device_for(const Codec& codec);
 
   Options options_;

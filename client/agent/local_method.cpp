@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace fl::client {
 
@@ -69,10 +71,21 @@ void log_fall_backs(std::uint32_t round, const TrainReport& report) {
            round, steps.fp32_steps, report.steps, steps.overflows, steps.odd_norms);
 }
 
+/// values[first + i] += moved[i].
+Result<void> add_to(StoredValues& values, std::size_t first, std::span<const float> moved) {
+  std::vector<float> piece;
+  return for_each_piece(moved.size(), [&](std::size_t at, std::size_t count) {
+    const auto before = values.values().subspan(first + at, count);
+    piece.assign(before.begin(), before.end());
+    for (std::size_t i = 0; i < count; ++i) piece[i] += moved[at + i];
+    return values.write(first + at, piece);
+  });
+}
+
 }  // namespace
 
 Result<LocalMethod> LocalMethod::make(const std::string& strategy, Trainer& trainer,
-                                      const ClientState& state) {
+                                      ClientState& state) {
   auto parsed = parse_strategy(strategy);
   if (!parsed) return parsed.error().at("this client can't use the run's strategy");
   FL_TRY(RunLayout layout, run_layout(trainer.layout(), **parsed));
@@ -92,12 +105,10 @@ std::optional<ClientState::OwnTensors> LocalMethod::own_tensors(const std::strin
   return own;
 }
 
-Result<std::vector<float>> LocalMethod::initial_values(std::uint64_t seed) const {
-  FL_TRY(const auto whole, trainer_->initial_weights(seed));
-  std::vector<float> values(layout_.all.elements());
-  std::vector<float> personal(layout_.personal_elements);
-  layout_.split(whole, std::span(values).first(layout_.model_elements), personal);
-  return values;
+Result<void> LocalMethod::write_initial(std::uint64_t seed, StoredValues& out) const {
+  PartsSink sink(layout_, write_into(out, 0), drop_values());
+  FL_CHECK(trainer_->make_initial(seed, sink));
+  return fill_zeros(out, layout_.model_elements);
 }
 
 /// How many values the rule's vector has: one for each parameter, or a whole model. 0 without one.
@@ -106,33 +117,51 @@ std::size_t LocalMethod::kept_vector_elements() const {
   return own_model() != nullptr ? layout_.model_elements : layout_.parameter_elements;
 }
 
-Result<std::vector<float>> LocalMethod::local_values(std::span<const float> version,
-                                                     std::uint64_t seed) const {
-  const std::size_t vector_size = kept_vector_elements();
-  const std::size_t size = vector_size + layout_.personal_elements;
-  FL_TRY(auto values, state_->local_values(size));
-  if (values.empty() && own_model() != nullptr)
-    values.assign(version.begin(), version.begin() + static_cast<std::ptrdiff_t>(size));
-  if (!values.empty() || layout_.personal_elements == 0) {
-    values.resize(size);
-    return values;
+Result<ClientState::NewValues> LocalMethod::next_local_values(const StoredValues& version,
+                                                              std::uint64_t seed) {
+  const std::size_t size = kept_vector_elements() + layout_.personal_elements;
+  FL_TRY(const auto before, state_->local_values(size));
+  FL_TRY(auto next, state_->new_local_values(size));
+  if (before.size() == 0) {
+    FL_CHECK(write_first_local_values(version, seed, next.values));
+  } else {
+    FL_CHECK(copy_values(before.values(), next.values));
   }
-  FL_TRY(const auto whole, trainer_->initial_weights(seed));
-  std::vector<float> part(layout_.model_elements);
-  values.resize(size);
-  layout_.split(whole, part, std::span(values).subspan(vector_size));
+  FL_CHECK(before.check());
+  return next;
+}
+
+Result<StoredValues> LocalMethod::own_values(const StoredValues& version,
+                                             std::uint64_t seed) const {
+  if (!has_own_tensors()) return StoredValues();
+  const std::size_t size = kept_vector_elements() + layout_.personal_elements;
+  FL_TRY(auto values, state_->local_values(size));
+  if (values.size() > 0) return values;
+  FL_TRY(values, state_->scratch().borrow(size));
+  FL_CHECK(write_first_local_values(version, seed, values));
   return values;
 }
 
-/// The whole model. `room` holds it, if it must be joined.
-std::span<const float> LocalMethod::whole_model(std::span<const float> version,
-                                                std::span<const float> kept,
-                                                std::vector<float>& room) const {
-  const auto part = version.first(layout_.model_elements);
-  if (layout_.personal_elements == 0) return part;
-  room.resize(part.size() + layout_.personal_elements);
-  layout_.join(part, kept.last(layout_.personal_elements), room);
-  return room;
+/// The local values of a client that has no accepted update yet.
+Result<void> LocalMethod::write_first_local_values(const StoredValues& version, std::uint64_t seed,
+                                                   StoredValues& target) const {
+  const std::size_t vector = kept_vector_elements();
+  if (own_model() != nullptr) {
+    FL_CHECK(copy_values(version.values().first(vector), target));
+  } else {
+    FL_CHECK(fill_zeros(target, 0));
+  }
+  if (layout_.personal_elements == 0) return {};
+  PartsSink sink(layout_, drop_values(), write_into(target, vector));
+  return trainer_->make_initial(seed, sink);
+}
+
+/// The whole model of a version.
+PartsSource LocalMethod::whole_model(const StoredValues& version, const StoredValues& kept) const {
+  const auto travels = version.values().first(layout_.model_elements);
+  if (layout_.personal_elements == 0) return PartsSource(layout_, travels);
+  return PartsSource(layout_, read_from(travels),
+                     read_from(kept.values().last(layout_.personal_elements)));
 }
 
 Result<void> LocalMethod::check_settings(const TrainSettings& settings) const {
@@ -143,98 +172,141 @@ Result<void> LocalMethod::check_settings(const TrainSettings& settings) const {
                "the run's proximal term needs a trainer that supports 'proximal'");
 }
 
-/// What is added to every gradient of the whole model; empty if nothing is. Statistics and
-/// personal tensors get zeros.
-std::vector<float> LocalMethod::correction(std::span<const float> version,
-                                           std::span<const float> vector) const {
-  if (rule() == nullptr) return {};
-  std::vector<float> part(layout_.model_elements);
-  if (!rule()->correct(version.subspan(layout_.model_elements), vector,
-                       std::span(part).first(layout_.parameter_elements)))
+/// What is added to every gradient of the whole model. Statistics and personal tensors get zeros.
+PartsSource LocalMethod::correction(const StoredValues& version, const StoredValues& kept) const {
+  const std::span shared = version.values().subspan(layout_.model_elements);
+  const std::span vector = kept.values().first(kept_vector_elements());
+  const auto part_of = [](std::span<const float> values, std::uint64_t first, std::size_t count) {
+    return values.empty() ? values : values.subspan(first, count);
+  };
+  const auto read = [this, shared, vector, part_of](std::uint64_t first,
+                                                    std::span<float> out) -> Result<void> {
+    const std::uint64_t parameters = layout_.parameter_elements;
+    const auto corrected = static_cast<std::size_t>(
+        first < parameters ? std::min<std::uint64_t>(out.size(), parameters - first) : 0);
+    std::ranges::fill(out.subspan(corrected), 0.0F);
+    if (corrected > 0)
+      rule()->correct(part_of(shared, first, corrected), part_of(vector, first, corrected),
+                      out.first(corrected));
     return {};
-  if (layout_.personal_elements == 0) return part;
-  std::vector<float> whole(layout_.model_elements + layout_.personal_elements);
-  layout_.join(part, std::vector<float>(layout_.personal_elements), whole);
-  return whole;
+  };
+  return PartsSource(layout_, read, read_zeros());
 }
 
-/// The gradient of the version's model at `model`, if the rule wants it; else empty.
-Result<std::vector<float>> LocalMethod::start_gradient(const TrainSettings& settings,
-                                                       std::span<const float> model,
-                                                       std::stop_token stop) {
-  std::vector<float> gradient;
-  if (rule() == nullptr || !rule()->wants_gradient()) return gradient;
-  gradient.resize(model.size());
-  FL_CHECK(trainer_->gradient(model, settings, gradient, std::move(stop)));
-  if (layout_.personal_elements == 0) return gradient;
-  std::vector<float> part(layout_.model_elements);
-  std::vector<float> personal(layout_.personal_elements);
-  layout_.split(gradient, part, personal);
-  return part;
-}
-
-Result<void> LocalMethod::train(const TrainSettings& settings, std::span<const float> version,
-                                std::span<float> kept, std::span<float> update,
-                                wire::UploadBegin& begin, std::stop_token stop) {
+Result<void> LocalMethod::train(const TrainSettings& settings, const StoredValues& version,
+                                StoredValues& kept, StoredValues& update, wire::UploadBegin& begin,
+                                std::stop_token stop) {
   FL_ASSERT(version.size() == layout_.all.elements() && update.size() == version.size());
   FL_ASSERT(kept.size() == kept_vector_elements() + layout_.personal_elements);
   FL_CHECK(check_settings(settings));
-  const auto elements = static_cast<std::size_t>(layout_.model_elements);
-  const auto parameters = static_cast<std::size_t>(layout_.parameter_elements);
-  const auto personal = kept.last(layout_.personal_elements);
-  const auto vector = kept.first(kept.size() - personal.size());
-  std::vector<float> room;
-  const auto model = whole_model(version, kept, room);
-
-  if (own_model() != nullptr) FL_CHECK(train_own(settings, model, vector, stop));
-  const auto added = correction(version, vector);
-  FL_TRY(const auto gradient, start_gradient(settings, model, stop));
-  // The trainer trains the whole model; the rule and the server know only what travels.
-  std::vector<float> whole_update(personal.empty() ? 0 : model.size());
-  const auto trained = personal.empty() ? update.first(elements) : std::span(whole_update);
-  FL_TRY(const TrainReport report, trainer_->train(model, settings, added, trained, stop));
-  if (!personal.empty()) {
-    std::vector<float> moved(personal.size());
-    layout_.split(trained, update.first(elements), moved);
-    for (std::size_t i = 0; i < personal.size(); ++i) personal[i] += moved[i];
+  const PartsSource model = whole_model(version, kept);
+  if (own_model() != nullptr) FL_CHECK(train_own(settings, model, kept, stop));
+  StoredValues gradient;  // Of the version's model, where it starts.
+  if (rule() != nullptr && rule()->wants_gradient()) {
+    FL_TRY(gradient, state_->scratch().borrow(layout_.model_elements));
+    PartsSink sink(layout_, write_into(gradient, 0), drop_values());
+    FL_CHECK(trainer_->write_gradient(model, settings, sink, stop));
   }
+  FL_TRY(const TrainReport report, train_model(settings, version, kept, update, std::move(stop)));
   fill(begin, report);
   log_fall_backs(settings.round, report);
   if (rule() != nullptr) {
-    const auto at_start =
-        std::span<const float>(gradient).first(std::min(gradient.size(), parameters));
-    rule()->finish({settings, report.steps, version.subspan(elements), at_start},
-                   update.first(parameters), update.subspan(elements), vector);
+    const LocalRound round{settings, report.steps, version.values().subspan(layout_.model_elements),
+                           gradient.values()};
+    FL_CHECK(finish(round, kept, update));
   }
-  return {};
+  FL_CHECK(version.check());
+  FL_CHECK(gradient.check());
+  return update.check();
 }
 
-/// `own` takes its steps of the round. The trainer's proximal term is about where it starts from,
-/// and the correction moves it: lambda (v - v_start) + lambda (v_start - w) = lambda (v - w).
-Result<void> LocalMethod::train_own(TrainSettings settings, std::span<const float> global,
-                                    std::span<float> own, std::stop_token stop) {
+/// Trains the whole model. What travels of its update goes to `update`, the personal tensors move
+/// by the rest.
+Result<TrainReport> LocalMethod::train_model(const TrainSettings& settings,
+                                             const StoredValues& version, StoredValues& kept,
+                                             StoredValues& update, std::stop_token stop) {
+  const PartsSource model = whole_model(version, kept);
+  const PartsSource added = correction(version, kept);
+  const bool is_corrected = rule() != nullptr && rule()->correct({}, {}, {});
+  const ValueSource* const correction = is_corrected ? &added : nullptr;
+  if (layout_.personal_elements == 0) {
+    const auto memory = update.memory();
+    const auto model_part = memory.empty() ? memory : memory.first(layout_.model_elements);
+    PartsSink sink(layout_, write_into(update, 0), drop_values(), model_part);
+    return trainer_->train_blocks(model, settings, correction, sink, std::move(stop));
+  }
+  const std::size_t personal = layout_.personal_elements;
+  FL_TRY(StoredValues moved, state_->scratch().borrow(personal));
+  PartsSink sink(layout_, write_into(update, 0), write_into(moved, 0));
+  FL_TRY(TrainReport report,
+         trainer_->train_blocks(model, settings, correction, sink, std::move(stop)));
+  FL_CHECK(add_to(kept, kept.size() - personal, moved.values()));
+  FL_CHECK(moved.check());
+  return report;
+}
+
+/// What the rule does after training.
+Result<void> LocalMethod::finish(const LocalRound& round, StoredValues& kept,
+                                 StoredValues& update) {
+  const bool has_vector = rule()->keeps_vector() && own_model() == nullptr;
+  std::vector<float> sent;
+  std::vector<float> change;
+  std::vector<float> vector;
+  const auto copy = [](std::span<const float> from, std::vector<float>& to) {
+    to.assign(from.begin(), from.end());
+  };
+  return for_each_piece(
+      layout_.parameter_elements, [&](std::size_t first, std::size_t count) -> Result<void> {
+        const auto part_of = [&](std::span<const float> values) {
+          return values.empty() ? values : values.subspan(first, count);
+        };
+        copy(update.values().subspan(first, count), sent);
+        change.assign(layout_.has_shared() ? count : 0, 0.0F);
+        if (has_vector) copy(kept.values().subspan(first, count), vector);
+        rule()->finish(
+            {round.settings, round.steps, part_of(round.shared), part_of(round.gradient)}, sent,
+            change, vector);
+        FL_CHECK(update.write(first, sent));
+        if (layout_.has_shared()) FL_CHECK(update.write(layout_.model_elements + first, change));
+        return has_vector ? kept.write(first, vector) : success();
+      });
+}
+
+/// The model of the client's own takes its steps of the round. The trainer's proximal term is about
+/// where it starts from, and the correction moves it:
+/// lambda (v - v_start) + lambda (v_start - w) = lambda (v - w).
+Result<void> LocalMethod::train_own(TrainSettings settings, const ValueSource& global,
+                                    StoredValues& kept, std::stop_token stop) {
   settings.local_epochs = own_model()->epochs;
   settings.local_steps = 0;
   settings.proximal_mu = own_model()->lambda;
   const auto lambda = static_cast<float>(own_model()->lambda);
-  std::vector<float> correction(own.size());
-  for (std::size_t i = 0; i < own.size(); ++i) correction[i] = lambda * (own[i] - global[i]);
-  std::vector<float> update(own.size());
+  const auto own = kept.values();
+  const auto pull = [&global, own, lambda](std::uint64_t first,
+                                           std::span<float> out) -> Result<void> {
+    FL_CHECK(global.read(first, out));
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = lambda * (own[first + i] - out[i]);
+    return {};
+  };
+  const PartsSource correction(layout_, pull, read_zeros());
+  FL_TRY(StoredValues update, state_->scratch().borrow(own.size()));
+  PartsSink sink(layout_, write_into(update, 0), drop_values(), update.memory());
   FL_TRY([[maybe_unused]] const TrainReport report,
-         trainer_->train(own, settings, correction, update, std::move(stop)));
-  for (std::size_t i = 0; i < own.size(); ++i) own[i] += update[i];
-  return {};
+         trainer_->train_blocks(SpanValues(own), settings, &correction, sink, std::move(stop)));
+  FL_CHECK(add_to(kept, 0, update.values()));
+  return update.check();
 }
 
-Result<LocalMethod::Evaluations> LocalMethod::evaluate(std::span<const float> version,
-                                                       std::span<const float> kept,
+Result<LocalMethod::Evaluations> LocalMethod::evaluate(const StoredValues& version,
+                                                       const StoredValues& kept,
                                                        std::stop_token stop) {
   Evaluations out;
   if (own_model() != nullptr) {
-    FL_TRY(out.own, trainer_->evaluate(kept, stop));
+    FL_TRY(out.own, trainer_->evaluate_blocks(SpanValues(kept.values()), stop));
   }
-  std::vector<float> room;
-  FL_TRY(out.model, trainer_->evaluate(whole_model(version, kept, room), std::move(stop)));
+  FL_TRY(out.model, trainer_->evaluate_blocks(whole_model(version, kept), std::move(stop)));
+  FL_CHECK(kept.check());
+  FL_CHECK(version.check());
   return out;
 }
 

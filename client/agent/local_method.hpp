@@ -9,11 +9,15 @@
 //   whole model       the trainer's layout: the version's model joined with the personal tensors
 //   local values      what the client keeps: the rule's vector, then the personal tensors
 //
+// All of them are worked on in stretches, because each may be larger than the memory.
+//
 // On the worker thread, except where a function says otherwise.
 #pragma once
 
+#include "client/agent/parts_values.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
+#include "client/state/stored_values.hpp"
 #include "proto/wire.pb.h"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
@@ -21,10 +25,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 namespace fl::client {
 
@@ -33,7 +35,7 @@ class LocalMethod {
   /// `trainer` and `state` must outlive it. Errors: invalid_input, if the client can't use the
   /// method, or the trainer can't do what the method asks of it.
   [[nodiscard]] static Result<LocalMethod> make(const std::string& strategy, Trainer& trainer,
-                                                const ClientState& state);
+                                                ClientState& state);
 
   [[nodiscard]] const Strategy& strategy() const { return *strategy_; }  // Any thread.
   [[nodiscard]] const RunLayout& layout() const { return layout_; }      // Any thread.
@@ -46,30 +48,35 @@ class LocalMethod {
   /// Any thread.
   [[nodiscard]] std::optional<ClientState::OwnTensors> own_tensors(const std::string& model) const;
 
-  /// Version 0 of a run with this seed; vectors that travel with the model begin with zeros.
-  [[nodiscard]] Result<std::vector<float>> initial_values(std::uint64_t seed) const;
-  /// The local values, from the client's state or as they begin: the rule's vector with zeros, a
-  /// model of the client's own with `version`, personal tensors with the initial model of `seed`.
-  [[nodiscard]] Result<std::vector<float>> local_values(std::span<const float> version,
-                                                        std::uint64_t seed) const;
+  /// Writes version 0 of a run with this seed; vectors that travel with the model begin with zeros.
+  [[nodiscard]] Result<void> write_initial(std::uint64_t seed, StoredValues& out) const;
+  /// The local values before this round: from the client's state, or as they begin (the rule's
+  /// vector with zeros, a model of the client's own with `version`, personal tensors with the
+  /// initial model of `seed`). A copy in a new file, which train() changes. Errors: of the disk and
+  /// the trainer.
+  [[nodiscard]] Result<ClientState::NewValues> next_local_values(const StoredValues& version,
+                                                                 std::uint64_t seed);
+  /// The same for reading; no values without own tensors.
+  [[nodiscard]] Result<StoredValues> own_values(const StoredValues& version,
+                                                std::uint64_t seed) const;
 
   /// Trains and says in `begin` what was done. `update` becomes what is sent, `kept` the next
-  /// local values. Errors: those of the trainer; invalid_input for settings that the method or the
-  /// trainer can't use.
-  [[nodiscard]] Result<void> train(const TrainSettings& settings, std::span<const float> version,
-                                   std::span<float> kept, std::span<float> update,
+  /// local values. Errors: those of the trainer and the disk; invalid_input for settings that the
+  /// method or the trainer can't use.
+  [[nodiscard]] Result<void> train(const TrainSettings& settings, const StoredValues& version,
+                                   StoredValues& kept, StoredValues& update,
                                    wire::UploadBegin& begin, std::stop_token stop);
-  /// Evaluates a version. `kept`: the local values; may be empty without own tensors.
   struct Evaluations {
     EvalReport model;               // Of the version, joined with the personal tensors.
     std::optional<EvalReport> own;  // Of the model of the client's own.
   };
-  [[nodiscard]] Result<Evaluations> evaluate(std::span<const float> version,
-                                             std::span<const float> kept, std::stop_token stop);
+  /// Evaluates a version. `kept`: the local values; without own tensors they are not used.
+  [[nodiscard]] Result<Evaluations> evaluate(const StoredValues& version, const StoredValues& kept,
+                                             std::stop_token stop);
 
  private:
   LocalMethod(std::shared_ptr<const Strategy> strategy, RunLayout layout, Trainer& trainer,
-              const ClientState& state)
+              ClientState& state)
       : strategy_(std::move(strategy)),
         layout_(std::move(layout)),
         trainer_(&trainer),
@@ -79,21 +86,24 @@ class LocalMethod {
   }
   [[nodiscard]] std::size_t kept_vector_elements() const;
   [[nodiscard]] Result<void> check_settings(const TrainSettings& settings) const;
-  [[nodiscard]] std::span<const float> whole_model(std::span<const float> version,
-                                                   std::span<const float> kept,
-                                                   std::vector<float>& room) const;
-  [[nodiscard]] std::vector<float> correction(std::span<const float> version,
-                                              std::span<const float> vector) const;
-  [[nodiscard]] Result<std::vector<float>> start_gradient(const TrainSettings& settings,
-                                                          std::span<const float> model,
-                                                          std::stop_token stop);
-  [[nodiscard]] Result<void> train_own(TrainSettings settings, std::span<const float> global,
-                                       std::span<float> own, std::stop_token stop);
+  [[nodiscard]] Result<void> write_first_local_values(const StoredValues& version,
+                                                      std::uint64_t seed,
+                                                      StoredValues& target) const;
+  [[nodiscard]] PartsSource whole_model(const StoredValues& version,
+                                        const StoredValues& kept) const;
+  [[nodiscard]] PartsSource correction(const StoredValues& version, const StoredValues& kept) const;
+  [[nodiscard]] Result<TrainReport> train_model(const TrainSettings& settings,
+                                                const StoredValues& version, StoredValues& kept,
+                                                StoredValues& update, std::stop_token stop);
+  [[nodiscard]] Result<void> finish(const LocalRound& round, StoredValues& kept,
+                                    StoredValues& update);
+  [[nodiscard]] Result<void> train_own(TrainSettings settings, const ValueSource& global,
+                                       StoredValues& kept, std::stop_token stop);
 
   std::shared_ptr<const Strategy> strategy_;
   RunLayout layout_;
   Trainer* trainer_;
-  const ClientState* state_;
+  ClientState* state_;
 };
 
 }  // namespace fl::client

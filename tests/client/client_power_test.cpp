@@ -9,6 +9,7 @@
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/stored.hpp"
 
 #include <doctest/doctest.h>
 
@@ -74,9 +75,9 @@ class Life {
         return false;
       end_round();
     }
-    residual = state.residual(layout_.all).value();
-    reference = state.reference(layout_.all).value();
-    local_values = state.local_values(local_elements()).value();
+    residual = values_of(state.residual(layout_.all), layout_.all);
+    reference = values_of(state.reference(layout_.all), layout_.all);
+    local_values = values_of(state.local_values(local_elements()), local_elements());
     return true;
   }
 
@@ -105,17 +106,16 @@ class Life {
   bool save(ClientState& state) {
     std::vector<float> update(layout_.all.elements());
     kernels().gaussian(5, round_, 0, update.data(), update.size());
-    auto kept = state.local_values(local_elements());
-    if (!kept) return false;
-    kept->resize(local_elements());
-    for (std::size_t i = 0; i < kept->size(); ++i) (*kept)[i] += update[i];
+    const auto before = state.local_values(local_elements());
+    if (!before) return false;
+    auto kept = values_of(*before, local_elements());
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += update[i];
     wire::UploadBegin begin;
     begin.set_task(static_cast<std::int64_t>(round_));
     // The refused update is no reference.
     if (round_ > 1) begin.set_reference(static_cast<std::int64_t>(round_ == 4 ? 2 : round_ - 1));
-    return state
-        .save_update(layout_, update, *parse_codec(way_.codec).value(), round_, begin, *kept,
-                     strategy_->local())
+    return test::save(state, layout_, update, *parse_codec(way_.codec).value(), round_, begin, kept,
+                      strategy_->local())
         .has_value();
   }
 
