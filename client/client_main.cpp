@@ -4,6 +4,7 @@
 
 #include "client/agent/agent.hpp"
 #include "client/agent/connection.hpp"
+#include "client/agent/enroll_client.hpp"
 #include "client/client_doctor.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
@@ -19,7 +20,6 @@
 #include "shared/base/state_lock.hpp"
 #include "shared/base/write_signals.hpp"
 #include "shared/params/model_table.hpp"
-#include "shared/wire/enroll_client.hpp"
 
 #include <fmt/format.h>
 

@@ -7,9 +7,9 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
 #include "client/site/site_options.hpp"
-#include "shared/base/given_flags.hpp"
 #include "shared/base/limits.hpp"
-#include "shared/net/traffic_flags.hpp"
+#include "shared/flags/given_flags.hpp"
+#include "shared/flags/traffic_flags.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -2,6 +2,7 @@
 #include "client/site/doctor.hpp"
 
 #include "client/site/value_as.hpp"
+#include "shared/base/median.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -248,12 +249,6 @@ void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
                                has_gpus ? "nothing costs speed" : "not used, without GPUs", set)});
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 /// The links within machines, or between them. Returns the slowest one's bytes/s; infinity without
 /// links.
 double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& measured,
@@ -274,8 +269,8 @@ double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& mea
   }
   if (rates.empty()) return slowest;
   const char* const subject = is_local ? "links within machines" : "links between machines";
-  const double usual = median(rates);
-  const double latency = median(latencies);
+  const double usual = upper_median(rates);
+  const double latency = upper_median(latencies);
   lines.push_back({Verdict::ok, subject,
                    fmt::format("{} and {} in the middle; the slowest {}", rate_text(usual),
                                time_text(latency), rate_text(slowest))});

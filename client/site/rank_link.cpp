@@ -5,9 +5,9 @@
 #include "client/site/site_messages.hpp"
 #include "client/site/tcp.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
 

@@ -7,9 +7,9 @@
 #include "client/site/site.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/async/stop_signals.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/log.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

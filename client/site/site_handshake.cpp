@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_handshake.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/identity/crypto.hpp"

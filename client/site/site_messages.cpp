@@ -2,10 +2,10 @@
 #include "client/site/site_messages.hpp"
 
 #include "client/site/value_as.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
-#include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
 

@@ -31,7 +31,7 @@ foreach(target codec params kernels base asio xxhash hot)
 endforeach()
 install(EXPORT Tributary NAMESPACE Tributary:: FILE TributaryTargets.cmake DESTINATION ${package})
 install(DIRECTORY shared/base shared/params shared/codec DESTINATION ${headers}/shared
-  FILES_MATCHING PATTERN "*.hpp" PATTERN flags.hpp EXCLUDE)
+  FILES_MATCHING PATTERN "*.hpp")
 install(DIRECTORY kernels DESTINATION ${headers}
   FILES_MATCHING PATTERN "*.hpp" PATTERN cuda EXCLUDE PATTERN x86 EXCLUDE PATTERN scalar EXCLUDE)
 

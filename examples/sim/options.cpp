@@ -5,8 +5,8 @@
 #include "server/app/command_line.hpp"
 
 #include "shared/base/async/parallel.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/version.hpp"
+#include "shared/flags/flags.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 

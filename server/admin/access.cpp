@@ -2,6 +2,7 @@
 #include "server/admin/access.hpp"
 
 #include "server/admin/request.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"

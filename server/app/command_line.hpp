@@ -4,9 +4,9 @@
 
 #include "server/history/format.hpp"
 #include "server/run/settings.hpp"
-#include "shared/base/given_flags.hpp"
+#include "shared/flags/given_flags.hpp"
+#include "shared/flags/traffic_flags.hpp"
 #include "shared/net/server_address.hpp"
-#include "shared/net/traffic_flags.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -12,12 +12,12 @@
 #include "server/app/run_queue.hpp"
 #include "server/history/format.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/spec/table.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

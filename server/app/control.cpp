@@ -5,6 +5,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 
 #include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

@@ -10,9 +10,9 @@
 #include "server/history/plot.hpp"
 #include "server/versions/export_model.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

@@ -6,10 +6,10 @@
 #include "server/app/run_queue.hpp"
 #include "server/round/kept_round.hpp"
 #include "server/round/replay.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/version.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

@@ -5,6 +5,7 @@
 #include "server/versions/checkpoints.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"

@@ -224,12 +224,12 @@ std::string admin_pages_of(const Doors& doors) {
 
 Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
                              const RunRecord& run) {
-  nlohmann::json json{{"listen", to_string(doors.address)},
-                      {"advertise", to_string(doors.advertised)},
-                      {"pid", ::getpid()},
-                      {"run", run.key}};
-  if (!doors.admin_place.empty()) json["admin"] = doors.admin_place;
-  const std::string text = json_text(json) + "\n";
+  nlohmann::json addresses{{"listen", to_string(doors.address)},
+                           {"advertise", to_string(doors.advertised)},
+                           {"pid", ::getpid()},
+                           {"run", run.key}};
+  if (!doors.admin_place.empty()) addresses["admin"] = doors.admin_place;
+  const std::string text = json_text(addresses) + "\n";
   FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
                                           bytes_of(text)));
   if (!options.ready_file.empty())

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of a table of settings (server/run/setting_row.hpp), for a program that uses CLI11. A
-// TOML file of flags takes the same names (shared/base/flags.hpp).
+// TOML file of flags takes the same names (shared/flags/flags.hpp).
 #pragma once
 
 #include "server/run/setting_row.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

@@ -2,6 +2,7 @@
 #include "server/cohort/codec_choice.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/base/median.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace fl {
 
@@ -106,11 +108,10 @@ TimeLimit time_limit(std::span<const Rung> rungs, double deadline_s,
   }
   // Nothing is measured: there is no limit, and no client counts as late.
   if (seconds.empty()) return {std::numeric_limits<double>::infinity(), ""};
-  const auto median = seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
-  std::ranges::nth_element(seconds, median);
-  return {pace_slack * *median,
+  const double median = lower_median(std::move(seconds));
+  return {pace_slack * median,
           fmt::format("{:.0f}% of the {:.2f} s that half of the clients need with {}",
-                      100 * pace_slack, *median, middle.codec)};
+                      100 * pace_slack, median, middle.codec)};
 }
 
 CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,

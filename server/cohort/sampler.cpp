@@ -3,6 +3,7 @@
 
 #include "kernels/generic/philox.hpp"
 #include "server/history/counted_claims.hpp"
+#include "shared/base/median.hpp"
 #include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
@@ -79,9 +80,7 @@ std::vector<double> known_losses(std::span<const Candidate> candidates) {
 /// The median of the known losses; 0 if none is known.
 double middle_loss(std::span<const Candidate> candidates) {
   std::vector<double> losses = known_losses(candidates);
-  if (losses.empty()) return 0;
-  std::ranges::sort(losses);
-  return losses[losses.size() / 2];
+  return losses.empty() ? 0 : upper_median(std::move(losses));
 }
 
 /// oort's T: clients that took at most this long are not too slow.

@@ -7,13 +7,13 @@
 // unless a function says otherwise.
 #pragma once
 
+#include "server/net/client_hello.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/accept_pace.hpp"
 #include "shared/net/address_text.hpp"
-#include "shared/net/client_hello.hpp"
 #include "shared/net/strangers.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>

@@ -2,8 +2,8 @@
 #include "server/round/round_sums.hpp"
 
 #include "server/round/spooled_rows.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "server/versions/delay_compensation.hpp"
-#include "shared/aggregate/robust_mean.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"

@@ -9,10 +9,10 @@
 #include "server/round/spool.hpp"
 #include "server/round/tasks.hpp"
 #include "server/run/run_plan.hpp"
+#include "server/sums/accumulator.hpp"
 #include "server/versions/delta_references.hpp"
 #include "server/versions/make_version.hpp"
 #include "server/versions/versions.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <memory>
 #include <vector>

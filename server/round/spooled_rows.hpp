@@ -5,10 +5,10 @@
 // each lane. One thread at a time, which may bring lanes.
 #pragma once
 
-#include "shared/aggregate/robust_mean.hpp"
+#include "server/sums/accumulator.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -8,9 +8,9 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/sums/accumulator.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstdint>
 #include <functional>

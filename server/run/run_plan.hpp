@@ -6,7 +6,7 @@
 #include "server/history/store.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings.hpp"
-#include "shared/aggregate/rule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/codec/encode/codec.hpp"

@@ -52,7 +52,7 @@ struct RunSettings {
   double proximal_mu = 0;
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
-  std::string aggregate = "mean";       // A rule of shared/aggregate/rule.hpp.
+  std::string aggregate = "mean";       // A rule of server/sums/aggregate_rule.hpp.
   std::string metric;                   // The main one; "": the target's, or the first reported.
   std::string target;                   // As for parse_target() (target.hpp); "": none.
   double target_accuracy = 0;           // Short for a target "accuracy>=X"; 0: none.

@@ -3,9 +3,9 @@
 // says (settings_table.cpp).
 #include "server/cohort/codec_choice.hpp"
 #include "server/run/round_mode.hpp"
+#include "server/run/schedule.hpp"
 #include "server/run/settings_table.hpp"
-#include "shared/aggregate/rule.hpp"
-#include "shared/algorithm/schedule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"

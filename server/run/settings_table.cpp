@@ -5,9 +5,9 @@
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
 #include "server/run/round_mode.hpp"
+#include "server/run/schedule.hpp"
 #include "server/run/target.hpp"
-#include "shared/aggregate/rule.hpp"
-#include "shared/algorithm/schedule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
 

@@ -2,8 +2,8 @@
 // What a collector's answer to a request means (OTLP 1.9, "OTLP/HTTP response"). Pure functions.
 #pragma once
 
+#include "server/traces/http_client.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/net/http_client.hpp"
 
 #include <cstdint>
 #include <string>

@@ -3,11 +3,11 @@
 // follow (its specification, "OTLP exporter configuration" and "Environment variables").
 #pragma once
 
+#include "server/traces/http_client.hpp"
 #include "server/traces/span.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/base/limits.hpp"
-#include "shared/net/http_client.hpp"
 
 #include <optional>
 #include <string>

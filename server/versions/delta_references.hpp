@@ -15,8 +15,8 @@
 #pragma once
 
 #include "server/history/store.hpp"
+#include "server/sums/accumulator.hpp"
 #include "shared/base/io/file.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstdint>
 #include <filesystem>

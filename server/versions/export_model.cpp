@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/versions/export_model.hpp"
 
-#include "shared/params/npz_writer.hpp"
+#include "server/versions/npz_writer.hpp"
 #include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>

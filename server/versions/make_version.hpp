@@ -3,7 +3,7 @@
 // is never in memory, and the step only with a lossy downlink codec. The strategy
 // (shared/algorithm/strategy.hpp) gets the weighted mean of the updates, sum(n_k s_k d_k) /
 // sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp), or what a robust rule puts in
-// its place (shared/aggregate/rule.hpp). It turns the mean into the step that is added to the
+// its place (server/sums/aggregate_rule.hpp). It turns the mean into the step that is added to the
 // model's parameters. The model's statistics (layout.hpp) move by the mean itself. The strategy's
 // state lies beside the checkpoints, in one file for each version: vector after vector, each with
 // one value for each parameter.

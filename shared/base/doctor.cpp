@@ -5,6 +5,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/median.hpp"
 #include "shared/base/state_lock.hpp"
 
 #include <fmt/chrono.h>
@@ -51,8 +52,7 @@ Result<double> sync_seconds(const std::filesystem::path& path) {
     FL_CHECK(file->sync());
     took.push_back(seconds(Clock::now() - begin));
   }
-  std::ranges::sort(took);
-  return took[took.size() / 2];
+  return upper_median(std::move(took));
 }
 
 /// Whether a second lock on a file is refused, as it must be.

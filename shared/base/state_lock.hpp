@@ -39,6 +39,10 @@ class StateLock {
   int file_fd_ = -1;
 };
 
+/// Whether `path` still names the file that is open as `fd`. Somebody who removes a lock file
+/// leaves its holder with a file that has no name, and the next process makes another. Errors: io.
+[[nodiscard]] Result<bool> still_names(const std::filesystem::path& path, int fd);
+
 /// Why flock() failed with this errno. `conflict`: another process holds the lock.
 [[nodiscard]] Error why_not_locked(int reason, const std::filesystem::path& folder);
 

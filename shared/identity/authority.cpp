@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/authority.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/net/server_address.hpp"
 
 #include <openssl/err.h>

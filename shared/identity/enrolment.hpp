@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Enrolment: how an invited client gets its certificate. This file has the messages of
 // POST /v1/enroll and what the server does with them, without any network code. enroll() is the
-// server's side; shared/wire/enroll_client.hpp is the client's.
+// server's side; client/agent/enroll_client.hpp is the client's.
 //
 //   request   {"token_id": hex, "secret": base64url, "name": text, "csr": PEM}
 //   response  200 {"certificate": PEM, "ca": PEM, "name": text}, or an error status {"error": text}

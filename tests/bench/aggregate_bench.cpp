@@ -4,7 +4,7 @@
 //
 //   aggregate_bench [PARAMETERS [N …]]     by default 10,000,000 parameters, 10 and 50 updates
 #include "server/round/spooled_rows.hpp"
-#include "shared/aggregate/robust_mean.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -4,7 +4,7 @@
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/payload_blocks.hpp"
 
-#include "shared/codec/sums/accumulator.hpp"
+#include "server/sums/accumulator.hpp"
 
 #include <fmt/format.h>
 

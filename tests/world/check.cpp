@@ -5,7 +5,7 @@
 #include "client/state/client_state.hpp"
 #include "server/run/round_mode.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "tests/aggregate/rows_in_memory.hpp"
+#include "tests/server/sums/rows_in_memory.hpp"
 #include "tests/support/stored.hpp"
 #include "tests/world/check_evaluations.hpp"
 #include "tests/world/check_replays.hpp"

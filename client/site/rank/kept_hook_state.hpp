@@ -4,7 +4,7 @@
 // thread at a time.
 #pragma once
 
-#include "client/learn/round_files.hpp"
+#include "client/learn/torch/round_files.hpp"
 #include "client/site/rank/gradient_hook.hpp"
 
 #include <cstdint>
