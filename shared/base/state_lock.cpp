@@ -16,7 +16,7 @@ namespace fl {
 
 namespace {
 
-/// A user's name, or its number where it has none.
+/// The user's name, or its number if it has no name.
 std::string name_of(uid_t user) {
   std::array<char, 4096> memory{};
   passwd entry{};
@@ -26,8 +26,8 @@ std::string name_of(uid_t user) {
   return fmt::format("number {}", user);
 }
 
-/// Whether `path` still names the file that is open. Who removes a lock file leaves its holder with
-/// a file that has no name, and the next one makes another.
+/// Whether `path` still names the file that is open. If somebody removes a lock file, its holder
+/// has a file without a name, and the next process makes another one.
 Result<bool> still_names(const std::filesystem::path& path, int fd) {
   struct stat open {};
   struct stat named {};
@@ -39,8 +39,8 @@ Result<bool> still_names(const std::filesystem::path& path, int fd) {
   return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
-/// Not every file system locks a folder: NFS wants a descriptor for writing. The file then stands
-/// alone.
+/// Not every file system can lock a folder: NFS wants a descriptor for writing. Then only the lock
+/// file is locked.
 bool cannot_be_locked(int reason) {
   return reason == EBADF || reason == EINVAL || reason == ENOLCK || reason == EOPNOTSUPP;
 }
@@ -75,7 +75,7 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
 
 void keep_files_private() {
   ::umask(S_IRWXG | S_IRWXO);
-  int fd = ::open("/dev/null", O_RDWR);  // The lowest number that is free.
+  int fd = ::open("/dev/null", O_RDWR);  // open() takes the lowest free number.
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) ::close(fd);
 }

@@ -45,7 +45,7 @@ class Codec {
   /// The shortest spec that parses to this codec. It leaves out settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return upkeep_.error_feedback; }
-  /// For add_residual().
+  /// The factor for add_residual().
   [[nodiscard]] float residual_kept() const { return upkeep_.keep; }
   /// The momentum of the error feedback; 0: none.
   [[nodiscard]] float momentum() const { return upkeep_.momentum; }
