@@ -87,7 +87,7 @@ TEST_CASE("steps, epochs or a time bound the local work") {
   work.local_steps = 5;
   CHECK(steps_max(work, 7) == 5);
   work.local_steps = work.local_epochs = 0;
-  CHECK(steps_max(work, 7) == 2);  // By limits::steps_per_s_max.
+  CHECK(steps_max(work, 7) == 2);  // As limits::steps_per_s_max says.
 }
 
 TEST_CASE("the layout of a run has the shared vector after the model") {
@@ -222,7 +222,7 @@ TEST_CASE("local steps by round") {
   CHECK(at("adaptive", 2, {2.0}) == 20);
   CHECK(at("adaptive", 3, {2.0, 0.5}) == 10);
   CHECK(at("adaptive", 3, {2.0, 0.51}) == 11);       // Rounded up.
-  CHECK(at("adaptive", 3, {2.0, 0.5, 1e-9}) == 10);  // By the round before this one.
+  CHECK(at("adaptive", 3, {2.0, 0.5, 1e-9}) == 10);  // The loss before this round counts.
   CHECK(at("adaptive", 4, {2.0, 0.5, 0.0}) == 1);    // At least 1.
   CHECK(at("adaptive", 4, {2.0, 0.5, 8.0}) == 20);   // At most all.
   CHECK(at("adaptive", 3, {0.0, 0.0}) == 20);        // No loss to compare with.
