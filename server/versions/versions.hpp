@@ -38,7 +38,6 @@ class Versions {
     return versions_.rbegin()->second;
   }
   [[nodiscard]] Version newest_number() const { return versions_.rbegin()->first; }
-  [[nodiscard]] Version oldest_number() const { return versions_.begin()->first; }
   [[nodiscard]] bool contains(Version version) const { return versions_.contains(version); }
   /// Requires: contains(version).
   [[nodiscard]] std::shared_ptr<const ModelVersion> at(Version version) const {

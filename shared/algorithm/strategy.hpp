@@ -93,8 +93,7 @@ class Strategy {
 
   /// The spec as the user gave it.
   [[nodiscard]] const std::string& spec() const { return spec_; }
-  /// Whether all clients have the same weight ("weight=uniform"), instead of their examples.
-  [[nodiscard]] bool is_uniform() const { return is_uniform_; }
+  /// The weight of a client: its examples or, with "weight=uniform", 1.
   [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples) const {
     return is_uniform_ ? 1 : examples;
   }

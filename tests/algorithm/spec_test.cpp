@@ -22,8 +22,8 @@ TEST_CASE("every strategy of the table parses by its name and with an option") {
     const auto strategy = parse_strategy(row.name);
     REQUIRE(strategy);
     CHECK((*strategy)->spec() == row.name);
-    CHECK_FALSE((*strategy)->is_uniform());
-    CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->is_uniform());
+    CHECK((*strategy)->weight_of(2) == 2);
+    CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->weight_of(2) == 1);
     CHECK((*strategy)->state_vectors() <= 2);
   }
 }
