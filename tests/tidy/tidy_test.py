@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "mutate"))
 
+import comments
 import constructs
 import documents
 import faults
@@ -58,6 +59,9 @@ class Repository(unittest.TestCase):
             + constructs.check(self.tree, self.exceptions)
             + self.exceptions.stale()
         )
+
+    def test_comments_name_their_noun(self):
+        self.none(comments.check(self.tree))
 
     def test_every_function_of_a_header_is_called(self):
         self.none(unused.check(self.tree))
@@ -313,6 +317,31 @@ class Constructs(unittest.TestCase):
         self.assertEqual(
             constructs.check_licence(Tree(licence | {"server/a.cpp": line, "x.py": python})), []
         )
+
+
+class Comments(unittest.TestCase):
+    def found(self, path, text):
+        return [finding.line for finding in comments.check(Tree({path: text}))]
+
+    def test_openings_without_a_noun_are_found(self):
+        text = (
+            "// SPDX-License-Identifier: Apache-2.0\n// Who asks.\n"
+            "int a;  // Of the whole file.\n/* The same, faster. */\n"
+            "/// Reads it.\n///\n/// So many rows at once.\nint b;  // 0: Its default.\n"
+        )
+        self.assertEqual(self.found("shared/a.hpp", text), [2, 3, 4, 7])
+        self.assertEqual(self.found("tests/a.py", 'def f():\n    """Its name."""\n'), [2])
+        self.assertEqual(self.found("tests/a.py", "x = 1  # Of the run.\n"), [1])
+        self.assertEqual(self.found("deploy/a.sh", "x=1 # So many.\n# The same.\n"), [1, 2])
+        self.assertEqual(self.found("proto/a.proto", "bytes x = 1;  // Its digest.\n"), [1])
+
+    def test_a_sentence_may_go_on_with_these_words(self):
+        text = (
+            "// Reads the file, and stores\n// Its name: \"Who\".\n"
+            "int a;  // The digest of what was read.\n        // Its bytes are gone.\n"
+            "// Whole files only. Itself unchanged.\nauto s = \"// The same\";\n"
+        )
+        self.assertEqual(self.found("shared/a.hpp", text), [])
 
 
 class Unused(unittest.TestCase):
