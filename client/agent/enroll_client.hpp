@@ -17,9 +17,9 @@ namespace fl {
 ///
 /// Errors. deadline: it took longer than limits::handshake_max. unavailable: the server can't be
 /// reached or does not answer. unauthenticated: the server is not the one of the token, or it
-/// rejected the request. conflict: a proxy, or what else stands between, does not let us through.
-/// protocol: an invalid answer. Errors of Files are passed on. After an error
-/// the token may be used up; the same client may still repeat the request, with the same key.
+/// rejected the request. conflict: a proxy, or another machine between the two, does not let us
+/// through. protocol: an invalid answer. Errors of Files are passed on. After an error the token
+/// may be used up; the same client may still repeat the request, with the same key.
 [[nodiscard]] Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string name,
                                                                   std::filesystem::path folder,
                                                                   Files& files,

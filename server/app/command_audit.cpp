@@ -77,7 +77,7 @@ Result<int> run_command(const Command& command, const ServerOptions& options) {
   if (act.text.empty()) return do_command(command, options);
   if (const auto noted = note_before(options, act); !noted) {
     const Errc why = noted.error().code();
-    // A copy of a state may lie where nothing can be written.
+    // A copy of a state may lie on a disk that can't be written to.
     if (!act.only_reads || why == Errc::not_found || why == Errc::conflict) return noted.error();
     log_warn("this is not in the audit ({}): {}", noted.error().message(), act.text);
     return do_command(command, options);
@@ -145,7 +145,7 @@ Act end_run_act(const ServerOptions& options) { return {fmt::format("ends run {}
 Act operator_act(const ServerOptions& options) {
   if (options.action == "list" || options.name.empty()) return {};
   if (options.action == "revoke") return {fmt::format("revokes the operator {}", options.name)};
-  if (options.role.empty()) return {};  // It is refused.
+  if (options.role.empty()) return {};  // The command refuses it.
   return {fmt::format("names an operator '{}' with the role {}", options.name, options.role)};
 }
 

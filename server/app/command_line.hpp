@@ -26,8 +26,8 @@ struct Command;
 
 struct ServerOptions {
   const Command* command = nullptr;    // Null: none was given, so the server serves.
-  std::vector<std::string> arguments;  // The command line, to read the flags again.
-  GivenFlags flags;                    // Those that were given, of the program itself.
+  std::vector<std::string> arguments;  // The command line, so that the flags can be read again.
+  GivenFlags flags;                    // The flags of the program itself that were given.
 
   std::string state = "fl-state";
   std::string listen = "0.0.0.0:8443";
@@ -42,7 +42,7 @@ struct ServerOptions {
   std::string ready_file;
   TrafficOptions traffic;
   RunSettings settings;
-  std::set<std::string> given;  // Names of the settings' flags that were given.
+  std::set<std::string> given;  // The names of the given flags of a run's settings.
   bool new_run = false;
   bool older_history = false;
   bool stay = false;
@@ -50,11 +50,11 @@ struct ServerOptions {
   bool verbose = false;
 
   // history, clients
-  std::int64_t run = 0;  // 0: the one under way, or the newest.
-  bool codecs = false;   // What each codec cost and brought, instead of rounds.
-  bool events = false;   // What happened, instead of rounds.
-  bool metrics = false;  // All metrics of each version, instead of rounds.
-  bool choices = false;  // Who was asked for which codec, and why, instead of rounds.
+  std::int64_t run = 0;  // 0: the run under way, or the newest.
+  bool codecs = false;   // Prints what each codec cost and brought, instead of rounds.
+  bool events = false;   // Prints events, instead of rounds.
+  bool metrics = false;  // Prints all metrics of each version, instead of rounds.
+  bool choices = false;  // Prints who was asked for which codec, and why, instead of rounds.
   bool runs = false;
   bool all_runs = false;
   Format format = Format::table;
@@ -62,9 +62,9 @@ struct ServerOptions {
   RunId other_run = 0;
   std::optional<double> reach;
   // export
-  std::optional<std::uint32_t> round;  // None: the newest.
-  std::string model_format;            // "": what the file's name ends with.
-  std::string file;                    // What history --plot, export and backup write.
+  std::optional<std::uint32_t> round;  // None: the newest round.
+  std::string model_format;            // "": the format that the file's name ends with.
+  std::string file;                    // The file that history --plot, export and backup write.
   // replay
   std::string scratch;
   // operator
@@ -89,9 +89,9 @@ struct ServerOptions {
 
 /// A sub-command's row in the audit.
 struct Act {
-  std::string text = {};    // "": nothing that is recorded.
-  std::string client = {};  // The client that it is about; "": none.
-  bool only_reads = false;  // It takes something out of the state, and changes nothing there.
+  std::string text = {};    // "": nothing is recorded.
+  std::string client = {};  // The client that the act is about; "": none.
+  bool only_reads = false;  // The act takes data out of the state, and changes nothing in it.
 };
 
 /// One sub-command of fl-server. The list is in commands.cpp;
@@ -99,17 +99,17 @@ struct Act {
 struct Command {
   std::string_view name;
   std::string_view help;
-  /// Adds its own flags, whose values go into `options`. Null: it has none.
+  /// Adds the command's own flags, whose values go into `options`. Null: it has none.
   void (*declare)(CLI::App& command, ServerOptions& options) = nullptr;
-  /// Prints to standard output; main() prints the error.
+  /// Does the command's work and prints to standard output; main() prints the error.
   Result<void> (*run)(const ServerOptions& options) = nullptr;
-  /// In place of `run`, for one whose exit code says what it has found.
+  /// Replaces `run` in a command whose exit code says what it has found.
   Result<int> (*judge)(const ServerOptions& options) = nullptr;
-  /// Whether it uses the flags of a run's settings. Null: it does not, and refuses them.
+  /// Whether the command uses the flags of a run's settings. Null: it refuses them.
   bool (*uses_settings)(const ServerOptions& options) = nullptr;
-  bool takes_all = false;  // It looks at flags of the server itself, too.
-  /// Makes its row (command_audit.hpp). Null: it only shows things, so it neither changes the state
-  /// nor takes models or the history out of it.
+  bool takes_all = false;  // The command looks at flags of the server itself, too.
+  /// Makes the command's row in the audit (command_audit.hpp). Null: it only shows things, so it
+  /// neither changes the state nor takes models or the history out of it.
   Act (*act)(const ServerOptions& options) = nullptr;
 };
 
@@ -126,7 +126,7 @@ void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::st
 int parse_options(int argc, const char* const* argv, std::span<const Command> commands,
                   ServerOptions& options);
 
-/// Reads the same command line once more, with its TOML file as it is now.
+/// Reads the same command line once more, with the TOML file as it is now.
 [[nodiscard]] Result<ServerOptions> read_options_again(const std::vector<std::string>& arguments,
                                                        std::span<const Command> commands);
 

@@ -32,11 +32,11 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
   Store::Options store;
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = read_only;
-  store.migrates = false;  // Only a server's start does.
+  store.migrates = false;  // Only a server's start migrates.
   if (!read_only && posix_files().exists(options.state))
     FL_CHECK(check_state_folder(options.state));
   if (!posix_files().exists(store.path)) {
-    // A folder that we may not read looks empty: opening the file tells the two apart.
+    // A folder without read permission looks empty: opening the file tells the two cases apart.
     const auto opened = posix_files().open(store.path, OpenMode::read);
     if (!opened && opened.error().code() != Errc::not_found) return opened.error();
     return Error(
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Store>> open_store(const ServerOptions& options, bool rea
             "{} has no history: start fl-server there first, or name another folder with --state",
             options.state));
   }
-  // Even to open it for writing would change it, so that its missing part fits no more.
+  // Opening the history for writing would already change it, so that its missing part fits no more.
   if (!read_only) FL_CHECK(check_nothing_newer(options.state));
   return Store::open(store);
 }
@@ -212,7 +212,7 @@ Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) 
   return {};
 }
 
-/// None: of all runs.
+/// None: all runs.
 Result<std::optional<RunId>> run_to_show(Store& store, const ServerOptions& options) {
   if (options.run == 0) {
     FL_TRY(const auto shown, store.shown_run());
@@ -327,7 +327,7 @@ Result<void> make_intermediate(Store& store, Authority& authority, const ServerO
 }
 
 Result<void> rotate_authority(const ServerOptions& options) {
-  // A running server would go on with the authority that it has.
+  // A running server would go on with its old authority.
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   FL_TRY(const auto store, open_store(options, false));
   FL_TRY(Authority authority, open_authority(*store, options));

@@ -14,7 +14,7 @@
 
 namespace fl {
 
-/// In the order in which --help shows them.
+/// All sub-commands, in the order in which --help shows them.
 [[nodiscard]] std::span<const Command> server_commands();
 
 /// The history in the state folder. Errors: not_found, with what to do, if there is none; conflict,
@@ -23,14 +23,14 @@ namespace fl {
                                                         bool read_only);
 
 /// The server's certificate authority. It is created if there is none, unless clients have
-/// certificates of an earlier one: those would be worthless (`corrupt`).
+/// certificates of an earlier authority: those would be worthless (`corrupt`).
 [[nodiscard]] Result<Authority> open_authority(Store& store, const ServerOptions& options);
 
-/// Whom a join token is for, and what it lets that client do.
+/// The client that a join token is for, and what it may do.
 struct Invitation {
   std::string name;
   double expires_s = 3600;
-  std::string role = {};  // "trainer" or "evaluator"; "": the one that the name has, or trainer.
+  std::string role = {};  // "trainer" or "evaluator"; "": the role that the name has, or trainer.
   std::optional<std::uint64_t> examples_max =
       {};  // None: the limit that the name has. 0: no limit.
 };

@@ -24,14 +24,14 @@ namespace fl {
 
 struct Invited {
   std::string token;
-  bool replaces = false;  // Somebody has joined by that name, who will be displaced.
+  bool replaces = false;  // A member that has joined by that name will be displaced.
 };
 /// A join token with the address and the authority of the server in options.state.
 [[nodiscard]] Result<Invited> invite(Store& store, const ServerOptions& options,
                                      const Invitation& invitation);
 
-/// A new operator's token, which is nowhere else: the history has its hash. Errors: invalid_input,
-/// conflict.
+/// Makes a new operator's token. Nothing else keeps it: the history has only its hash. Errors:
+/// invalid_input, conflict.
 [[nodiscard]] Result<std::string> name_operator(Store& store, const std::string& name,
                                                 const std::string& role, std::string_view by);
 

@@ -14,17 +14,17 @@
 namespace fl {
 
 struct PruneRule {
-  std::uint64_t keep_runs = 1;         // So many of the newest runs stay, whatever their age.
-  std::optional<double> older_than_s;  // Only runs that ended so long ago.
+  std::uint64_t keep_runs = 1;         // The number of newest runs that stay, whatever their age.
+  std::optional<double> older_than_s;  // Removes only runs that ended at least this long ago.
 };
 
 struct PrunedRun {
   EndedRun run;
   std::size_t files = 0;
-  std::uint64_t bytes = 0;  // Of its files.
+  std::uint64_t bytes = 0;  // Bytes of the run's files.
 };
 
-/// The runs that the rule removes at this time, oldest first, with what their files take.
+/// The runs that the rule removes at this time, oldest first, with the bytes of their files.
 [[nodiscard]] Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
                                                            const std::filesystem::path& state,
                                                            const PruneRule& rule, double now);

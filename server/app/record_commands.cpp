@@ -35,7 +35,7 @@ Result<ModelFormat> model_format(const ServerOptions& options) {
       fmt::format("{} does not end with .safetensors or .npz: give --format", options.file));
 }
 
-/// The version that is asked for, of those that are kept.
+/// The kept version that the options ask for.
 Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
                                       std::optional<Version> asked) {
   FL_TRY(const auto kept, store.checkpoints(run.id));

@@ -8,7 +8,8 @@
 
 namespace fl {
 
-/// The run of --run; without it the one that a reader wants to see first. Errors: not_found.
+/// The run of --run; without the flag, the run that a reader most likely wants to see. Errors:
+/// not_found.
 [[nodiscard]] Result<RunRecord> asked_run(Store& store, RunId run);
 
 /// history --plot.

@@ -24,7 +24,7 @@ namespace fl {
 
 namespace {
 
-/// A server that closes a round describes it before it is recorded.
+/// A server that closes a round writes its description before the round is recorded.
 Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& options,
                                         const RunRecord& run) {
   if (options.round) return std::vector<Round>{*options.round};
@@ -38,7 +38,7 @@ Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& optio
       fmt::format("no updates of run {} are kept: a run with --keep-updates keeps them", run.id));
 }
 
-/// A number that may be missing.
+/// The number as text, also if it is missing.
 std::string shown(const std::optional<double>& number, int decimals) {
   return number ? fmt::format("{:.{}f}", *number, decimals) : "-";
 }

@@ -64,7 +64,7 @@ std::string own_address() {
   return found;
 }
 
-/// The address in join tokens: --advertise, with the port that we really have.
+/// The address in join tokens: --advertise, with the port that is really bound.
 Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
     auto address = parse_server_address(options.advertise, bound.port);
@@ -101,11 +101,11 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
 }
 
 /// Makes glibc keep some freed memory. Every chunk of an upload is received into memory of its own;
-/// returning that to the kernel and asking for it again takes a seventh of a round's time.
+/// giving that back to the kernel and asking for it again would take a seventh of a round's time.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 16 << 20);  // Of each thread's heap.
+  ::mallopt(M_TRIM_THRESHOLD, 16 << 20);  // Free bytes to keep in each thread's heap.
 #endif
 }
 
@@ -123,13 +123,13 @@ Result<Authority> prepare_authority(Store& store, const ServerOptions& options) 
   return authority;
 }
 
-/// Where clients and operators reach this server.
+/// The addresses at which clients and operators reach this server.
 struct Doors {
   net::ip::tcp::acceptor clients;
-  ServerAddress address;           // Where clients connect.
-  ServerAddress advertised;        // In join tokens.
+  ServerAddress address;           // The address for clients.
+  ServerAddress advertised;        // The address in join tokens.
   std::optional<AdminDoor> admin;  // None with --admin off.
-  std::string admin_place;         // Its real place, or "".
+  std::string admin_place;         // The real place of the admin pages, or "".
 };
 
 Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
@@ -342,7 +342,7 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 }  // namespace
 
 Result<int> serve(const ServerOptions& options) {
-  // What follows is taken apart in the reverse order: each thing may use those above it.
+  // The variables below are destroyed in reverse order: each may use those above it.
   const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
   const Places places = find_places();
@@ -357,7 +357,7 @@ Result<int> serve(const ServerOptions& options) {
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
-  // The doors first: a port that is taken must not cost a run.
+  // Opens the doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
   FL_CHECK(note_start(*store, options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
@@ -375,7 +375,7 @@ Result<int> serve(const ServerOptions& options) {
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
-  // The way to the store for what is not of a run.
+  // The store's thread for work that belongs to no run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
@@ -431,7 +431,7 @@ Result<int> serve(const ServerOptions& options) {
                   io.stop();
                 });
   run_threads(io);
-  // Work that is under way hands its results to `io`, which is destroyed first: so finish it now.
+  // Finish work that is under way now: its results go to `io`, which is destroyed first.
   compute.finish();
   store_thread.finish();
   note_last_audit(*store, state);

@@ -25,7 +25,7 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
     if constexpr (!std::is_same_v<T, NamedShapes>) {
       const auto take = [&row, &settings, &given, of](const T& wanted) {
         settings.*of = wanted;
-        // The server may run elsewhere, or later.
+        // No check that the file exists: the server may run on another machine, or later.
         if constexpr (std::is_same_v<T, std::string>)
           if (row.is_existing_file) settings.*of = std::filesystem::absolute(wanted).string();
         given.insert(std::string(row.flag));

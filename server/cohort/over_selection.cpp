@@ -19,7 +19,7 @@ bool has_answered(const ClientHistory& history) {
 }  // namespace
 
 std::size_t adapted_cohort(std::uint32_t target, std::span<const Candidate> candidates) {
-  std::vector<double> times;  // Of the clients that brought an update.
+  std::vector<double> times;  // The times of the clients that brought an update.
   for (const Candidate& candidate : candidates) {
     if (has_answered(candidate.history)) times.push_back(candidate.history.last_seconds);
   }

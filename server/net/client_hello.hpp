@@ -8,13 +8,13 @@
 namespace fl {
 
 enum class HelloStage {
-  partial,  // More bytes may make it whole.
-  whole,    // There may be more bytes behind it.
-  none,     // No bytes behind these make it a ClientHello, or it is too large.
+  partial,  // More bytes may complete it.
+  whole,    // The ClientHello is complete. More bytes may follow it.
+  none,     // It can't become a ClientHello, or it is too large.
 };
 
 /// A ClientHello may be divided among TLS records, and these among TCP segments. With its records
-/// it may have limits::client_hello_bytes_max. What is inside is left to OpenSSL.
+/// it may have limits::client_hello_bytes_max. Only OpenSSL reads its contents.
 [[nodiscard]] HelloStage look_at_hello(Bytes first);
 
 }  // namespace fl

@@ -33,7 +33,8 @@ Awaitable<Result<void>> Offers::open_round() {
   weigh_everyone(opening.record);
   opening.opened_at = Clock::now();
   if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
-  opening.before = parts_.roster.recorded_traffic();  // Bytes between two rounds count here.
+  // Traffic between two rounds counts for the next round.
+  opening.before = parts_.roster.recorded_traffic();
   parts_.tasks.open(std::move(opening));
   OpenRound& round = parts_.tasks.round();
   const auto all = plan.target_clients(available);
@@ -60,11 +61,11 @@ Awaitable<Result<void>> Offers::open_round() {
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
   warn_of_settings(available);
-  parts_.control.changed.notify();  // For updates that came between two rounds.
+  parts_.control.changed.notify();  // Wake the updates that came between two rounds.
   co_return success();
 }
 
-/// Sets what the clients that are here, or were asked in a round before, count in the round: each
+/// Sets what the clients that are here, or were asked in an earlier round, count in the round: each
 /// one's limit, and all of them together.
 void Offers::weigh_everyone(RoundRecord& round) {
   auto everyone = parts_.past.totals.examples;
@@ -180,7 +181,8 @@ void Offers::send(Task& task) {
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
   const auto& base = *parts_.versions.at(task.record.base_version);
-  const Round round = task.record.base_version + 1;  // In which the task was first offered.
+  // The round in which the task was first offered.
+  const Round round = task.record.base_version + 1;
   const TrainSettings work = plan.work_of(round, parts_.past.losses);
   wire::Header header;
   auto& offer = *header.mutable_offer();

@@ -38,8 +38,8 @@ double LearningRate::at(std::uint32_t round, std::uint32_t rounds) const {
   const double past = round - warm_up - 1;
   switch (shape) {
     case Shape::cosine: {
-      // As in PyTorch, the floor would come one round after the last: it may be 0, and a round with
-      // a rate of 0 would be lost.
+      // As in PyTorch, the floor would be reached one round after the last. It may be 0, and a
+      // round with a rate of 0 would be lost.
       const double span = std::max(1.0, static_cast<double>(rounds) - warm_up);
       const double part = std::min(past, span - 1) / span;
       return floor + (1 - floor) * (1 + std::cos(std::numbers::pi * part)) / 2;

@@ -15,10 +15,11 @@ namespace fl {
 struct LearningRate {
   enum class Shape { constant, cosine, step };
   Shape shape = Shape::constant;
-  std::uint32_t warm_up = 0;  // In so many first rounds the rate grows evenly, from 1/warm_up to 1.
-  double floor = 0;           // cosine: the factor that would be reached one round after the last.
-  std::uint32_t every = 1;    // step: rounds between two reductions.
-  double factor = 0.1;        // step: each reduction multiplies the rate by this.
+  /// The number of first rounds in which the rate grows evenly, from 1/warm_up to 1.
+  std::uint32_t warm_up = 0;
+  double floor = 0;         // cosine: the factor that would be reached one round after the last.
+  std::uint32_t every = 1;  // step: rounds between two reductions.
+  double factor = 0.1;      // step: each reduction multiplies the rate by this.
 
   /// The factor for the rate in `round` (1 is the first) of `rounds`. Cosine follows Loshchilov and
   /// Hutter 2017, equation 5, without restarts, over the rounds after the warm-up.

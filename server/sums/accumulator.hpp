@@ -28,8 +28,8 @@
 namespace fl {
 
 /// The norms of an update without its statistics. Blocks that are added undecoded count in l2 with
-/// the norm of their factor L, which differs from the matrix' only by rounding, or with what their
-/// sketch estimates. They do not count in max_abs.
+/// the norm of their factor L, which differs from the matrix' only by rounding, or with the
+/// estimate from their sketch. They do not count in max_abs.
 struct UpdateNorms {
   double l2 = 0;
   float max_abs = 0;
@@ -69,7 +69,7 @@ class Accumulator {
   /// until reset().
   [[nodiscard]] Result<Added> add(PayloadReader& update, std::uint64_t weight,
                                   const AdjustUpdate& adjust = nullptr);
-  /// The update counts.
+  /// Notes that the update counts.
   void count(const Added& added);
   /// Takes an update, the same as in add(), out of the sums, exactly. Errors: those of the reader
   /// and of `adjust`; then broken() is true.
@@ -79,10 +79,10 @@ class Accumulator {
   /// Does something with one update; the argument of what settle() calls.
   using AddUpdate = std::function<Result<void>(PayloadReader& update, std::uint64_t weight,
                                                const AdjustUpdate& adjust)>;
-  /// Gives all sums their final units, after the last count(). If something was summed in another
-  /// unit, calls visit(again), which must call again() with each of the updates that count, in
-  /// any order. Only the blocks that need it are decoded. Errors: those of visit(); then the sums
-  /// are not final, and settle() may be called again.
+  /// Gives all sums their final units, after the last count(). If some sums have another unit,
+  /// calls visit(again), which must call again() with each of the updates that count, in any order.
+  /// Only the blocks that need it are decoded. Errors: those of visit(); then the sums are not
+  /// final, and settle() may be called again.
   [[nodiscard]] Result<void> settle(const std::function<Result<void>(const AddUpdate&)>& visit);
 
   [[nodiscard]] std::uint64_t total_weight() const { return weight_.total; }
@@ -117,7 +117,7 @@ class Accumulator {
   [[nodiscard]] std::vector<float> room_for(const PayloadReader& update) const;
 
   const Layout& layout_;
-  BlockMap map_;  // Of the sums: each of its blocks has a range.
+  BlockMap map_;  // The block map of the sums: each block has a range.
   RoundWeight weight_;
   HugeVector<std::int64_t> sums_;
   std::vector<SumRange> ranges_;
@@ -125,7 +125,7 @@ class Accumulator {
   SketchSums sketches_;
   std::atomic<bool> broken_ = false;
   bool is_final_ = true;
-  std::array<std::mutex, 64> locks_;  // Each range, with its sums, has one of them.
+  std::array<std::mutex, 64> locks_;  // Each range, with its sums, uses one of these locks.
   std::mutex count_lock_;             // For SumRange::count().
 };
 

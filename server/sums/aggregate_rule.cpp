@@ -17,7 +17,7 @@ using Kind = AggregateRule::Kind;
 constexpr std::string_view mixing_prefix = "nnm";
 constexpr double trim_max = 1e6;
 
-/// What stands behind a rule's colon.
+/// The arguments behind a rule's colon.
 class Arguments {
  public:
   Arguments(std::string_view spec, std::optional<std::string_view> text)

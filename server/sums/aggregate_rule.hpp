@@ -36,12 +36,12 @@ namespace fl {
 struct AggregateRule {
   enum class Kind { mean, median, trimmed, krum, geomedian, centered_clip };
   Kind kind = Kind::mean;
-  double trim = 0;                   // trimmed: F.
-  std::optional<std::uint32_t> f;    // krum and multikrum; none: as many as n allows.
-  std::uint32_t best = 1;            // multikrum: m.
-  double clip = 0;                   // centered-clip: T.
-  bool mixes = false;                // nnm+
-  std::optional<std::uint32_t> mix;  // Its f.
+  double trim = 0;                   // The F of trimmed.
+  std::optional<std::uint32_t> f;    // For krum and multikrum; none: as many as n allows.
+  std::uint32_t best = 1;            // The m of multikrum.
+  double clip = 0;                   // The T of centered-clip.
+  bool mixes = false;                // The rule begins with nnm+.
+  std::optional<std::uint32_t> mix;  // The f of nnm+.
 
   [[nodiscard]] bool is_mean() const { return kind == Kind::mean; }
   /// Whether each coordinate is made from the updates' values of this coordinate alone.
@@ -49,14 +49,14 @@ struct AggregateRule {
     return kind == Kind::median || kind == Kind::trimmed;
   }
   [[nodiscard]] bool needs_distances() const { return mixes || !(is_mean() || is_by_coordinate()); }
-  /// Whether it needs the result of the round before.
+  /// Whether the rule needs the result of the round before.
   [[nodiscard]] bool has_center() const { return kind == Kind::centered_clip; }
 
   /// The least number of updates with which the rule means something.
   [[nodiscard]] std::uint32_t least_updates() const;
 
-  // What the rule takes of n updates. With fewer than least_updates() it takes what there is.
-  /// How many values trimmed drops at each end: at least one is left.
+  // The number of values that trimmed drops at each end of n updates: at least one is left. These
+  // functions also accept fewer than least_updates().
   [[nodiscard]] std::size_t trimmed_of(std::size_t n) const;
   [[nodiscard]] std::size_t krum_f_of(std::size_t n) const;
   [[nodiscard]] std::size_t mix_f_of(std::size_t n) const;

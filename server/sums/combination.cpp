@@ -33,8 +33,9 @@ SquareMatrix mixing_of(const SquareMatrix& distances, std::size_t n, std::size_t
   return mixing;
 }
 
-/// The squared distances of vectors that are made of others: row i of `weights`, which sums to 1,
-/// says how. |sum of w_a x_a - sum of v_a x_a|^2 follows from the distances between the x.
+/// The squared distances between mixed vectors: vector i is the sum of the original vectors with
+/// the weights in row i of `weights`, which sum to 1. |sum of w_a x_a - sum of v_a x_a|^2 follows
+/// from the distances between the x.
 SquareMatrix distances_of_mixed(const SquareMatrix& distances, const SquareMatrix& weights) {
   const std::size_t n = distances.size();
   SquareMatrix half(n);
@@ -101,9 +102,9 @@ std::vector<double> distances_from_medoid(const SquareMatrix& distances) {
   return nearest;
 }
 
-/// Weiszfeld's iteration, from the mean on. What is small and what is far follows from the median
-/// distance from the medoid. No distance counts as less than a millionth of it (the smoothing of
-/// Pillutla 2022). What is more than a million times as far is left out: it would take all digits.
+/// Weiszfeld's iteration, from the mean on. Small and far are measured by the median distance from
+/// the medoid. No distance counts as less than a millionth of it (the smoothing of Pillutla 2022).
+/// What is more than a million times as far is left out: it would take all digits.
 Weights geometric_median(const SquareMatrix& distances) {
   constexpr int iterations_max = 1000;
   constexpr double settled = 1e-12;

@@ -11,15 +11,15 @@
 
 namespace fl {
 
-/// Which updates nearest-neighbour mixing takes: near[i] has the indices of the n - f vectors that
-/// are nearest to vector i, itself included, in ascending order. Of equally near ones it takes the
-/// first.
+/// The updates that nearest-neighbour mixing takes: near[i] has the indices of the n - f vectors
+/// that are nearest to vector i, itself included, in ascending order. Of equally near ones it takes
+/// the first.
 using Neighbours = std::vector<std::vector<std::size_t>>;
 [[nodiscard]] Neighbours nearest_neighbours(const SquareMatrix& distances, std::size_t n,
                                             std::size_t f);
 
-/// The weights of the n updates, and behind them that of the center, if the rule has one. They sum
-/// to 1. `distances`: between the updates, and behind them the center. The rule has mixing or not,
+/// The weights of the n updates, followed by the center's weight, if the rule has a center. They
+/// sum to 1. `distances`: between the updates, followed by the center. The rule may have mixing,
 /// and is not one by coordinate.
 [[nodiscard]] std::vector<double> combination(const AggregateRule& rule,
                                               const SquareMatrix& distances);

@@ -7,7 +7,8 @@ namespace fl {
 
 namespace {
 
-/// Sums in so many lanes, which are then added in one order, so that a compiler may use vectors.
+/// The number of lanes of a sum. They are added in one fixed order, so that a compiler may use
+/// vectors.
 constexpr std::size_t sum_lanes = 8;
 
 double squared_distance(const double* a, const double* b, std::size_t n) {

@@ -10,7 +10,7 @@ namespace fl {
 namespace {
 
 constexpr std::size_t block_elements = 2048;
-/// A thread works on so many columns at a time.
+/// The number of columns that a thread works on at a time.
 constexpr std::size_t column_run = 256;
 
 }  // namespace

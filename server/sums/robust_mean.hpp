@@ -44,7 +44,7 @@ class RobustMean {
   RobustMean(const AggregateRule& rule, UpdateRows& rows, std::uint64_t parameters, int threads,
              ReadCenter center = nullptr);
 
-  /// To be called once, before read(). Errors: those of the rows and of the center.
+  /// Call it once, before read(). Errors: those of the rows and of the center.
   [[nodiscard]] Result<void> prepare();
   /// out[i] = element first + i of the result.
   [[nodiscard]] Result<void> read(std::uint64_t first, std::span<float> out);
@@ -63,8 +63,8 @@ class RobustMean {
   std::uint64_t parameters_;
   Lanes lanes_;
   ReadCenter center_;
-  std::vector<double> weights_;  // Of rules that are not by coordinate.
-  Neighbours near_;              // Of rules by coordinate, with mixing.
+  std::vector<double> weights_;  // For rules that are not by coordinate.
+  Neighbours near_;              // For rules by coordinate, with mixing.
   std::vector<float> block_;     // A block of the updates and, if there is one, of the center.
   std::vector<float> mixed_;
   std::vector<double> scratch_;

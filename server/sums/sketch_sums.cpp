@@ -60,7 +60,7 @@ void SketchSums::recover(const Sums& sums, double divisor) const {
 
 void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
   const std::lock_guard lock(mutex_);
-  // The block that may begin before `out` and reach into it, and those that begin in it.
+  // Visits the block that may begin before `out` and reach into it, and those that begin in it.
   auto at = blocks_.upper_bound(first);
   if (at != blocks_.begin()) --at;
   for (; at != blocks_.end() && at->first < first + out.size(); ++at) {

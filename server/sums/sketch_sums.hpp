@@ -70,13 +70,13 @@ class SketchSums {
     const Sums* of = nullptr;
     double divisor = 0;
     SketchScratch room;
-    std::span<const float> values;  // Lie in `room`.
+    std::span<const float> values;  // The values lie in `room`.
   };
   void recover(const Sums& sums, double divisor) const;
 
   const Layout& layout_;
   SummedSketches sketches_;
-  std::map<std::uint64_t, Sums> blocks_;  // By the block's first element in the vector.
+  std::map<std::uint64_t, Sums> blocks_;  // The sums by the block's first element in the vector.
   mutable Recovered recovered_;
   mutable std::mutex mutex_;
 };

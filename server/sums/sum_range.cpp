@@ -38,7 +38,8 @@ bool SumRange::admit(int exponent, std::uint64_t total_weight, std::uint64_t exp
         unit_log2_of(std::max(exponent, expected_), std::max(total_weight, expected_weight));
   }
   seen_ = std::max(seen_, exponent);
-  // total_weight is at least the weight of all that was added here, and no value is above seen_.
+  // total_weight is at least the weight of all updates that were added here, and no value is above
+  // seen_.
   is_stale_ = seen_ + weight_log2(total_weight) > unit_log2_ + sum_log2_max;
   return !is_stale_;
 }

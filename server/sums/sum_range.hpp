@@ -25,7 +25,7 @@
 
 namespace fl {
 
-/// The most that one update may weigh, and all updates of a round together.
+/// The largest weight of one update, and of all updates of a round together.
 inline constexpr std::uint64_t update_weight_max = std::uint64_t{1} << 53;
 inline constexpr std::uint64_t total_weight_max = std::numeric_limits<std::int64_t>::max();
 
@@ -39,28 +39,28 @@ inline constexpr int exponent_of_zero = -1000;
 /// to `total_weight`. All sums, and what rounding adds to them, stay below 2^63 units.
 [[nodiscard]] int unit_log2_of(int exponent, std::uint64_t total_weight);
 
-/// The unit of one block's sums, and what the final one depends on. Not safe for several threads:
-/// the same lock guards it and its sums.
+/// The unit of one block's sums, and the figures that decide the final unit. Not safe for several
+/// threads: the lock of its sums guards it too.
 class SumRange {
  public:
-  /// Before a product weight * value with |value| < 2^exponent is added. `total_weight`: of all
-  /// updates so far, with this one. `expected_weight`: the total weight that the round will
-  /// probably have. False: the unit is too small for it, so nothing may be added before
+  /// Call it before a product weight * value with |value| < 2^exponent is added. `total_weight`: of
+  /// all updates so far, with this one. `expected_weight`: the total weight that the round will
+  /// probably have. Returns false if the unit is too small for it: then nothing may be added before
   /// begin_again().
   [[nodiscard]] bool admit(int exponent, std::uint64_t total_weight, std::uint64_t expected_weight);
 
-  /// The update, whose values here are below 2^exponent, counts.
+  /// Notes that the update counts, whose values here are below 2^exponent.
   void count(int exponent) { counted_ = exponent > counted_ ? exponent : counted_; }
 
-  /// All updates were added. False: the sums are those of the updates that count, in the final
-  /// unit. True: the range has its final unit now, and the caller sets its sums to 0 and adds all
-  /// updates again. Then it is also true at the next call, as the caller may have failed.
+  /// Call it when all updates were added. False: the sums are those of the updates that count, in
+  /// the final unit. True: the range has its final unit now, and the caller sets the sums to 0 and
+  /// adds all updates again. Then it is also true at the next call, as the caller may have failed.
   [[nodiscard]] bool begin_again(std::uint64_t total_weight);
   /// Whether begin_again() was true in this round.
   [[nodiscard]] bool is_again() const { return is_again_; }
 
   [[nodiscard]] int unit_log2() const { return unit_log2_; }
-  /// Whether the sums miss something, so that nothing is added or taken back any more.
+  /// Whether the sums lack values, so that nothing is added or taken back any more.
   [[nodiscard]] bool is_stale() const { return is_stale_; }
 
   /// Begins a new round. The next unit is probably like the last one.
@@ -72,18 +72,19 @@ class SumRange {
   }
 
  private:
-  int unit_log2_ = 0;  // Means nothing before the first admit().
+  int unit_log2_ = 0;  // Has no meaning before the first admit().
   int seen_ = exponent_of_zero;
   int counted_ = exponent_of_zero;
-  int expected_ = exponent_of_zero;  // That of the last round.
+  int expected_ = exponent_of_zero;  // The exponent of the last round.
   bool is_stale_ = false;
   bool is_again_ = false;
 };
 
 /// The weights of a round's updates. Any thread.
 struct RoundWeight {
-  std::uint64_t expected = 1;            // Only speed depends on it.
-  std::atomic<std::uint64_t> total = 0;  // Of the updates that are in the sums, or on their way.
+  std::uint64_t expected = 1;  // Only speed depends on it.
+  /// The weight of the updates that are in the sums, or on their way.
+  std::atomic<std::uint64_t> total = 0;
 };
 
 /// One update on its way into the sums, or out of them. One thread.
@@ -91,8 +92,8 @@ class Adding {
  public:
   enum class Way {
     in,
-    out,    // It was added in part and is taken back.
-    again,  // Only into the ranges where begin_again() was true.
+    out,    // The update was added in part and is taken back.
+    again,  // Adds only to the ranges where begin_again() was true.
   };
   Adding(Way way, std::uint64_t weight, const RoundWeight& round)
       : way_(way),
@@ -103,7 +104,7 @@ class Adding {
   /// Whether values of the update, of which `max_abs` is the largest magnitude, are to be added to
   /// the sums of this range. Called once for each run of values, with the range's lock held.
   [[nodiscard]] bool enter(SumRange& range, float max_abs);
-  /// What scales a value to units of the range.
+  /// The factor that scales a value to units of the range.
   [[nodiscard]] double factor(const SumRange& range) const;
   /// sums[i] += the weighted values[i], where enter() says so. With the range's lock held.
   void add(SumRange& range, float max_abs, std::span<const float> values, std::int64_t* sums);
@@ -119,7 +120,7 @@ class Adding {
   Entered entered_;
 };
 
-/// What scales a sum in units to a mean: 2^unit_log2 / divisor.
+/// The factor that scales a sum in units to a mean: 2^unit_log2 / divisor.
 [[nodiscard]] double mean_factor_of(double divisor, const SumRange& range);
 
 }  // namespace fl

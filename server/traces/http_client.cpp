@@ -18,7 +18,7 @@
 namespace fl {
 namespace {
 
-/// Of HTTP's own; request_of() writes them.
+/// Headers of HTTP itself; request_of() writes them.
 constexpr std::array<std::string_view, 6> own_headers{
     "host", "user-agent", "content-type", "content-length", "connection", "transfer-encoding"};
 

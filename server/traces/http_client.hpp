@@ -21,8 +21,8 @@ namespace fl {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-/// Whether a header may be sent by this name and with this value. Errors are invalid_input and
-/// don't repeat the value, because it may be a secret.
+/// Whether a header with this name and value may be sent. Errors are invalid_input and don't repeat
+/// the value, because it may be a secret.
 [[nodiscard]] Result<void> check_http_header(std::string_view name, std::string_view value);
 
 class HttpClient {
@@ -32,16 +32,16 @@ class HttpClient {
     HttpHeaders headers;         // Added to each request; they have passed check_http_header().
     std::string authority_file;  // PEM; "": the authorities that this machine trusts.
     ProxyRules proxies;
-    std::uint64_t answer_bytes_max = 0;  // Of an answer's body.
+    std::uint64_t answer_bytes_max = 0;  // The most bytes of an answer's body.
   };
 
   struct Answer {
     unsigned status = 0;
-    std::string retry_after;  // The header; "": there is none.
+    std::string retry_after;  // The header of this name; "": there is none.
     std::string body;
   };
 
-  /// Errors: invalid_input for the file of the authority; io without one.
+  /// Errors: invalid_input for the authority's file; io without one.
   static Result<std::unique_ptr<HttpClient>> make(Options options);
 
   [[nodiscard]] const HttpUrl& url() const { return options_.url; }

@@ -10,15 +10,16 @@
 namespace fl {
 
 struct HttpUrl {
-  bool is_tls = false;  // https.
+  bool is_tls = false;  // The scheme is https.
   ServerAddress address;
   std::string target = "/";  // The path, with a query if there is one.
 
   bool operator==(const HttpUrl&) const = default;
 };
 
-/// Without a port it is 80, or 443 for https. A login ("user:password@") and a fragment ("#…") are
-/// refused. Errors are invalid_input and don't repeat the text, because it may have a password.
+/// Parses a URL. Without a port it is 80, or 443 for https. A login ("user:password@") and a
+/// fragment ("#…") are refused. Errors are invalid_input and don't repeat the text, because it may
+/// have a password.
 [[nodiscard]] Result<HttpUrl> parse_http_url(std::string_view text);
 
 /// Writes the URL with its port, as parse_http_url() reads it.

@@ -17,9 +17,9 @@ struct OtlpVerdict {
     refused,  // Trying again would not help.
   };
   Kind kind = Kind::refused;
-  Duration pause = Duration::zero();  // What the collector has asked for; 0: it has not.
+  Duration pause = Duration::zero();  // The pause that the collector has asked for; 0: none.
   std::uint64_t spans_rejected = 0;
-  std::string text;  // For the log: what the collector says; "": nothing.
+  std::string text;  // The collector's answer, for the log; "": it said nothing.
 };
 
 /// `unix_now`: for a Retry-After that is a date.

@@ -10,15 +10,16 @@ namespace fl {
 
 namespace {
 
-constexpr std::uint16_t zip_version = 45;       // The first with ZIP64.
-constexpr std::uint16_t made_on_unix = 3 << 8;  // So that the mode below counts.
+constexpr std::uint16_t zip_version = 45;       // The first version with ZIP64.
+constexpr std::uint16_t made_on_unix = 3 << 8;  // Makes the mode below count.
 constexpr std::uint16_t names_are_utf8 = 1 << 11;
-constexpr std::uint16_t first_day = 1 << 5 | 1;  // 1 January 1980: the same model, the same bytes.
+/// 1 January 1980, so that the same model gives the same bytes.
+constexpr std::uint16_t first_day = 1 << 5 | 1;
 constexpr std::uint16_t see_zip64_16 = 0xffff;
 constexpr std::uint32_t see_zip64 = 0xffffffff;
 constexpr std::uint16_t zip64_field = 1;
 
-/// Little-endian, as all of zip is.
+/// Little-endian, like all numbers in a zip.
 template <std::unsigned_integral T>
 void put_number(std::string& out, T number) {
   for (std::size_t i = 0; i < sizeof(T); ++i)
@@ -29,11 +30,12 @@ void put16(std::string& out, std::uint16_t number) { put_number(out, number); }
 void put32(std::string& out, std::uint32_t number) { put_number(out, number); }
 void put64(std::string& out, std::uint64_t number) { put_number(out, number); }
 
-/// What local header and directory have in common: from the version to the lengths of the sizes.
+/// The fields that local header and directory have in common: from the version to the lengths of
+/// the sizes.
 void put_common(std::string& out, std::uint32_t crc) {
   put16(out, zip_version);
   put16(out, names_are_utf8);
-  put16(out, 0);  // Stored.
+  put16(out, 0);  // The method: stored, without compression.
   put16(out, 0);  // The time of day.
   put16(out, first_day);
   put32(out, crc);
@@ -67,7 +69,7 @@ std::string NpzWriter::local_header(const Entry& entry) {
   put32(out, 0x04034b50);
   put_common(out, entry.crc);
   put16(out, static_cast<std::uint16_t>(entry.name.size()));
-  put16(out, 20);  // The field below.
+  put16(out, 20);  // The length of the field below.
   out += entry.name;
   put16(out, zip64_field);
   put16(out, 16);
@@ -82,11 +84,11 @@ std::string NpzWriter::directory_entry(const Entry& entry) {
   put16(out, made_on_unix | zip_version);
   put_common(out, entry.crc);
   put16(out, static_cast<std::uint16_t>(entry.name.size()));
-  put16(out, 28);  // The field below.
+  put16(out, 28);  // The length of the field below.
   put16(out, 0);   // No comment.
-  put16(out, 0);   // The first disk.
+  put16(out, 0);   // The number of the first disk.
   put16(out, 0);
-  put32(out, 0100600u << 16);  // A file that its owner may read and write.
+  put32(out, 0100600u << 16);  // The mode of a file that its owner may read and write.
   put32(out, see_zip64);
   out += entry.name;
   put16(out, zip64_field);
@@ -127,7 +129,7 @@ Result<void> NpzWriter::append(std::span<const float> values) {
   return put(bytes);
 }
 
-/// Now size and checksum are known, and the header before the values gets them.
+/// Ends an entry: size and checksum are known now, and go into the header before the values.
 Result<void> NpzWriter::end_entry() {
   if (!is_open_) return {};
   FL_ASSERT(values_left_ == 0);
@@ -142,8 +144,8 @@ Result<void> NpzWriter::finish() {
   for (const Entry& entry : entries_) FL_CHECK(put(bytes_of(directory_entry(entry))));
   const std::uint64_t directory_end = end_;
   std::string out;
-  put32(out, 0x06064b50);  // The end of the directory, with 64 bits.
-  put64(out, 44);          // Its bytes from here on.
+  put32(out, 0x06064b50);  // The record at the end of the directory, with 64 bits.
+  put64(out, 44);          // The number of bytes that follow in this record.
   put16(out, made_on_unix | zip_version);
   put16(out, zip_version);
   put32(out, 0);
@@ -152,11 +154,11 @@ Result<void> NpzWriter::finish() {
   put64(out, entries_.size());
   put64(out, directory_end - directory);
   put64(out, directory);
-  put32(out, 0x07064b50);  // Where that is.
+  put32(out, 0x07064b50);  // The locator of that record.
   put32(out, 0);
   put64(out, directory_end);
   put32(out, 1);           // The number of disks.
-  put32(out, 0x06054b50);  // The end for readers of before.
+  put32(out, 0x06054b50);  // The end record for readers without ZIP64.
   put16(out, 0);
   put16(out, 0);
   put16(out, see_zip64_16);

@@ -34,7 +34,7 @@ class NpzWriter {
  private:
   struct Entry {
     std::string name;
-    std::uint64_t offset = 0;  // Of its local header.
+    std::uint64_t offset = 0;  // The offset of its local header.
     std::uint64_t bytes = 0;
     std::uint32_t crc = 0;
   };
@@ -46,7 +46,7 @@ class NpzWriter {
   File* file_;
   std::vector<Entry> entries_;
   bool is_open_ = false;
-  std::uint64_t values_left_ = 0;  // Of the open entry.
+  std::uint64_t values_left_ = 0;  // Values that the open entry still needs.
   boost::crc_32_type crc_;
   std::uint64_t end_ = 0;
   Writeback writeback_;

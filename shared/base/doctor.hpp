@@ -16,9 +16,9 @@ namespace fl {
 struct DoctorLine {
   enum class Verdict { ok, warn, fail };
   Verdict verdict = Verdict::ok;
-  std::string subject;      // "links"
-  std::string text;         // What is the case.
-  std::string advice = {};  // What to do; "" if nothing.
+  std::string subject;      // The subject of the check: "links".
+  std::string text;         // The finding.
+  std::string advice = {};  // What to do; "" if nothing is to do.
 };
 
 using DoctorLines = std::vector<DoctorLine>;

@@ -16,7 +16,7 @@ namespace fl {
 
 namespace {
 
-/// A user's name, or its number where it has none.
+/// The user's name, or its number if it has no name.
 std::string name_of(uid_t user) {
   std::array<char, 4096> memory{};
   passwd entry{};
@@ -26,8 +26,8 @@ std::string name_of(uid_t user) {
   return fmt::format("number {}", user);
 }
 
-/// Not every file system locks a folder: NFS wants a descriptor for writing. The file then stands
-/// alone.
+/// Not every file system can lock a folder: NFS wants a descriptor for writing. Then only the lock
+/// file is locked.
 bool cannot_be_locked(int reason) {
   return reason == EBADF || reason == EINVAL || reason == ENOLCK || reason == EOPNOTSUPP;
 }
@@ -62,7 +62,7 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
 
 void keep_files_private() {
   ::umask(S_IRWXG | S_IRWXO);
-  int fd = ::open("/dev/null", O_RDWR);  // The lowest number that is free.
+  int fd = ::open("/dev/null", O_RDWR);  // open() takes the lowest free number.
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) ::close(fd);
 }

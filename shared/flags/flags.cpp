@@ -19,7 +19,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t typed_bytes_max = 40;  // Nobody means a flag by a longer word.
+constexpr std::size_t typed_bytes_max = 40;  // A longer word is no mistyped flag.
 
 /// How many letters of `a` must be put in, left out or replaced to get `b`.
 std::size_t distance(std::string_view a, std::string_view b) {

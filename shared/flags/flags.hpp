@@ -16,7 +16,7 @@ namespace fl {
 /// line.
 void add_config_flag(CLI::App& app, const std::string& help);
 
-/// What a failed parse says, with file and line if the mistake is in the file.
+/// The text of a failed parse, with file and line if the mistake is in the file.
 [[nodiscard]] std::string error_text(const CLI::App& app, const CLI::ParseError& error);
 
 /// Exit code for a wrong command line.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view verbose = "--verbose";
 
-/// The names of the flags that only one of both has, or with another value.
+/// The names of the flags that only one of the two has, or that have different values.
 std::vector<std::string> changed_flags(const GivenFlags& before, const GivenFlags& now) {
   std::vector<std::string> names;
   for (const auto& [name, value] : before) {

@@ -19,21 +19,22 @@ namespace fl {
 /// or, where that has none, of the file.
 using GivenFlags = std::map<std::string, std::string>;
 
-/// `app` has parsed.
+/// Returns the given flags of `app`, which has parsed.
 [[nodiscard]] GivenFlags given_flags(const CLI::App& app);
 
-/// What another reading of the flags means for a program that runs.
+/// The effect of reading the flags again while the program runs.
 struct FlagReload {
-  std::vector<std::string> changed;        // In words: what it follows from now on.
-  std::vector<std::string> need_restart;   // Flags with other values, which only a start reads.
+  std::vector<std::string>
+      changed;  // The flags that it follows from now on, with their values, in words.
+  std::vector<std::string> need_restart;   // Flags with other values that only a start reads.
   [[nodiscard]] std::string text() const;  // One line for the log.
   /// Whether one of these is followed from now on.
   [[nodiscard]] bool has_changed(std::span<const std::string_view> flags) const;
 };
 
-/// Compares the flags that a program follows with those that it has read now. --verbose and the
-/// `live` ones it follows from now on. The others stay as they are, and so are told the next time
-/// again.
+/// Compares the flags that a program follows with those that it has read now. It follows --verbose
+/// and the `live` ones from now on. The others stay as they are, and are reported again the next
+/// time.
 [[nodiscard]] FlagReload follow_flags(GivenFlags& followed, const GivenFlags& now,
                                       std::span<const std::string_view> live);
 

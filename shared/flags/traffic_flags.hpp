@@ -19,7 +19,7 @@ namespace fl {
 struct TrafficOptions {
   double up_bytes_per_s = unlimited;
   double down_bytes_per_s = unlimited;
-  std::vector<RateSchedule::Window> quiet;  // For each direction.
+  std::vector<RateSchedule::Window> quiet;  // Windows for each direction.
 };
 
 inline constexpr std::array<std::string_view, 3> traffic_flags{"--max-upload", "--max-download",
@@ -29,15 +29,15 @@ inline constexpr std::array<std::string_view, 3> traffic_flags{"--max-upload", "
 /// `options` must live until `app` has parsed.
 void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* what);
 
-/// As the flags are written: "20mbit", "08:00-18:00=2mbit".
+/// The rate as the flags are written: "20mbit", "08:00-18:00=2mbit".
 [[nodiscard]] std::string rate_text(double bytes_per_s);
 [[nodiscard]] std::string window_text(const RateSchedule::Window& window);
-/// What the limits are, with this machine's time, which decides about windows; "" without a limit.
+/// The limits as text, with this machine's time, which decides about windows; "" without a limit.
 [[nodiscard]] std::string traffic_text(const TrafficOptions& options, double unix_seconds);
 
-/// The log says what the limits are, if there are any.
+/// Makes the governors. The log says what the limits are, if there are any.
 [[nodiscard]] Governors make_governors(const TrafficOptions& options);
-/// From now on these limits hold, for connections that are open, too.
+/// Changes the limits from now on, also for open connections.
 void change_governors(const Governors& traffic, const TrafficOptions& options);
 
 }  // namespace fl

@@ -16,7 +16,7 @@
 namespace fl {
 
 inline constexpr std::string_view enrolment_target = "/v1/enroll";
-inline constexpr std::size_t enrolment_bytes_max = 16 << 10;  // Of a request or response body.
+inline constexpr std::size_t enrolment_bytes_max = 16 << 10;  // The body of a request or response.
 
 struct EnrolmentRequest {
   std::string token_id;  // 16 lower-case hexadecimal digits.

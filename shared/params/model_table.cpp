@@ -127,7 +127,7 @@ void add_transformer(Model& model, const ModelSpec& spec) {
   model.norm("norm", width);
 }
 
-/// In the layout's order.
+/// The model's tensors in the layout's order.
 std::vector<Tensor> tensors_of(const ModelSpec& spec) {
   Model model;
   switch (spec.family) {

@@ -18,7 +18,7 @@
 
 namespace fl {
 
-/// A model of users' own begins with this; all others are built in.
+/// The prefix of a model of users' own; all other models are built in.
 inline constexpr std::string_view custom_prefix = "custom:";
 
 /// The layout of a built-in model (model_spec.hpp). Statistics (layout.hpp) come after the

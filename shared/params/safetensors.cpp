@@ -26,7 +26,7 @@ constexpr std::size_t length_bytes = 8;
 
 Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + message}; }
 
-/// What a file with these first bytes is, if it is one of the formats that people take for
+/// The name of the format that a file with these first bytes has, if people take it for
 /// safetensors; else "".
 std::string foreign_format(std::string_view head) {
   using namespace std::string_view_literals;
@@ -57,7 +57,7 @@ std::string foreign_format(std::string_view head) {
       kind);
 }
 
-constexpr std::size_t piece_elements = 64 << 10;  // Converted at a time.
+constexpr std::size_t piece_elements = 64 << 10;  // Elements that are converted at a time.
 
 struct ElementTypeRow {
   ElementType type;
@@ -131,7 +131,7 @@ void from_type(ElementType type, Bytes stored, std::span<float> out) {
   }
 }
 
-/// The reverse. `stored` has room for values.size() elements of the type.
+/// Converts fp32 to stored elements. `stored` has room for values.size() elements of the type.
 void to_type(ElementType type, std::span<const float> values, MutableBytes stored) {
   auto* const words = reinterpret_cast<std::uint16_t*>(stored.data());
   switch (type) {
@@ -150,7 +150,8 @@ void to_type(ElementType type, std::span<const float> values, MutableBytes store
 Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std::span<float> out) {
   if (type == ElementType::f32) return file.read_exactly(begin, std::as_writable_bytes(out));
   const std::size_t size = bytes_of_type(type);
-  std::vector<double> room(std::min(piece_elements, out.size()));  // Aligned for every type.
+  // The room is aligned for every type.
+  std::vector<double> room(std::min(piece_elements, out.size()));
   while (!out.empty()) {
     const std::size_t n = std::min(room.size(), out.size());
     const auto piece = std::as_writable_bytes(std::span(room)).first(n * size);

@@ -49,8 +49,8 @@ enum class ElementType { f32, f16, bf16, f64 };
                                              std::span<const ElementType> types,
                                              const Metadata& metadata = {});
 
-/// The same in fp32, in place of the file at `path`: after a crash the old one is there whole, or
-/// the new one.
+/// Writes a whole file in fp32, which replaces the file at `path`: after a crash there is either
+/// the old file or the new one, complete.
 [[nodiscard]] Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
                                                const Layout& layout, std::span<const float> values,
                                                const Metadata& metadata = {});
@@ -60,9 +60,9 @@ void round_to_types(const Layout& layout, std::span<const ElementType> types, st
                     std::span<float> values);
 
 struct SafetensorsInfo {
-  Layout layout;                     // In the order of the data.
-  std::vector<ElementType> types;    // For each tensor of the layout.
-  std::vector<std::uint64_t> begin;  // For each tensor, its offset in the file in bytes.
+  Layout layout;                     // The tensors in the order of the data.
+  std::vector<ElementType> types;    // The type of each tensor of the layout.
+  std::vector<std::uint64_t> begin;  // The offset in the file of each tensor, in bytes.
   Metadata metadata;                 // Sorted by key.
 };
 

@@ -21,8 +21,8 @@ TEST_CASE("every strategy of the table parses by its name and with an option") {
     const auto strategy = parse_strategy(row.name);
     REQUIRE(strategy);
     CHECK((*strategy)->spec() == row.name);
-    CHECK_FALSE((*strategy)->is_uniform());
-    CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->is_uniform());
+    CHECK((*strategy)->weight_of(2) == 2);
+    CHECK(parse_strategy(std::string(row.name) + ":weight=uniform").value()->weight_of(2) == 1);
     CHECK((*strategy)->state_vectors() <= 2);
   }
 }
@@ -86,7 +86,7 @@ TEST_CASE("steps, epochs or a time bound the local work") {
   work.local_steps = 5;
   CHECK(steps_max(work, 7) == 5);
   work.local_steps = work.local_epochs = 0;
-  CHECK(steps_max(work, 7) == 2);  // By limits::steps_per_s_max.
+  CHECK(steps_max(work, 7) == 2);  // As limits::steps_per_s_max says.
 }
 
 TEST_CASE("the layout of a run has the shared vector after the model") {

@@ -54,7 +54,7 @@ Update write_update(const std::filesystem::path& path, const Layout& layout, std
   std::mt19937_64 random(seed);
   std::vector<float> values(layout.elements());
   for (float& value : values) {
-    // Of about the shape of a normal distribution.
+    // The numbers have about the shape of a normal distribution.
     const std::uint64_t bits = random();
     value = (static_cast<float>(bits & 0xffff) + static_cast<float>((bits >> 16) & 0xffff) +
              static_cast<float>((bits >> 32) & 0xffff) - 1.5F * 65535) *

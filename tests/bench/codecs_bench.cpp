@@ -51,7 +51,7 @@ struct Vector {
 };
 
 struct Measured {
-  double bits = 0;  // Of the payload, per value.
+  double bits = 0;  // Bits of the payload for each value.
   double nmse = 0;
   // For one pass over the vector.
   double encode_seconds = std::numeric_limits<double>::infinity();

@@ -74,7 +74,7 @@ float median(std::vector<float> values) {
   return *middle;
 }
 
-/// What this process has taken of processors, in seconds.
+/// The processor time of this process, in seconds.
 float processor_s() {
   rusage used = {};
   ::getrusage(RUSAGE_SELF, &used);

@@ -92,7 +92,7 @@ class Life {
     is_saved_ = is_settling_ = false;
   }
 
-  /// What a state that was just opened must have.
+  /// Checks the properties that a state has which was just opened.
   void look_back(const ClientState& state) {
     if (state.pending()) {
       CHECK(static_cast<std::uint64_t>(state.pending()->begin.task()) == round_);
@@ -132,7 +132,7 @@ class Life {
   RunLayout layout_;
   std::uint64_t round_ = 1;
   bool is_saved_ = false;     // The round's update is pending.
-  bool is_settling_ = false;  // Its verdict has come.
+  bool is_settling_ = false;  // The verdict on it has come.
 };
 
 TEST_CASE("a client goes on unchanged after a power loss or a kill at any change of its disk") {

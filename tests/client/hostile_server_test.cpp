@@ -19,7 +19,7 @@
 namespace fl::test {
 namespace {
 
-/// What the server does after its Welcome: awaits a message of one kind, if any, and sends one.
+/// A step of the server after its Welcome: it awaits a message of one kind, if any, and sends one.
 struct Step {
   wire::Header::KindCase awaited = wire::Header::KIND_NOT_SET;
   wire::Header header;
@@ -126,13 +126,13 @@ struct World final : client::Connector, client::IdentityKeeper {
   MemFiles files;
   client::Agent::Options options;
   std::function<void(wire::Header&)> lie;  // Changes the first Welcome.
-  std::vector<Step> script;                // What follows it.
+  std::vector<Step> script;                // The steps that follow it.
   bool is_renewal_due = false;
-  // What happened.
+  // Events that were counted.
   int connections = 0;
-  std::vector<std::string> models;   // That the agent has made trainers for.
+  std::vector<std::string> models;   // Models that the agent has made trainers for.
   std::vector<std::string> taken;    // Certificates.
-  std::vector<std::string> reasons;  // Of the client's Byes.
+  std::vector<std::string> reasons;  // Reasons of the client's Byes.
 };
 
 bool is_finished(const Result<client::Agent::Outcome>& outcome) {

@@ -36,7 +36,7 @@ bool is_bare(const Block& block) {
   return elements == 1 || elements == 2;
 }
 
-/// The same payload in the form before.
+/// Writes the payload in the earlier form.
 std::vector<std::byte> without_bare(const std::vector<std::byte>& payload) {
   const auto blocks = placed_blocks(mixed(), payload);
   std::vector<std::byte> out(payload.begin(), payload.begin() + payload_header_bytes);

@@ -164,7 +164,7 @@ class Answers(unittest.TestCase):
                 self.assertEqual((said["type"], said["reason"]), ("error", "cancelled"))
             self.assertLess(time.monotonic() - begin, 5)
             self.assertEqual(agent.train(start)[1]["steps"], 5)
-        self.assertEqual(len(agent.progress), 2)  # Of hundreds of steps: one a second.
+        self.assertEqual(len(agent.progress), 2)  # A line of hundreds of steps: one a second.
 
     def test_names_of_any_script_and_a_long_line(self):
         names = [f"слой.{number}.重み \"é\" {'x' * 100}" for number in range(20000)]

@@ -241,7 +241,7 @@ class Checker {
     return most == 0 ? task.examples : std::min(task.examples, most);
   }
 
-  /// What the task's loss weighs. No world has predictions so unlike that the limit cuts them.
+  /// The weight of the task's loss. No world has predictions so unlike that the limit cuts them.
   [[nodiscard]] double loss_weight_of(const TaskRecord& task) const {
     const auto client = world_.clients().find(task.client);
     if (client == world_.clients().end() || !client->second.member.part.predictions)
@@ -323,7 +323,7 @@ class Checker {
     return center_;
   }
 
-  /// What a malicious member does; none for others.
+  /// The malice of a member; none for honest members.
   [[nodiscard]] std::optional<Malice> malice_of(const std::string& client) const {
     const auto& malicious = world_.options().malicious;
     for (std::size_t i = 0; i < malicious.size(); ++i) {

@@ -157,7 +157,8 @@ class PosixFiles final : public Files {
     const auto open = [&] { return ::open(path.c_str(), flags, 0600); };
     int descriptor = uninterrupted(open);
     if (descriptor < 0 && errno == EEXIST && mode == OpenMode::fresh) {
-      // A crash has left it, or another user has put it there: a link to one of our files, say.
+      // A crash has left the file, or another user has put it there: for example a link to one of
+      // our files.
       FL_CHECK(remove(path));
       descriptor = uninterrupted(open);
     }

@@ -75,7 +75,7 @@ enum class OpenMode {
   update,    // Read and write; the file must exist.
   create,    // Read and write; creates a missing file, keeps the contents of an existing one.
   truncate,  // Read and write; creates a missing file, drops the contents of an existing one.
-  fresh,     // Read and write; a new file in place of what has that name. Follows no link.
+  fresh,     // Read and write; a new file that replaces one with that name. Follows no link.
 };
 
 class Files {
@@ -109,8 +109,8 @@ class Files {
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 
-/// An error if an open file is none that lies on a disk: reading a FIFO or a device may wait for
-/// ever. Open a file that others may have put there with O_NONBLOCK first.
+/// Returns an error if an open file does not lie on a disk: reading a FIFO or a device may wait for
+/// ever. First open a file that others may have put there with O_NONBLOCK.
 [[nodiscard]] Result<void> expect_regular(int descriptor, const std::filesystem::path& path);
 
 /// The files of the operating system. They open only regular files, and never wait for one. New

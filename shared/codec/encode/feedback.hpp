@@ -48,8 +48,8 @@
 
 namespace fl {
 
-/// update += keep * residual. With keep < 1 old losses fade: what one update lost has a weight of
-/// keep^n in the n-th update after it.
+/// Computes update += keep * residual. With keep < 1 old losses fade: a loss of one update has a
+/// weight of keep^n in the n-th update after it.
 void add_residual(std::span<float> update, std::span<const float> residual, float keep = 1);
 
 /// velocity = momentum * velocity + update; then update = velocity.

@@ -200,7 +200,7 @@ TEST_CASE("weights of another type are rounded both ways, and the rounding is no
 }
 
 TEST_CASE("a program trains a built-in model, whose tensors have another order than its own") {
-  // What each tensor is given: 1 to 3, 4 and 5, 6 to 8, 9 to 14.
+  // Each tensor is given these values: 1 to 3, 4 and 5, 6 to 8, 9 to 14.
   const char* const shapes =
       R"({"input.running_var": [3], "fc.bias": [2], "input.running_mean": [3], "fc.weight": [2, 3]})";
   Running running(
@@ -514,7 +514,7 @@ TEST_CASE("what a killed program has left in memory goes with any start of the s
   CHECK(fs::exists(used.path() / "weights"));
   CHECK(fs::exists(older));
   CHECK(fs::exists(other));
-  // The same state twice: the second one does without memory.
+  // One state is used twice: the second folder does without memory.
   const auto twice = TensorFolder::make(living.path, memory.path).value();
   CHECK(twice.path() == fs::canonical(living.path) / "trainer");
   CHECK(fs::exists(used.path() / "weights"));
@@ -552,7 +552,7 @@ TEST_CASE("the folder of tensors is private, and is gone at the end") {
     CHECK(fs::exists(made.tensors()));
   }
   CHECK_FALSE(fs::exists(folder));
-  // What is no folder of ours is not touched.
+  // A file that is no folder of ours is not touched.
   std::ofstream(folder) << "someone's";
   const auto other = TensorFolder::make(state.path, state.path);
   REQUIRE(other);

@@ -41,7 +41,7 @@ SiteCase good_site() {
   return site;
 }
 
-/// The same ranks with two GPUs on each machine, all as it should be.
+/// Gives the ranks two GPUs on each machine, all as it should be.
 void give_gpus(SiteCase& site) {
   for (RankFacts& facts : site.facts) {
     facts.gpus = facts.gpu_pairs = 2;
@@ -120,7 +120,7 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
            s.facts[i].gpu_address = "00000000:17:00";
          }
        }},
-      // The same without CUDA_VISIBLE_DEVICES: the second one finds no GPU of its number.
+      // Without CUDA_VISIBLE_DEVICES the second rank finds no GPU of its number.
       {"GPUs", Verdict::fail, "rank 3 (node2) has 1 GPUs for 2 ranks",
        [](SiteCase& s) {
          give_gpus(s);

@@ -184,7 +184,7 @@ TEST_CASE("every plan that fits divides all GPUs and stays within the memory") {
         had_misfit = true;
         continue;
       }
-      CHECK_FALSE(had_misfit);  // Those that fit come first.
+      CHECK_FALSE(had_misfit);  // Plans that fit come first.
       const Division& how = plan.division;
       CHECK(how.dp * how.tp * how.pp == gpus);
       CHECK(how.dp * how.micro_batch * plan.microbatches == training.batch);

@@ -56,7 +56,7 @@ const std::vector<Topology> topologies = {Topology::ring,         Topology::tree
                                           Topology::pipelined,    Topology::alltoall,
                                           Topology::hierarchical, Topology::hybrid};
 
-/// What one rank with all gradients has.
+/// The mean that one rank with all gradients has.
 torch::Tensor mean_of(int size, std::int64_t step) {
   torch::Tensor mean;
   for (int rank = 0; rank < size; ++rank) {

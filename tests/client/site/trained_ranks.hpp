@@ -30,16 +30,16 @@ struct Training {
   std::function<DataSet()> data = [] { return made_up_images(96, 1); };
 };
 
-/// What a rank has in the end.
+/// A rank's state in the end.
 struct Trained {
   std::vector<float> update;
   TrainReport report;
   std::uint64_t gradient_bytes = 0;
   std::vector<TraceSpan> spans;
-  std::size_t buckets = 0;  // That were reduced.
+  std::size_t buckets = 0;  // Buckets that were reduced.
 };
 
-/// What this rank makes of it, while all others do the same. Throws if it fails.
+/// Trains this rank, while all others do likewise. Throws if it fails.
 inline Trained train_rank(Ranks& ranks, const Training& training) {
   Trained mine;
   DataParallel together;

@@ -94,7 +94,8 @@ struct State {
   }
 };
 
-/// What each sub-command is tried with, and words of its row; "": it only shows things.
+/// The arguments with which each sub-command is tried, and words of its row; "": it only shows
+/// things.
 struct Tried {
   Words words;
   std::string row;

@@ -64,7 +64,7 @@ TEST_CASE("a new client gets the middle codec, and a late client the next coarse
   CHECK(choice(client, 1e9) == "e");
   client.late_codec = "of another ladder";
   CHECK(choice(client, 1e9) == "c");
-  // The same for a client that was fast before.
+  // Now with a client that was fast before.
   client = measured(0, 1e9);
   client.late_codec = "a";
   client.last_seconds = 10;

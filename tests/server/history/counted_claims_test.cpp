@@ -56,7 +56,7 @@ TEST_CASE("a figure counts as at most 100 times the median, and up to 1 as it is
 struct ClaimsCase {
   const char* what;
   std::vector<Claim> claims;
-  double mean;  // Of the values as they count.
+  double mean;  // The mean of the values as they count.
 };
 
 const std::vector<ClaimsCase>& claims_cases() {

@@ -153,7 +153,7 @@ TEST_CASE("misses() counts the tasks since the last one that counted") {
   REQUIRE(world.store->decide_tasks({accepted(tasks[0]), lost(tasks[2], 5)}));
   misses = world.store->misses(world.run, deadline, now + 50).value();
   REQUIRE(misses.size() == 2);
-  CHECK(misses.at("late").in_a_row == 2);  // Its task of the open round is not decided.
+  CHECK(misses.at("late").in_a_row == 2);  // The task of the open round is not decided.
   CHECK(misses.at("late").seconds_since == 150);
   CHECK(misses.at("lost").in_a_row == 3);
   CHECK(misses.at("lost").lost_seconds == 5);

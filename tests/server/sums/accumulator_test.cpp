@@ -129,7 +129,7 @@ TEST_CASE("a sparse update adds the same bits as the dense update with the same 
     CHECK(norms.max_abs == expected.max_abs);
     CHECK(of_few.mean() == of_all.mean());
   }
-  // The same in large blocks.
+  // Now in large blocks.
   for (const char* spec : {"topk:0.001", "randk:0.01", "ecuq:0.1+ef"}) {
     CAPTURE(spec);
     const Upload few{encode(*codec_of(spec), big_layout(), x, 3), 7};

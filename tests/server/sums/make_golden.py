@@ -27,7 +27,7 @@ def draw(random, updates, outliers, elements):
 
 def clipping(center, clip):
     rule = rules.CenteredClipping(tau=clip)
-    rule.m = center  # Its constructor takes none.
+    rule.m = center  # The center's constructor takes none.
     return rule
 
 

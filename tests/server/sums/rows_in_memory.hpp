@@ -30,7 +30,7 @@ class RowsInMemory final : public UpdateRows {
   std::vector<std::vector<float>> rows_;
 };
 
-/// What the rule makes of `updates`. `parameters`: how many elements from the front are parameters.
+/// Applies the rule to `updates`. `parameters`: how many elements from the front are parameters.
 inline std::vector<float> aggregate(const AggregateRule& rule,
                                     std::vector<std::vector<float>> updates,
                                     std::uint64_t parameters, const std::vector<float>& center = {},

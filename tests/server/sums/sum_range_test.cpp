@@ -225,7 +225,7 @@ TEST_CASE("an update that is taken back leaves no trace in a mean") {
   const auto values = normal(2000, 5);
   const std::vector<Member> members{{values, 3}, {normal(2000, 6), 4}};
   const auto wanted = mean_of(layout, members, 1, false);
-  // Its first tensor is much larger than all others, and its last value is bad.
+  // The layout's first tensor is much larger than all others, and the last value is bad.
   auto large = normal(2000, 7);
   for (std::size_t i = 0; i < 1000; ++i) large[i] *= 1e30f;
   auto damaged = encode(*codec_of("none"), layout, large);
@@ -288,7 +288,7 @@ TEST_CASE("what is like the round before is added once, and a failed settle() ca
   visits = 0;
   REQUIRE(sums.settle(visit).has_value());
   CHECK(visits == 0);
-  // Of another magnitude: added again.
+  // The magnitude is another one: it is added again.
   sums.reset(100);
   payload = add(1e-9f);
   const auto fail = [&](const Accumulator::AddUpdate& again) -> Result<void> {
