@@ -7,30 +7,13 @@
 #include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/metric_messages.hpp"
+#include "shared/wire/train_messages.hpp"
 
 #include <fmt/format.h>
 
 namespace fl {
 
 namespace {
-
-Result<TrainSettings> settings_of(const wire::Offer& offer) {
-  TrainSettings settings;
-  settings.round = offer.round();
-  settings.local_epochs = offer.local_epochs();
-  settings.local_steps = offer.local_steps();
-  settings.local_seconds = offer.local_seconds();
-  settings.batch_size = offer.batch_size();
-  settings.accumulate = offer.accumulate();
-  FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
-  settings.lr = offer.lr();
-  settings.momentum = offer.momentum();
-  settings.weight_decay = offer.weight_decay();
-  settings.proximal_mu = offer.proximal_mu();
-  settings.seed = offer.seed();
-  settings.deadline_s = static_cast<double>(offer.deadline_ms()) / 1000;
-  return settings;
-}
 
 Seeds seeds_of(const wire::Offer& offer) {
   const std::uint64_t shared = offer.shared_seed();
@@ -203,7 +186,7 @@ std::span<const float> Agent::whole_model(std::span<const float> version,
 Result<void> Agent::train_by_rule(const wire::Offer& offer, std::span<const float> version,
                                   wire::UploadBegin& begin, std::span<float> update,
                                   std::span<float> kept, std::stop_token stop) {
-  const auto settings = settings_of(offer);
+  const auto settings = read_train_settings(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   if (auto fits = strategy_->check(*settings); !fits)
     return fits.error().at("the server's settings");

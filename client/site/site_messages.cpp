@@ -2,6 +2,7 @@
 #include "client/site/site_messages.hpp"
 
 #include "client/site/value_as.hpp"
+#include "shared/algorithm/train_fields.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
@@ -72,9 +73,12 @@ static void from_json(const json& in, EvalReport& value) {
   in.at("predictions").get_to(value.predictions);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LocalOptimizer, kind, beta1, beta2, epsilon)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainSettings, round, local_epochs, local_steps, local_seconds,
-                                   batch_size, accumulate, optimizer, lr, momentum, weight_decay,
-                                   proximal_mu, deadline_s, seed)
+static void to_json(json& out, const TrainSettings& value) {
+  for_each_train_field([&](const auto& row) { out[row.name] = value.*row.member; });
+}
+static void from_json(const json& in, TrainSettings& value) {
+  for_each_train_field([&](const auto& row) { in.at(row.name).get_to(value.*row.member); });
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
                                    shards, partition_seed, holdout, evaluate_only, device,
                                    precision, threads, hogwild, keep_moments, state, client_seed)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/process/trainer_messages.hpp"
 
+#include "shared/algorithm/train_fields.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
@@ -179,10 +180,12 @@ Result<void> take_abilities(const json& message, Trainer::Abilities& abilities) 
   return {};
 }
 
-json optimizer_json(const LocalOptimizer& optimizer) {
-  if (optimizer.kind == LocalOptimizer::Kind::sgd) return {{"name", "sgd"}};
-  if (optimizer.kind == LocalOptimizer::Kind::nesterov) return {{"name", "nesterov"}};
-  return {{"name", optimizer.kind == LocalOptimizer::Kind::adam ? "adam" : "adamw"},
+json value_json(double value) { return value; }
+json value_json(std::uint32_t value) { return value; }
+json value_json(std::uint64_t value) { return value; }
+json value_json(const LocalOptimizer& optimizer) {
+  if (optimizer.is_sgd()) return {{"name", to_string(optimizer.kind)}};
+  return {{"name", to_string(optimizer.kind)},
           {"beta1", optimizer.beta1},
           {"beta2", optimizer.beta2},
           {"epsilon", optimizer.epsilon}};
@@ -246,17 +249,11 @@ Result<ExampleCounts> parse_client_answer(const json& message) {
 }
 
 json settings_json(const TrainSettings& settings) {
-  return {{"epochs", settings.local_epochs},
-          {"steps", settings.local_steps},
-          {"seconds", settings.local_seconds},
-          {"batch_size", settings.batch_size},
-          {"accumulate", settings.accumulate},
-          {"optimizer", optimizer_json(settings.optimizer)},
-          {"lr", settings.lr},
-          {"momentum", settings.momentum},
-          {"weight_decay", settings.weight_decay},
-          {"proximal_mu", settings.proximal_mu},
-          {"seed", settings.seed}};
+  json object = json::object();
+  for_each_train_field([&](const auto& row) {
+    if (*row.in_program != '\0') object[row.in_program] = value_json(settings.*row.member);
+  });
+  return object;
 }
 
 Result<TrainAnswer> parse_train_answer(const json& message, std::uint64_t train_examples) {

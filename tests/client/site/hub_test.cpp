@@ -6,8 +6,10 @@
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/limits.hpp"
+#include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <sys/socket.h>
 
@@ -439,15 +441,20 @@ TEST_CASE("a rank hears that its agent is gone") {
 }
 
 TEST_CASE("what agent and ranks tell each other arrives as it was") {
-  TrainSettings settings{.round = 7, .local_epochs = 3, .batch_size = 9, .lr = 0.1, .seed = ~0ULL};
-  settings.optimizer.kind = LocalOptimizer::Kind::adamw;
+  const TrainSettings settings = unusual_settings();
   const RankWork work{.run = "abc", .settings = settings, .has_correction = true, .files = {"w"}};
   const auto again = parse_as<RankWork>(parse_json(json_text(to_json_of(work)))).value();
-  CHECK(again.settings.lr == 0.1);
-  CHECK(again.settings.seed == ~0ULL);
-  CHECK(again.settings.optimizer.kind == LocalOptimizer::Kind::adamw);
+  CHECK(again.settings == settings);
   CHECK(again.files.weights == "w");
   CHECK(again.has_correction);
+
+  for_each_train_field([&](const auto& row) {
+    json message = to_json_of(work);
+    message.at("settings").erase(row.name);
+    const auto lacking = parse_as<RankWork>(message);
+    REQUIRE(lacking.has_error());
+    CHECK(lacking.error().message().find(fmt::format("'{}'", row.name)) != std::string::npos);
+  });
 
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinite = std::numeric_limits<double>::infinity();
