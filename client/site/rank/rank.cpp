@@ -4,7 +4,7 @@
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/bucket_size.hpp"
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/own_gpu.hpp"
@@ -75,7 +75,7 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
                              "hierarchical, which compresses between machines",
                              topology, hook));
   }
-  if (way == Topology::hierarchical && parsed.row != nullptr && parsed.row->is_local) {
+  if (way == Topology::hierarchical && parsed.row.is_local) {
     return Error(Errc::invalid_input,
                  fmt::format("--hook {} has groups of its own and no --topology", hook));
   }
@@ -244,8 +244,8 @@ Result<json> Rank::enter(const GroupOptions& group) {
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu.value_or(0), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
   ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
-  returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
-  const bool is_local = parsed.row != nullptr && parsed.row->is_local;
+  returns_step_ = parsed.row.returns_step;
+  const bool is_local = parsed.row.is_local;
   MeasuredChoices choices = group.measured;
   FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, choices, *ranks));
   const BucketPlan plan{
