@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/hub.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -35,6 +36,11 @@ Strangers::Limits places_of(int size) {
 /// For waits that may be long: `never` itself is too far for a condition variable.
 TimePoint far_away() { return Clock::now() + std::chrono::hours(1); }
 
+/// Stands for the answer of a rank that can't give one.
+std::unique_ptr<Result<json>> no_answer(std::string why) {
+  return std::make_unique<Result<json>>(Error(Errc::unavailable, std::move(why)));
+}
+
 }  // namespace
 
 /// One connection.
@@ -45,7 +51,7 @@ struct SiteHub::Peer {
   /// Any thread. A peer that does not read is lost.
   void send(const json& message) {
     const std::lock_guard lock(send_mutex);
-    if (!line.send(json_text(message), Clock::now() + limits::rank_send_wait)) line.shut();
+    if (!send_json(line, message, Clock::now() + limits::rank_send_wait)) line.shut();
   }
 
   SocketLine line;
@@ -55,10 +61,6 @@ struct SiteHub::Peer {
   std::jthread thread;
   std::atomic<bool> is_over = false;
 };
-
-std::string to_string(const SiteMember& member) {
-  return fmt::format("rank {} ({}, process {})", member.rank, member.host, member.process);
-}
 
 SiteHub::SiteHub(Options options, TcpListener listener)
     : options_(std::move(options)),
@@ -151,9 +153,9 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
     TimePoint told = heard;
     Error reason(Errc::unavailable, "the client ends");
     while (!stop.stop_requested()) {
-      const auto line = peer->line.receive(limits::rank_beat);
-      if (!line) {
-        reason = line.error();
+      const auto message = receive_json(peer->line, limits::rank_beat);
+      if (!message) {
+        reason = message.error();
         break;
       }
       const TimePoint now = Clock::now();
@@ -161,9 +163,9 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
         peer->send({{"type", "alive"}});
         told = now;
       }
-      if (*line) {
+      if (*message) {
         heard = now;
-        hear(peer, parse_json(**line));
+        hear(peer, **message);
       } else if (now - heard > options_.silence) {
         reason = Error(Errc::unavailable,
                        fmt::format("it was silent for {:.0f} s", seconds(options_.silence)));
@@ -187,9 +189,10 @@ void SiteHub::warn_of_stranger(const Error& error) {
 Result<void> SiteHub::greet(Peer& peer) {
   const TimePoint until = Clock::now() + limits::rank_greeting;
   FL_CHECK(greet_rank(peer.line, options_.secret, until));
-  FL_TRY(const auto line, peer.line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
-  if (!line) return Error(Errc::deadline, "no hello in time");
-  auto member = parse_rank_hello(parse_json(*line), options_.size);
+  FL_TRY(const auto hello,
+         receive_json(peer.line, until - Clock::now(), limits::rank_greeting_bytes_max));
+  if (!hello) return Error(Errc::deadline, "no hello in time");
+  auto member = parse_rank_hello(*hello, options_.size);
   if (!member) {
     peer.send({{"type", "refused"}, {"reason", member.error().message()}});
     return member.error();
@@ -226,8 +229,7 @@ void SiteHub::leave(const PeerPtr& peer, const Error& reason) {
     }
     for (Asked& asked : asked_) {
       if (asked.peer != peer || asked.answer) continue;
-      asked.answer = std::make_unique<Result<json>>(Error(
-          Errc::unavailable, fmt::format("{}: {}", to_string(peer->member), reason.message())));
+      asked.answer = no_answer(fmt::format("{}: {}", to_string(peer->member), reason.message()));
     }
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.peer == peer; });
   }
@@ -354,8 +356,7 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
         message["id"] = asked.id;
         to_send.emplace_back(asked.peer, std::move(message));
       } else {
-        asked.answer = std::make_unique<Result<json>>(
-            Error(Errc::unavailable, fmt::format("rank {} is not there", request.rank)));
+        asked.answer = no_answer(fmt::format("rank {} is not there", request.rank));
       }
     }
   }
@@ -440,8 +441,7 @@ void SiteHub::drop_hanging() {
     for (Asked& asked : asked_) {
       if (asked.answer || Clock::now() < asked.moved + options_.progress) continue;
       hanging.push_back(asked.peer->member.rank);
-      asked.answer = std::make_unique<Result<json>>(
-          Error(Errc::unavailable, fmt::format("{}: {}", to_string(asked.peer->member), reason)));
+      asked.answer = no_answer(fmt::format("{}: {}", to_string(asked.peer->member), reason));
     }
   }
   for (const int rank : hanging) drop(rank, reason);
@@ -471,24 +471,24 @@ void SiteHub::drop(int rank, const std::string& reason) {
   peer->line.shut();
 }
 
-void SiteHub::end_ranks() {
+void SiteHub::send_all(const json& message) {
   std::vector<PeerPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, peer] : peers_) all.push_back(peer);
+  }
+  for (const PeerPtr& peer : all) peer->send(message);
+}
+
+void SiteHub::end_ranks() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
-    for (const auto& [rank, peer] : peers_) all.push_back(peer);
   }
-  for (const PeerPtr& peer : all) peer->send({{"type", "end"}});
+  send_all({{"type", "end"}});
 }
 
-void SiteHub::tell(const std::string& text) {
-  std::vector<PeerPtr> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [rank, peer] : peers_) all.push_back(peer);
-  }
-  for (const PeerPtr& peer : all) peer->send({{"type", "note"}, {"text", text}});
-}
+void SiteHub::tell(const std::string& text) { send_all({{"type", "note"}, {"text", text}}); }
 
 void SiteHub::clear_store() {
   const std::lock_guard lock(mutex_);

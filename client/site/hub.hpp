@@ -4,6 +4,7 @@
 // RankLink), and sends them requests. One line of JSON a message (docs/design/sites.md).
 #pragma once
 
+#include "client/site/site_member.hpp"
 #include "client/site/tcp.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
@@ -25,16 +26,6 @@
 #include <vector>
 
 namespace fl {
-
-/// A rank that is connected.
-struct SiteMember {
-  int rank = 0;  // Its number in the site, from 0.
-  std::string host;
-  std::int64_t process = 0;
-  bool is_here = false;  // On the agent's machine: it can map the agent's files.
-};
-/// "rank 3 (node7, process 812)"
-[[nodiscard]] std::string to_string(const SiteMember& member);
 
 /// Any thread; ask() one at a time.
 class SiteHub {
@@ -115,6 +106,7 @@ class SiteHub {
   void take_answer(const PeerPtr& peer, const nlohmann::json& message);
   void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
   [[nodiscard]] std::vector<Waiter> set_key(const std::string& key, const std::string& value);
+  void send_all(const nlohmann::json& message);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
   void drop_silent();

@@ -3,7 +3,7 @@
 // the ranks find each other through the store at its other end.
 #pragma once
 
-#include "client/learn/process/socket_line.hpp"
+#include "client/learn/process/json_line.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"

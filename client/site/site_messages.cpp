@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_messages.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/site/value_as.hpp"
 #include "shared/algorithm/train_fields.hpp"
 #include "shared/base/limits.hpp"
@@ -141,21 +142,6 @@ template Result<RankLoaded> parse_as(const json&);
 template Result<RankWork> parse_as(const json&);
 template Result<TrainReport> parse_as(const json&);
 template Result<EvalReport> parse_as(const json&);
-
-std::string member_text(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::uint64_t member_number(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() ? number_in<std::uint64_t>(*found).value_or(0) : 0;
-}
-
-std::optional<std::int64_t> member_integer(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() ? number_in<std::int64_t>(*found) : std::nullopt;
-}
 
 std::string host_name() {
   std::array<char, 256> name{};

@@ -6,8 +6,8 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
-#include "client/site/hub.hpp"
 #include "client/site/measured_choices.hpp"
+#include "client/site/site_member.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
@@ -79,13 +79,6 @@ struct RankWork {
 /// The other way. Errors: protocol, with the member that is wrong.
 template <class Value>
 [[nodiscard]] Result<Value> parse_as(const nlohmann::json& message);
-
-/// The member, or "" or 0 if it is not there or of another type.
-[[nodiscard]] std::string member_text(const nlohmann::json& message, const char* name);
-[[nodiscard]] std::uint64_t member_number(const nlohmann::json& message, const char* name);
-/// None if it is not there, or no whole number of 64 bits.
-[[nodiscard]] std::optional<std::int64_t> member_integer(const nlohmann::json& message,
-                                                         const char* name);
 
 /// A counter of the store, which holds texts in base64url.
 [[nodiscard]] std::string counter_text(std::int64_t value);

@@ -51,6 +51,8 @@ class SocketLine {
       Duration wait, std::size_t bytes_max = limits::trainer_message_bytes_max);
   /// Ends the connection: both ends' calls return. Any thread.
   void shut();
+  /// Names the other end.
+  [[nodiscard]] const std::string& peer() const { return peer_; }
 
  private:
   Descriptor socket_;

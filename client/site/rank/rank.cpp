@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/bucket_size.hpp"
