@@ -62,7 +62,7 @@ DoctorLine machines_line(const std::vector<RankFacts>& facts) {
 /// Adds a line about a version, unless no rank has any.
 void add_version(const std::vector<RankFacts>& facts, const char* subject,
                  std::string RankFacts::*version, Verdict if_different, const char* advice,
-                 std::vector<DoctorLine>& lines) {
+                 DoctorLines& lines) {
   std::map<std::string, std::vector<const RankFacts*>> versions;
   for (const RankFacts& rank : facts) versions[rank.*version].push_back(&rank);
   if (versions.size() == 1) {
@@ -77,7 +77,7 @@ void add_version(const std::vector<RankFacts>& facts, const char* subject,
                    fmt::format("different versions: {}", fmt::join(parts, ", ")), advice});
 }
 
-void add_versions(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+void add_versions(const std::vector<RankFacts>& facts, DoctorLines& lines) {
   add_version(facts, "libtorch", &RankFacts::torch, Verdict::fail,
               "install the same version on all machines: they round differently", lines);
   add_version(facts, "CUDA", &RankFacts::cuda, Verdict::warn,
@@ -170,7 +170,7 @@ DoctorLine clocks_line(const std::vector<RankFacts>& facts) {
 }
 
 /// Adds a line about the ways between the GPUs of a machine, if one has several.
-void add_gpu_pairs(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+void add_gpu_pairs(const std::vector<RankFacts>& facts, DoctorLines& lines) {
   std::vector<const RankFacts*> some;
   std::vector<const RankFacts*> lacking;
   for (const RankFacts& rank : facts) {
@@ -226,8 +226,7 @@ std::vector<NcclFault> nccl_faults(const std::vector<RankFacts>& facts, bool has
 }
 
 /// A line for each fault, or one that says that there is none.
-void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
-              std::vector<DoctorLine>& lines) {
+void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines, DoctorLines& lines) {
   const std::size_t before = lines.size();
   for (const NcclFault& fault : nccl_faults(facts, has_several_machines)) {
     std::vector<const RankFacts*> ranks;
@@ -257,7 +256,7 @@ double median(std::vector<double> values) {
 /// The links within machines, or between them. Returns the slowest one's bytes/s; infinity without
 /// links.
 double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& measured,
-                 bool is_local, std::vector<DoctorLine>& lines) {
+                 bool is_local, DoctorLines& lines) {
   std::vector<double> rates;
   std::vector<double> latencies;
   double slowest = std::numeric_limits<double>::infinity();
@@ -290,7 +289,7 @@ double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& mea
 }
 
 void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured,
-              std::vector<DoctorLine>& lines) {
+              DoctorLines& lines) {
   std::vector<std::string> parts;
   double best = 0;
   const double moved = 2 * (static_cast<double>(ranks) - 1) / static_cast<double>(ranks);
@@ -310,7 +309,7 @@ void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured
 }
 
 void add_choice(double slowest, const SiteMeasurement& measured, bool has_several_machines,
-                std::vector<DoctorLine>& lines) {
+                DoctorLines& lines) {
   std::string text =
       measured.topology == default_topology
           ? "the default --topology is the fastest by these links"
@@ -341,9 +340,9 @@ Result<SiteMeasurement> parse_measurement(const json& message) {
   return value_as<SiteMeasurement>(message);
 }
 
-std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts) {
+DoctorLines diagnose_ranks(const std::vector<RankFacts>& facts) {
   FL_ASSERT(!facts.empty());
-  std::vector<DoctorLine> lines{machines_line(facts)};
+  DoctorLines lines{machines_line(facts)};
   add_versions(facts, lines);
   lines.insert(lines.end(), {processors_line(facts), gpus_line(facts), clocks_line(facts)});
   add_gpu_pairs(facts, lines);
@@ -351,10 +350,9 @@ std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts) {
   return lines;
 }
 
-std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
-                                      const SiteMeasurement& measured) {
+DoctorLines diagnose_site(const std::vector<RankFacts>& facts, const SiteMeasurement& measured) {
   FL_ASSERT(measured.bytes_per_s.size() == facts.size());
-  std::vector<DoctorLine> lines = diagnose_ranks(facts);
+  DoctorLines lines = diagnose_ranks(facts);
   double slowest = add_links(facts, measured, true, lines);
   slowest = std::min(slowest, add_links(facts, measured, false, lines));
   if (facts.size() > 1) {
@@ -387,10 +385,6 @@ std::string links_text(const std::vector<RankFacts>& facts, const SiteMeasuremen
   add_table("latency in us", measured.latency_s, 1e-6);
   add_table("bandwidth in MB/s", measured.bytes_per_s, 1e6);
   return text;
-}
-
-json site_doctor_json(const std::vector<DoctorLine>& lines, const SiteMeasurement& measured) {
-  return {{"lines", doctor_json(lines)}, {"measured", measured}};
 }
 
 }  // namespace fl

@@ -55,16 +55,14 @@ struct SiteMeasurement {
 };
 
 /// The lines about each rank's own machine.
-[[nodiscard]] std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts);
+[[nodiscard]] DoctorLines diagnose_ranks(const std::vector<RankFacts>& facts);
 /// All lines. `facts` are in the order of the ranks of `measured`.
-[[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
-                                                    const SiteMeasurement& measured);
+[[nodiscard]] DoctorLines diagnose_site(const std::vector<RankFacts>& facts,
+                                        const SiteMeasurement& measured);
 /// The latency and bandwidth between all ranks as two tables; of large sites a line that says how
 /// to get them; "" for one rank.
 [[nodiscard]] std::string links_text(const std::vector<RankFacts>& facts,
                                      const SiteMeasurement& measured);
-[[nodiscard]] nlohmann::json site_doctor_json(const std::vector<DoctorLine>& lines,
-                                              const SiteMeasurement& measured);
 
 [[nodiscard]] nlohmann::json to_json_of(const RankFacts& value);
 [[nodiscard]] nlohmann::json to_json_of(const SiteMeasurement& value);

@@ -13,7 +13,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -150,16 +149,15 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   FL_TRY(const auto facts, site->ask_facts(stop.token()));
   auto lines = diagnose_ranks(facts);
   SiteMeasurement measured;
-  const bool may_meet = std::ranges::none_of(
-      lines, [](const auto& line) { return line.verdict == DoctorLine::Verdict::fail; });
+  const bool may_meet = doctor_exit_code(lines) == 0;
   if (may_meet) {
     FL_TRY(measured, site->measure(stop.token()));
     lines = diagnose_site(facts, measured);
   } else {
     lines.push_back({DoctorLine::Verdict::warn, "links", "not measured", "mend first what fails"});
   }
-  out << (options.as_json ? json_text(site_doctor_json(lines, measured), 2) + "\n"
-                          : doctor_text(lines) + (may_meet ? links_text(facts, measured) : ""));
+  out << doctor_output(lines, options.as_json, {{"measured", to_json_of(measured)}},
+                       may_meet ? links_text(facts, measured) : "");
   return doctor_exit_code(lines);
 }
 
