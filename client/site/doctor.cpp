@@ -19,14 +19,14 @@ using Verdict = DoctorLine::Verdict;
 
 namespace {
 
-constexpr double clock_warn_s = 2;        // Logs of such ranks are hard to read together,
-constexpr double clock_fail_s = 300;      // and certificates of such ones may not be valid.
+constexpr double clock_warn_s = 2;        // Beyond, logs of several ranks are hard to compare.
+constexpr double clock_fail_s = 300;      // Beyond, certificates may seem not valid.
 constexpr double latency_local_s = 1e-3;  // Within a machine, more is a sign of overload.
-constexpr double slow_share = 0.25;       // Of the median: such a link slows all others.
-constexpr double sum_share = 0.3;         // Of what the links could do.
-constexpr double slow_link = 1e9;         // Bytes/s: below, gradients are worth compressing.
+constexpr double slow_share = 0.25;       // A link below this part of the median slows all others.
+constexpr double sum_share = 0.3;         // A sum should reach this part of the links' speed.
+constexpr double slow_link = 1e9;         // Below, in bytes/s, gradients are worth compressing.
 constexpr double very_slow_link = 1e8;
-constexpr std::size_t table_ranks_max = 8;  // More do not fit beside each other.
+constexpr std::size_t table_ranks_max = 8;  // More columns do not fit on a screen.
 constexpr std::string_view default_topology = "backend";
 
 std::string name_of(const RankFacts& rank) {
@@ -122,7 +122,7 @@ DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
   if (std::ranges::none_of(facts, uses_one))
     return {Verdict::ok, "GPUs", "none: ranks compute on CPUs and talk over Gloo"};
   for (const RankFacts& rank : facts) {
-    // A launcher may show each rank a GPU of its own alone, so few are not too few.
+    // A launcher may show each rank only its own GPU: then fewer GPUs than ranks are enough.
     if (rank.gpus < rank.local_size && rank.gpu_address.empty()) {
       return {Verdict::fail, "GPUs",
               fmt::format("{} has {} GPUs for {} ranks", name_of(rank), rank.gpus, rank.local_size),
@@ -253,8 +253,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The links within machines, or between them. Returns the slowest one's bytes/s; infinity without
-/// links.
+/// Adds a line about the links within machines, or about those between them. Returns the bytes/s
+/// of the slowest link; infinity without links.
 double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& measured,
                  bool is_local, DoctorLines& lines) {
   std::vector<double> rates;

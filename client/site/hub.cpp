@@ -22,8 +22,8 @@ using nlohmann::json;
 
 namespace {
 
-/// All ranks may come at the same moment. A port without handshakes: the newest begins at once, and
-/// the oldest ends, of its address if that has too many.
+/// All ranks may come at the same moment. The port has no TLS handshakes: a new connection begins
+/// at once, and the oldest one ends; if its address has too many, the oldest one of that address.
 Strangers::Limits places_of(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   return {.all = ranks + limits::rank_strangers_max,
@@ -55,7 +55,7 @@ struct SiteHub::Peer {
   }
 
   SocketLine line;
-  const Strangers::Id id;  // Among the strangers, at first.
+  const Strangers::Id id;  // The number that it had among the strangers.
   std::mutex send_mutex;
   SiteMember member;  // Set before it is in peers_; constant then.
   std::jthread thread;
@@ -178,7 +178,7 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
   peer->is_over = true;
 }
 
-/// Anybody in the site's network can make these lines, so they are few.
+/// Logs few of these lines, because anybody in the site's network can cause them.
 void SiteHub::warn_of_stranger(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (stranger_lines_.passes("stranger"))
@@ -274,12 +274,12 @@ void SiteHub::take_answer(const PeerPtr& peer, const json& message) {
   changed_.notify_all();
 }
 
-/// What a rank's c10d store asks for.
+/// Does what a rank's c10d store asks for.
 void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json& message) {
   const std::string key = member_text(message, "key");
   const std::uint64_t id = member_number(message, "id");
   std::optional<json> answer = json{{"type", "value"}, {"id", id}};
-  std::vector<Waiter> told;  // Those who waited for this value.
+  std::vector<Waiter> told;  // The ranks that waited for this value.
   std::string value;
   {
     const std::lock_guard lock(mutex_);
@@ -313,7 +313,7 @@ void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json
   if (answer) peer->send(*answer);
 }
 
-/// Returns those who waited for the key. The mutex is locked.
+/// Returns the ranks that waited for the key. The mutex is locked.
 std::vector<SiteHub::Waiter> SiteHub::set_key(const std::string& key, const std::string& value) {
   std::vector<Waiter> found;
   if (store_.size() >= limits::rank_keys_max) return found;
@@ -423,7 +423,8 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
   return answers;
 }
 
-/// When the first of those who have not answered hangs, if it gets no further. Under the lock.
+/// The time at which the first rank without an answer hangs, if its work gets no further. The mutex
+/// is locked.
 TimePoint SiteHub::hangs_at() const {
   TimePoint first = never;
   for (const Asked& asked : asked_) {
@@ -447,7 +448,7 @@ void SiteHub::drop_hanging() {
   for (const int rank : hanging) drop(rank, reason);
 }
 
-/// Drops those who have not answered; leave() answers for them.
+/// Drops the ranks that have not answered; leave() answers for them.
 void SiteHub::drop_silent() {
   std::vector<int> silent;
   {

@@ -95,7 +95,7 @@ void RankLink::receive_all(const std::stop_token& stop) {
 
 json RankLink::beat() const {
   std::uint64_t progress = progress_;
-  // In tenths of a second, so that the beats' own cost is no progress.
+  // Counts tenths of a second, so that the beats' own cost is no progress.
   if (counts_computing_) progress += static_cast<std::uint64_t>(std::clock() * 10 / CLOCKS_PER_SEC);
   return {{"type", "alive"}, {"progress", progress}};
 }

@@ -22,7 +22,7 @@ namespace fl {
 
 namespace {
 
-/// What `fl-client site recommend` was asked.
+/// The flags of `fl-client site recommend`.
 struct RecommendOptions {
   PlanReport report;
   std::string precision = "bf16";
@@ -109,7 +109,7 @@ void declare_machine_flags(CLI::App& app, RecommendOptions& options) {
       "10G");
 }
 
-/// A wrong value that only shows beside the others.
+/// Throws for a value that is wrong only together with others.
 template <class T>
 T value_or_throw(Result<T> result) {
   if (!result) throw CLI::ValidationError("site recommend", result.error().message());
@@ -132,7 +132,7 @@ int recommend(RecommendOptions& options, std::ostream& out) {
   return 0;
 }
 
-/// What `fl-client site doctor` was asked.
+/// The flags of `fl-client site doctor`.
 struct DoctorOptions {
   SiteOptions site;
   bool as_json = false;
@@ -202,7 +202,7 @@ std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
       "data, "
       "tensor and pipeline parallelism, ZeRO and offload, and which communication hook pays\n"
       "  fl-client site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G");
-  // Flags of a client are no flags of this.
+  // The client's flags are no flags of this command.
   recommend_command->fallthrough(false);
   const auto options = std::make_shared<RecommendOptions>();
   options->report.code_bytes_s = 10e9;

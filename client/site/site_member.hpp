@@ -10,7 +10,7 @@
 namespace fl {
 
 struct SiteMember {
-  int rank = 0;  // Its number in the site, from 0.
+  int rank = 0;  // The number in the site, from 0.
   std::string host;
   std::int64_t process = 0;
   bool is_here = false;  // On the agent's machine: it can map the agent's files.

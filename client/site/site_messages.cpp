@@ -16,7 +16,7 @@
 #include <cmath>
 #include <fstream>
 
-/// Nothing is null.
+/// An empty optional is null in JSON.
 template <>
 struct nlohmann::adl_serializer<std::optional<double>> {
   static void to_json(json& out, const std::optional<double>& value) {
@@ -31,9 +31,9 @@ namespace fl {
 
 using nlohmann::json;
 
-// How nlohmann's library converts our types: all members of each, by name.
+// These functions tell nlohmann's library how to convert our types: each has all members by name.
 
-/// A number that may be infinite or no number, for which JSON has no sign.
+/// Writes a number; one that is infinite or NaN becomes a text, because JSON has no such numbers.
 static json real(double value) {
   return std::isfinite(value) ? json(value) : json(fmt::to_string(value));
 }
@@ -92,7 +92,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, c
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs,
                                    predictions)
-// There are many of them, so they have no names of members.
+// A trace has many spans, so their members have no names.
 static void to_json(json& out, const TraceSpan& span) {
   out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};
 }

@@ -118,7 +118,7 @@ Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, Time
     Descriptor made(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (made.number() >= 0 && finish_connect(made.number(), *one, until)) {
       send_at_once(made.number());
-      fcntl(made.number(), F_SETFL, 0);  // It blocks again.
+      fcntl(made.number(), F_SETFL, 0);  // The socket blocks from now on.
       return made;
     }
     reason = std::strerror(errno);

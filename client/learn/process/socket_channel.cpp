@@ -157,7 +157,7 @@ class SocketChannel final : public TrainerChannel {
       const std::string type = member_text(message, "type");
       const auto found = message.find("id");
       const bool is_of_this = found != message.end() && *found == id;
-      if (type == "progress" || !is_of_this) continue;  // Else: of a request that was cancelled.
+      if (type == "progress" || !is_of_this) continue;  // Or an answer to a cancelled request.
       if (type == "done" || type == "error") return message;
       return Error(Errc::invalid_input, fmt::format("the trainer sent a message of type '{}' {}",
                                                     type.substr(0, 100), when));
@@ -187,7 +187,7 @@ class SocketChannel final : public TrainerChannel {
   const TensorFolder& folder_;
   const std::filesystem::path path_;
   UnixListener listener_;
-  std::unique_ptr<ChildProcess> child_;  // Null: somebody else starts it.
+  std::unique_ptr<ChildProcess> child_;  // Null if somebody else starts the program.
   std::unique_ptr<SocketLine> line_;
   std::uint64_t last_id_ = 0;
 };

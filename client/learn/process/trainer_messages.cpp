@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 9> whole_types{"I64", "I32", "I16", "I8",
                                                       "U32", "U16", "U8",  "BOOL"};
 constexpr std::size_t digest_digits_max = 128;
 
-/// A message that may not be as it is, with the member that is wrong.
+/// The error for a message in which `member` is wrong.
 Error wrong(std::string_view member, std::string_view what) {
   return {Errc::invalid_input, fmt::format("the trainer's '{}' {}", member, what)};
 }
@@ -64,7 +64,7 @@ Result<double> number(const json& object, const char* name) {
   return wrong(name, "is not a number");
 }
 
-/// How many predictions a loss is the mean over; nothing if the message does not say.
+/// How many predictions a loss is the mean over; none if the message does not say.
 Result<std::optional<double>> predictions_of(const json& message) {
   if (find(message, "predictions") == nullptr) return std::optional<double>();
   FL_TRY(const double told, number(message, "predictions"));
@@ -74,7 +74,7 @@ Result<std::optional<double>> predictions_of(const json& message) {
 
 struct HelloTensor {
   TensorSpec spec;
-  std::optional<ElementType> type;  // Nothing: whole numbers.
+  std::optional<ElementType> type;  // None for whole numbers.
 };
 
 Result<HelloTensor> parse_tensor(const json& value) {
@@ -120,7 +120,7 @@ Result<void> take_tensors(const json& message, TrainerHello& hello) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (frozen.size() > digest_digits_max || !std::ranges::all_of(frozen, is_digit))
     return wrong("frozen", "is not a digest of hexadecimal digits (0-9, a-f)");
-  // As the server orders the tensors of a file (take_tensors() in server/run/settings.cpp).
+  // The server orders the tensors of a file so (take_tensors() in server/run/settings.cpp).
   const auto place = [](const TensorSpec& spec) {
     return std::pair(is_statistic(spec.name), spec.name);
   };

@@ -12,24 +12,24 @@ namespace fl {
 
 /// How a hook's ranks exchange what they have coded.
 enum class HookExchange {
-  all_reduce,  // The codes can be added: a ring, as without a hook.
+  all_reduce,  // The codes can be added, so a ring sums them, as without a hook.
   parts,   // Each rank decodes and averages its part, codes the mean, and all gather it: as much
            // as an all-reduce of the codes.
   gather,  // Each rank gets every other one's code.
-  seldom,  // An all-reduce in every post_local_steps-th step only.
+  seldom,  // Each rank joins an all-reduce in every post_local_steps-th step only.
 };
 
-/// post-local-sgd averages in every so many steps.
+/// The period of post-local-sgd that is compared, in steps.
 inline constexpr int post_local_steps = 8;
 
-/// What a hook does to the result.
+/// How a hook changes the result.
 enum class HookLoss { none, rounding, feedback, method };
 
-/// What the size of codes depends on.
+/// The sizes that the number of bits may depend on.
 struct HookSizes {
-  double gradient_bits = 32;  // Of each gradient without a hook.
+  double gradient_bits = 32;  // Of each value without a hook.
   double hidden = 0;          // Hidden size of the model's matrices.
-  double values = 0;          // Gradients of one GPU.
+  double values = 0;          // How many values one GPU reduces.
 };
 
 /// One setting of a hook, as `site recommend` compares it.
@@ -38,7 +38,7 @@ struct HookCost {
   HookExchange exchange = HookExchange::all_reduce;
   HookLoss loss = HookLoss::none;
   double passes = 0;  // Coding time, relative to that of a codec.
-  double bits = 0;    // On the wire, for each value. 0: they depend on sizes.
+  double bits = 0;    // On the wire, for each value. 0 if bits_by_size says them.
   double (*bits_by_size)(const HookSizes& sizes) = nullptr;
 
   [[nodiscard]] double bits_of(const HookSizes& sizes) const {

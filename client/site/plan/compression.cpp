@@ -31,7 +31,7 @@ std::pair<double, double> exchange(const Links& links, HookExchange how, double 
 
 bool keeps_method(const HookResult& result) { return result.hook->loss != HookLoss::method; }
 
-/// What a plan spends on its gradients if it has no hook.
+/// Says what a plan spends on its gradients if it has no hook.
 std::string without_hook(const Plan& plan) {
   const std::string name = plan.division.family();
   if (plan.division.dp == 1)

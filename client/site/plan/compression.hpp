@@ -32,9 +32,9 @@ inline constexpr double worth_saving = 0.02;
                                                     PlanPrecision precision, double code_bytes_s);
 
 struct HookAdvice {
-  std::size_t plan = 0;           // The one to take.
-  std::vector<HookResult> hooks;  // Of that plan.
-  std::string text;               // Two sentences.
+  std::size_t plan = 0;           // The index of the plan to take.
+  std::vector<HookResult> hooks;  // The hooks with that plan.
+  std::string text;               // The advice in two sentences.
 };
 
 /// The fastest of these plans with the fastest hook that keeps the method. It is the first plan

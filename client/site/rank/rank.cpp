@@ -31,7 +31,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The options of one of `place.local_size` ranks that share a machine.
+/// Options for one of the `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
   if (const auto gpu = gpu_of(learn.device, place)) learn.device = fmt::format("cuda:{}", *gpu);
@@ -106,7 +106,7 @@ struct Reduction {
   Nodes nodes = {};
 };
 
-/// The topology that --topology auto ends in: the kept one, or by a measurement.
+/// Chooses for --topology auto: the kept topology, or the fastest one by a measurement.
 Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& choices,
                                           Ranks& ranks) {
   const std::string key =
@@ -158,7 +158,7 @@ Result<void> Rank::run() {
     if (!request && request.error().code() == Errc::cancelled) return {};
     if (!request) return request.error();
     auto answered = answer(*request);
-    // Those who wait for this rank hear of it by the loss of its connections.
+    // Ranks that wait for this one notice the loss of its connections.
     if (!answered) together_.leave();
     link_.answer(std::move(answered));
   }
@@ -244,7 +244,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
   const bool is_nccl = group.backend == "nccl" || (group.backend == "auto" && has_nccl() && gpu);
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu.value_or(0), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
-  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
+  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // Measuring is progress, too.
   returns_step_ = parsed.row.returns_step;
   const bool is_local = parsed.row.is_local;
   MeasuredChoices choices = group.measured;
@@ -282,7 +282,7 @@ Result<void> Rank::begin_hook(const RankWork& work) {
   return {};
 }
 
-/// Gives the first rank's values to all.
+/// Gives the first rank's values to all ranks.
 void Rank::share(std::span<float> values) {
   torch::Tensor here =
       torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);

@@ -20,8 +20,8 @@ class BatchedPowerSgd final : public LowRankHook {
     return true;
   }
 
-  /// The bucket with zeros behind it, so that its elements make a square. What the padding loses is
-  /// a part of the residual, as in PyTorch; its number is one that no parameter has.
+  /// Adds zeros behind the bucket, so that its elements make a square. What the padding loses is a
+  /// part of the residual, as in PyTorch; the padding has a number that no parameter has.
   static Bucket padded(const Bucket& bucket) {
     const std::int64_t length = bucket.gradient.numel();
     const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));

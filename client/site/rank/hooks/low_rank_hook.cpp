@@ -11,7 +11,7 @@ namespace fl {
 LowRankHookSettings low_rank_settings(SpecOptions& options, bool has_rate) {
   LowRankHookSettings settings;
   settings.rank = options.count("rank", 1, 1);
-  // c10d's Reducer forms its buckets anew after the first step.
+  // PyTorch's hook can't begin earlier either.
   settings.start = options.count("start", 1000, 2);
   if (has_rate) settings.rate = options.number("rate", 2, 0, 1e9);
   settings.epsilon = options.number("epsilon", 1e-8, 0, 1);
@@ -58,7 +58,7 @@ void LowRankHook::orthogonalize(torch::Tensor& matrices) const {
     at::linalg_qr_out(matrices, r, matrices);
     return;
   }
-  for (std::int64_t i = 0; i < columns; ++i) {  // Gram and Schmidt's way.
+  for (std::int64_t i = 0; i < columns; ++i) {  // The Gram-Schmidt process.
     torch::Tensor column = matrices.narrow(2, i, 1);
     torch::Tensor norm = torch::norm(column, 2, {1}, true);
     if (settings_.epsilon > 0) norm = norm + settings_.epsilon;
@@ -70,19 +70,18 @@ void LowRankHook::orthogonalize(torch::Tensor& matrices) const {
 }
 
 HookState LowRankHook::save() const {
-  HookState state = {{"step", torch::tensor({step_}, torch::kInt64)},
-                     {"drawn", torch::tensor({seeds_.drawn()}, torch::kInt64)}};
+  HookState state = state_with_step(step_);
+  state.emplace_back("drawn", torch::tensor({seeds_.drawn()}, torch::kInt64));
   for (const auto& [key, q] : factors_) state.emplace_back("q/" + key, q.cpu().clone());
   residuals_.save(state);
   return state;
 }
 
 void LowRankHook::load(const HookState& state) {
-  step_ = 0;
+  step_ = step_in(state);
   factors_.clear();
   seeds_.skip_to(0);
   for (const auto& [name, values] : state) {
-    if (name == "step") step_ = values.item<std::int64_t>();
     if (name == "drawn") seeds_.skip_to(values.item<std::int64_t>());
     if (name.starts_with("q/")) factors_[name.substr(2)] = values.clone();
   }

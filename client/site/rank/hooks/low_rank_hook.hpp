@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both PowerSGD hooks share: when they begin, error feedback, their state, their random starts
-// and their way to orthogonalize, which give the bits of PyTorch's powerSGD_hook.
+// LowRankHook: the code that both PowerSGD hooks share. It has their start, error feedback, state,
+// random starts and way to orthogonalize, which give the bits of PyTorch's powerSGD_hook.
 #pragma once
 
 #include "client/site/rank/gradient_hook.hpp"

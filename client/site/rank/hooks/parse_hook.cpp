@@ -15,7 +15,7 @@ namespace {
 
 /// Makes a hook, and asks `options` for all its settings.
 struct HookFactory {
-  std::string_view name;  // Of the row.
+  std::string_view name;  // The name of the row.
   std::unique_ptr<GradientHook> (*make)(SpecOptions& options);
 };
 

@@ -98,7 +98,7 @@ class PowerSgd final : public LowRankHook {
     }
   }
 
-  /// The right factors of the step before, or random ones if one of them is missing.
+  /// Takes the right factors of the step before, or random ones if one of them is missing.
   void start_factors(std::vector<Matrix>& matrices) {
     const bool has_all = std::ranges::all_of(matrices, [this](const Matrix& matrix) {
       const auto found = factors_.find(std::to_string(matrix.parameter));
