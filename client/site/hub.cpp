@@ -116,9 +116,10 @@ void SiteHub::accept_all(const std::stop_token& stop) {
 /// Each connection has a thread. Strangers that are ended leave theirs at once, and ranks have
 /// proven that they know the secret. The mutex is locked.
 void SiteHub::take(Descriptor socket) {
-  const std::size_t connections_max = 2 * places_of(options_.size).all;
-  if (connections_.size() >= connections_max) return;
-  const auto id = strangers_.enter(machine_of(socket), Clock::now());
+  if (connections_.size() >= 2 * places_of(options_.size).all) return;
+  const sockaddr_storage from = peer_address(socket);
+  const auto id =
+      strangers_.enter(stranger_address(reinterpret_cast<const sockaddr&>(from)), Clock::now());
   auto peer = std::make_shared<Peer>(std::move(socket), id);
   connections_.insert(peer);
   unproven_.emplace(id, peer);
@@ -423,8 +424,7 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
   return answers;
 }
 
-/// The time at which the first rank without an answer hangs, if its work gets no further. The mutex
-/// is locked.
+/// When the first rank without an answer hangs, if it gets no further. The mutex is locked.
 TimePoint SiteHub::hangs_at() const {
   TimePoint first = never;
   for (const Asked& asked : asked_) {

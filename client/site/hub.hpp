@@ -4,8 +4,8 @@
 // RankLink), and sends them requests, a line of JSON each (docs/design/sites.md).
 #pragma once
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_member.hpp"
-#include "client/site/tcp.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank_link.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
-#include "client/site/tcp.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
-#include "client/site/tcp.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"

@@ -36,6 +36,10 @@ class Descriptor {
   int number_;
 };
 
+/// Accepts the next connection of a socket that listens. The descriptor is -1 if none came within
+/// `wait`, with EAGAIN in errno, or after an error, with its number there.
+[[nodiscard]] Descriptor accept_connection(int listener, Duration wait);
+
 /// One connection. One thread sends at a time, and one receives.
 class SocketLine {
  public:
