@@ -9,6 +9,7 @@
 #include "shared/params/model_table.hpp"
 #include "shared/wire/metric_messages.hpp"
 #include "shared/wire/summary_messages.hpp"
+#include "shared/wire/train_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -33,24 +34,6 @@ Result<void> check_welcome(const wire::Welcome& welcome) {
   }
   FL_CHECK(check_length("model", welcome.model(), limits::run_model_bytes_max));
   return check_length("strategy", welcome.strategy(), limits::spec_bytes_max);
-}
-
-Result<TrainSettings> settings_of(const wire::Offer& offer) {
-  TrainSettings settings;
-  settings.round = offer.round();
-  settings.local_epochs = offer.local_epochs();
-  settings.local_steps = offer.local_steps();
-  settings.local_seconds = offer.local_seconds();
-  settings.batch_size = offer.batch_size();
-  settings.accumulate = offer.accumulate();
-  FL_TRY(settings.optimizer, parse_optimizer(offer.optimizer()));
-  settings.lr = offer.lr();
-  settings.momentum = offer.momentum();
-  settings.weight_decay = offer.weight_decay();
-  settings.proximal_mu = offer.proximal_mu();
-  settings.seed = offer.seed();
-  settings.deadline_s = static_cast<double>(offer.deadline_ms()) / 1000;
-  return settings;
 }
 
 Seeds seeds_of(const wire::Offer& offer) {
@@ -216,7 +199,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   FL_CHECK(check_initial(offer));
   const auto codec = parse_codec(offer.codec());
   if (!codec) return codec.error().at("the server's codec");
-  const auto settings = settings_of(offer);
+  const auto settings = read_train_settings(offer);
   if (!settings) return settings.error().at("the server's optimizer");
   wire::UploadBegin begin = begin_of(offer);
   FL_TRY(auto kept, method_->next_local_values(version, seed_));

@@ -4,6 +4,7 @@
 #include "server/run/target.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/train_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -181,25 +182,23 @@ void Offers::send(Task& task) {
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
   const auto& base = *parts_.versions.at(task.record.base_version);
-  // The round in which the task was first offered.
-  const Round round = task.record.base_version + 1;
-  const TrainSettings work = plan.work_of(round, parts_.past.losses);
+  const Round round = task.record.base_version + 1;  // In which the task was first offered.
+  TrainSettings work = plan.work_of(round, parts_.past.losses);
+  work.seed = plan.client_seed_of(round, client);
+  if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
+    const auto left = std::max(Duration::zero(), deadline - Clock::now());
+    const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+    work.deadline_s = static_cast<double>(left_ms) / 1000;
+  }
   wire::Header header;
   auto& offer = *header.mutable_offer();
   offer.set_task(number_of(task.record.id));
-  offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  fill_offer(plan.settings, work, offer);
-  offer.set_seed(plan.client_seed_of(round, client));
+  write_train_settings(work, offer);
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
   offer.set_reference(number_of(task.record.reference));
-  if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
-    const auto left = std::max(Duration::zero(), deadline - Clock::now());
-    offer.set_deadline_ms(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
-  }
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
   if (plan.came_from_seed() && parts_.versions.contains(0) &&
       parts_.roster.take_initial_notice(client))

@@ -10,7 +10,6 @@
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
-#include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
 
@@ -63,10 +62,8 @@ struct SettingRow {
   Changeable changeable = Changeable::always;
   /// Checks the value by itself. Its error is shown behind "--FLAG: ". May be null.
   Result<void> (*check)(const Settings&) = nullptr;
-  /// The two functions of a setting that clients see; null in the others. The first computes the
-  /// setting's value in a round's work; the second writes that into the offer.
+  /// Computes what a round's work has for a setting that clients see; null in the others.
   void (*into_work)(const Settings&, const WorkRound&, Work&) = nullptr;
-  void (*into_offer)(const Settings&, const Work&, wire::Offer&) = nullptr;
 
   [[nodiscard]] std::string json_key() const {
     std::string name(key.empty() ? flag : key);
@@ -141,12 +138,6 @@ class SettingTable {
       if (row.into_work != nullptr) row.into_work(settings, round, work);
     }
     return work;
-  }
-
-  void fill_offer(const Settings& settings, const Work& work, wire::Offer& offer) const {
-    for (const Row& row : rows_) {
-      if (row.into_offer != nullptr) row.into_offer(settings, work, offer);
-    }
   }
 
  private:

@@ -107,8 +107,4 @@ TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, 
   return work;
 }
 
-void fill_offer(const RunSettings& settings, const TrainSettings& work, wire::Offer& offer) {
-  run_setting_table().fill_offer(settings, work, offer);
-}
-
 }  // namespace fl

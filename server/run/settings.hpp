@@ -22,10 +22,6 @@
 
 namespace fl {
 
-namespace wire {
-class Offer;
-}  // namespace wire
-
 struct RunSettings {
   std::string model = "lenet";
   std::string strategy = "fedavg";
@@ -95,9 +91,6 @@ inline constexpr Round all_rounds = std::numeric_limits<Round>::max();
 /// first; more may follow.
 [[nodiscard]] TrainSettings local_work(const RunSettings& settings, const Strategy& strategy,
                                        Round round, std::span<const double> losses);
-
-/// Writes the round's work into an offer, without the task's seed.
-void fill_offer(const RunSettings& settings, const TrainSettings& work, wire::Offer& offer);
 
 /// Checks everything that can be wrong with the settings themselves: each by itself, then whether
 /// they fit each other. Errors name the flag.

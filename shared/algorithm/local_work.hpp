@@ -25,12 +25,19 @@ struct LocalOptimizer {
   double epsilon = 1e-8;
 
   [[nodiscard]] bool is_sgd() const { return kind == Kind::sgd || kind == Kind::nesterov; }
+  bool operator==(const LocalOptimizer&) const = default;
 };
+
+/// "sgd", "nesterov", "adam" or "adamw".
+[[nodiscard]] std::string_view to_string(LocalOptimizer::Kind kind);
 
 /// Parses "sgd", "nesterov", "adam[:beta1=B,beta2=B,epsilon=E]" or "adamw[:…]" (the same options);
 /// "" means sgd. Returns invalid_input for anything else.
 [[nodiscard]] Result<LocalOptimizer> parse_optimizer(std::string_view spec);
+/// The shortest spec that parses to this optimizer: options with their defaults are left out.
+[[nodiscard]] std::string optimizer_spec(const LocalOptimizer& optimizer);
 
+/// A new member needs a row in shared/algorithm/train_fields.hpp, which makes the messages.
 struct TrainSettings {
   std::uint32_t round = 0;
   std::uint32_t local_epochs = 1;  // Passes over the data. 0: as many as local_seconds allows.
@@ -46,6 +53,8 @@ struct TrainSettings {
   double deadline_s = 0;     // Seconds until the round's deadline; 0: none or not known.
   /// The seed of this client in this round. Shuffles and dropout derive from it.
   std::uint64_t seed = 0;
+
+  bool operator==(const TrainSettings&) const = default;
 };
 
 inline constexpr double local_seconds_max = 1e6;

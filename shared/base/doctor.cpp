@@ -120,10 +120,15 @@ int doctor_exit_code(const DoctorLines& lines) {
                              [](const DoctorLine& line) { return line.verdict == Verdict::fail; });
 }
 
+std::string doctor_output(const DoctorLines& lines, bool as_json, nlohmann::json figures,
+                          std::string_view tables) {
+  if (!as_json) return doctor_text(lines).append(tables);
+  figures["lines"] = doctor_json(lines);
+  return json_text(figures, 2) + "\n";
+}
+
 int print_doctor(const DoctorLines& lines, bool as_json) {
-  const nlohmann::json json{{"lines", doctor_json(lines)}};
-  const std::string text = as_json ? json_text(json, 2) + "\n" : doctor_text(lines);
-  std::fputs(text.c_str(), stdout);
+  std::fputs(doctor_output(lines, as_json).c_str(), stdout);
   return doctor_exit_code(lines);
 }
 

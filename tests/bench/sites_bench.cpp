@@ -10,7 +10,7 @@
 //
 // With further arguments, only these hooks, or only the sums: sites_bench 2 topk:0.01 sign, and
 // sites_bench 2 sums
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/topology.hpp"
 #include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"

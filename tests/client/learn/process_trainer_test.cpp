@@ -5,10 +5,12 @@
 
 #include "client/learn/initial_file.hpp"
 #include "client/learn/process/child_process.hpp"
+#include "client/learn/process/trainer_messages.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -275,6 +277,24 @@ TEST_CASE("a program that shows no life is ended, and the next start serves agai
   REQUIRE(running.train(2));
   CHECK(running.update == ones);
   CHECK(running.state.starts() == 2);
+}
+
+TEST_CASE("a program hears all settings that the protocol has") {
+  const TrainSettings settings = test::unusual_settings();
+  const nlohmann::json expected{
+      {"epochs", 3},
+      {"steps", 21},
+      {"seconds", 1.5},
+      {"batch_size", 9},
+      {"accumulate", 4},
+      {"optimizer", {{"name", "adamw"}, {"beta1", 0.75}, {"beta2", 0.999}, {"epsilon", 1e-3}}},
+      {"lr", 0.125},
+      {"momentum", 0.875},
+      {"weight_decay", 0.0625},
+      {"proximal_mu", 0.5},
+      {"seed", ~std::uint64_t{0}}};
+  CHECK(settings_json(settings) == expected);
+  CHECK(settings_json(TrainSettings{}).at("optimizer") == nlohmann::json{{"name", "sgd"}});
 }
 
 TEST_CASE("the deadline of a round shortens the wait") {

@@ -86,7 +86,9 @@ TEST_CASE("a good site has only good lines, with its figures") {
   const std::string text = doctor_text(lines);
   CHECK(text.starts_with("ok    ranks"));
   CHECK(std::ranges::count(text, '\n') == static_cast<std::ptrdiff_t>(lines.size()));
-  const auto json = site_doctor_json(lines, good_site().measured);
+  CHECK(doctor_output(lines, false, {}, "tables\n") == text + "tables\n");
+  const auto figures = to_json_of(good_site().measured);
+  const auto json = parse_json(doctor_output(lines, true, {{"measured", figures}}, "tables\n"));
   CHECK(json["lines"].size() == lines.size());
   CHECK(json["measured"]["topology"] == "tree");
 }

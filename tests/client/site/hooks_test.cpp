@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient hooks: against PyTorch's own, their bytes, their error feedback, their state, and what
 // they do with gradients that are not finite.
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.

@@ -41,7 +41,7 @@ SiteMachines two_nodes(double inter_bytes_s = 25e9) {
 }
 
 const HookResult& hook(const std::vector<HookResult>& all, const std::string& name) {
-  return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook.name == name; });
+  return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook->spec == name; });
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP connections between the agent of a site and its ranks, with blocking calls that have a time
-// limit.
+// TCP connections, such as those between the agent of a site and its ranks, with blocking calls
+// that have a time limit.
 #pragma once
 
 #include "client/learn/process/socket_line.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
-#include "shared/net/strangers.hpp"
+
+#include <sys/socket.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace fl {
@@ -31,8 +31,8 @@ class TcpListener {
   std::uint16_t port_;
 };
 
-/// The address of the machine at the other end; 0 if it is gone.
-[[nodiscard]] Address machine_of(const Descriptor& socket);
+/// The address at the other end of a connection, of the family AF_UNSPEC if that end is gone.
+[[nodiscard]] sockaddr_storage peer_address(const Descriptor& socket);
 
 /// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
 /// none.

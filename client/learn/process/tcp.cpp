@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/site/tcp.hpp"
+#include "client/learn/process/tcp.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 namespace fl {
 
@@ -82,17 +83,16 @@ Result<TcpListener> TcpListener::make(const std::string& host, std::uint16_t por
 }
 
 Descriptor TcpListener::accept(Duration wait) {
-  if (!wait_for_socket(socket_.number(), POLLIN, wait)) return Descriptor();
-  Descriptor made(accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor made = accept_connection(socket_.number(), wait);
   if (made.number() >= 0) send_at_once(made.number());
   return made;
 }
 
-Address machine_of(const Descriptor& socket) {
+sockaddr_storage peer_address(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
-  if (getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
-  return stranger_address(reinterpret_cast<const sockaddr&>(address));
+  if (getpeername(socket.number(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
+  return address;
 }
 
 bool is_loopback(const std::string& host) {
@@ -118,7 +118,7 @@ Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, Time
     Descriptor made(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (made.number() >= 0 && finish_connect(made.number(), *one, until)) {
       send_at_once(made.number());
-      fcntl(made.number(), F_SETFL, 0);  // It blocks again.
+      fcntl(made.number(), F_SETFL, 0);  // The socket blocks from now on.
       return made;
     }
     reason = std::strerror(errno);
