@@ -205,8 +205,7 @@ Result<void> ClientState::Saving::subtract_reference() {
   std::vector<float> piece;
   return for_each_piece(elements, [&](std::size_t first, std::size_t count) {
     copy_piece(update_.values(), first, count, piece);
-    const auto reference = reference_.values.values().subspan(first, count);
-    for (std::size_t i = 0; i < count; ++i) piece[i] -= reference[i];
+    fl::subtract_reference(piece, reference_.values.values().subspan(first, count));
     return difference_.write(first, piece);
   });
 }
@@ -281,8 +280,7 @@ Result<void> ClientState::Saving::advance_reference() {
   std::vector<float> piece;
   FL_CHECK(for_each_piece(reference.size(), [&](std::size_t first, std::size_t count) {
     copy_piece(update_.values(), first, count, piece);
-    const auto next = reference.values().subspan(first, count);
-    for (std::size_t i = 0; i < count; ++i) piece[i] -= next[i];
+    fl::subtract_reference(piece, reference.values().subspan(first, count));
     return difference_.write(first, piece);
   }));
   pending_.begin.set_nmse(nmse(power_of(difference_.values()), power_of(update_.values())));

@@ -129,11 +129,9 @@ Result<void> add_decoded(std::span<float> values, PayloadReader& payload, int th
   return add_decoded(values, payload, write_into(values), threads);
 }
 
-std::vector<float> difference_to(std::span<const float> update, std::span<const float> reference) {
+void subtract_reference(std::span<float> update, std::span<const float> reference) {
   FL_ASSERT(update.size() == reference.size());
-  std::vector<float> out(update.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = update[i] - reference[i];
-  return out;
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];
 }
 
 }  // namespace fl

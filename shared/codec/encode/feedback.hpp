@@ -29,7 +29,7 @@
 // If a sender's updates resemble each other, as with data unlike the other senders', the difference
 // is small.
 //
-//   difference_to(update, reference)          before encoding: the vector to encode
+//   subtract_reference(update, reference)     before encoding: the vector to encode
 //   add_decoded(reference, payload)           at both ends: reference + decoded, in this order, is
 //                                             the update as it counts and the next reference
 //
@@ -90,8 +90,7 @@ using WriteValues = std::function<Result<void>(std::uint64_t first, std::span<co
 [[nodiscard]] Result<void> add_decoded(std::span<float> values, PayloadReader& payload,
                                        int threads = 1);
 
-/// Returns update - reference.
-[[nodiscard]] std::vector<float> difference_to(std::span<const float> update,
-                                               std::span<const float> reference);
+/// update -= reference.
+void subtract_reference(std::span<float> update, std::span<const float> reference);
 
 }  // namespace fl
