@@ -145,7 +145,7 @@ TEST_CASE("a client goes on unchanged after a power loss or a kill at any change
     CHECK(changes > 20);
     for (std::uint64_t n = 1; n <= changes; ++n) {
       CAPTURE(n);
-      for (std::uint64_t seed = 0; seed < or_sanitized(8, 4); ++seed) {
+      for (std::uint64_t seed = 0; seed < or_sanitized<std::uint64_t>(8, 4); ++seed) {
         CAPTURE(seed);
         Life life(way);
         life.files.cut_power_at(n);

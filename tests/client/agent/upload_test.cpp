@@ -8,6 +8,7 @@
 #include "tests/support/print_result.hpp"
 #include "tests/support/run_of.hpp"
 #include "tests/support/scripted_link.hpp"
+#include "tests/support/stored.hpp"
 #include "tests/wire/simulation.hpp"
 
 #include <doctest/doctest.h>
@@ -61,7 +62,7 @@ struct UploadWorld {
     begin.set_task(task);
     begin.set_round(static_cast<std::uint32_t>(task));
     begin.set_codec(codec);
-    REQUIRE(state.save_update(layout, update, *parse_codec(codec).value(), 1, begin));
+    REQUIRE(save(state, layout, update, *parse_codec(codec).value(), 1, begin));
     REQUIRE(prepare());
   }
   Result<void> prepare() { return simulation.result_of(upload.prepare()); }
@@ -111,12 +112,12 @@ struct UploadWorld {
     return bytes;
   }
   [[nodiscard]] bool has_residual() const {
-    const auto residual = state.residual(layout.all).value();
+    const auto residual = values_of(state.residual(layout.all), layout.all);
     return std::ranges::any_of(residual, [](float value) { return value != 0; });
   }
   /// Whether the residual has all of these tasks' updates.
   [[nodiscard]] bool residual_has_all_of(const std::vector<std::int64_t>& tasks) const {
-    std::vector<float> rest = state.residual(layout.all).value();
+    std::vector<float> rest = values_of(state.residual(layout.all), layout.all);
     for (const std::int64_t task : tasks) {
       const auto update = update_of(task);
       std::ranges::transform(rest, update, rest.begin(), std::minus<float>());

@@ -258,7 +258,7 @@ TEST_CASE(
     state.settle_accepted().value();
   };
   const auto is_all_there = [&] {
-    const auto residual = values_of(state.residual(layout), layout);
+    const auto residual = test::values_of(state.residual(layout), layout);
     for (std::size_t i = 0; i < sent.size(); ++i) {
       if (std::fabs(sent[i] + static_cast<double>(residual[i]) - trained[i]) > 1e-5) return false;
     }
@@ -266,12 +266,12 @@ TEST_CASE(
   };
   train(1, "terngrad+ef");
   deliver();
-  const auto left = values_of(state.residual(layout), layout);
+  const auto left = test::values_of(state.residual(layout), layout);
   CHECK(std::ranges::any_of(left, [](float v) { return std::fabs(v) > 0.1F; }));
   CHECK(is_all_there());
   train(2, "none");
   deliver();
-  CHECK(values_of(state.residual(layout), layout) == left);
+  CHECK(test::values_of(state.residual(layout), layout) == left);
   CHECK(is_all_there());
   train(3, "none");
   state.settle_unused(run_of(layout)).value();
@@ -282,7 +282,7 @@ TEST_CASE(
   train(5, "none+ef");
   deliver();
   CHECK(is_all_there());
-  const auto last = values_of(state.residual(layout), layout);
+  const auto last = test::values_of(state.residual(layout), layout);
   CHECK(std::ranges::all_of(last, [](float v) { return v == 0; }));
 }
 
