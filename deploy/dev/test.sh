@@ -184,7 +184,7 @@ bench() {
   local ranks
   build
   case ${1:-} in
-    attacks | books | dashboard | demo | flower | governor | niid | overlap | ranks | robust | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
+    attacks | books | dashboard | demo | flower | governor | large | niid | overlap | ranks | robust | trainer) exec python3 "tests/bench/${1}_bench.py" "${@:2}" ;;
     cross-datacenter) exec python3 examples/cross-datacenter/compare.py "${@:2}" ;;
     gpu)
       [ -x build-cuda/bin/fl-client ] || die "there is no build for GPUs yet: ./dev cuda"

@@ -136,6 +136,18 @@ class MemFiles::Handle final : public File {
     return {};
   }
 
+  Result<void> reserve(std::uint64_t bytes) override {
+    const std::lock_guard lock(disk_.mutex_);
+    FL_CHECK(begin(Kind::change, "take room for "));
+    if (!writable_) return Error(Errc::io, "take room for " + path_ + ": opened to read");
+    const std::uint64_t there = node_->current.size();
+    if (bytes <= there) return {};
+    if (bytes - there > disk_.space_ - std::min(disk_.space_, disk_.used()))
+      return Error(Errc::no_space, "take room for " + path_ + ": the disk is full");
+    disk_.resize(*node_, bytes);
+    return {};
+  }
+
   Result<std::uint64_t> size() override {
     const std::lock_guard lock(disk_.mutex_);
     FL_CHECK(begin(Kind::look, "stat "));

@@ -46,6 +46,10 @@ class ProcessFiles::Handle final : public File {
     FL_CHECK(life_->change());
     return file_->truncate(bytes);
   }
+  Result<void> reserve(std::uint64_t bytes) override {
+    FL_CHECK(life_->change());
+    return file_->reserve(bytes);
+  }
   Result<std::uint64_t> size() override {
     FL_CHECK(life_->look());
     return file_->size();
