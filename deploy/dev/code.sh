@@ -37,7 +37,7 @@ site() {
 }
 
 # docs: writes what documents have from elsewhere: the reference of flags from the programs' --help,
-# ARCHITECTURE.md's table of includes from the file that the tidy test reads.
+# the table of docs/design/includes.md from the file that the tidy test reads.
 docs() {
   build
   FL_BIN=build/bin python3 tests/tidy/tidy_test.py --write

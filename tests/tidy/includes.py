@@ -1,4 +1,4 @@
-"""Who may include whom: includes.txt, held against every #include and against ARCHITECTURE.md."""
+"""Who may include whom: includes.txt, held against every #include and against the document."""
 
 import re
 from fnmatch import fnmatch
@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from source import CPP, Finding, line_at, table_lines
 
 TABLE = "tests/tidy/includes.txt"
-DOCUMENT = "ARCHITECTURE.md"
+DOCUMENT = "docs/design/includes.md"
 BEGIN, END = "<!-- includes -->", "<!-- /includes -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|"[^"\n]+")', re.MULTILINE)
 
@@ -115,7 +115,7 @@ def circles(table):
 
 
 def as_markdown(table):
-    """The part of ARCHITECTURE.md between the markers."""
+    """The part of the document between the markers."""
     rows = {}  # what may be included -> the folders that may
     for folder, allowed in table.may.items():
         marks = {other: "!" if (folder, other) in table.against else "" for other in allowed or ()}

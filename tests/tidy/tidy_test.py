@@ -3,9 +3,9 @@
 constructs, and that documents and comments name only what exists.
 
     tests/tidy/tidy_test.py            every rule, on the repository and on fixtures that break it
-    tests/tidy/tidy_test.py --write    writes what is made from something else: ARCHITECTURE.md's
-                                       table and, where FL_BIN names the folder of the built
-                                       programs, docs/guide/flags.md
+    tests/tidy/tidy_test.py --write    writes what is made from something else: the table of
+                                       docs/design/includes.md and, where FL_BIN names the folder of
+                                       the built programs, docs/guide/flags.md
 
 Tables: includes.txt, exceptions.txt, foreign.txt, unused.txt. Without FL_BIN the rules about flags are skipped.
 """
