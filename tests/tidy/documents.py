@@ -156,6 +156,20 @@ def check_site(tree):
     ]
 
 
+INDEX = "docs/README.md"
+
+
+def check_index(tree):
+    """The list of all pages leaves none out."""
+    text = tree.texts.get(INDEX, "")
+    linked = {normpath(join(dirname(INDEX), match[1])) for match in LINK.finditer(text)}
+    return [
+        Finding(INDEX, 1, f"leaves out {path}")
+        for path in documents(tree)
+        if path.startswith("docs/") and path != INDEX and path not in linked
+    ]
+
+
 def anchors(text):
     """The places in a document that links can name, as GitHub and others make them of headings."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)

@@ -78,6 +78,7 @@ class Repository(unittest.TestCase):
         findings += documents.check_links(self.tree)
         findings += documents.check_threats(self.tree)
         findings += documents.check_site(self.tree)
+        findings += documents.check_index(self.tree)
         usage = subprocess.run([ROOT / "dev"], capture_output=True, text=True, check=True).stdout
         commands = programs.dev_commands(usage)
         self.assertIn("build", commands)
@@ -455,6 +456,10 @@ class Documents(unittest.TestCase):
             what(documents.check_site(Tree(texts))),
             ["leaves out docs/a.md", "names docs/c.md, which does not exist"],
         )
+
+    def test_a_page_that_the_list_of_all_pages_leaves_out_is_found(self):
+        texts = {"docs/a.md": "", "docs/guide/b.md": "", documents.INDEX: "[b](guide/b.md)"}
+        self.assertEqual(what(documents.check_index(Tree(texts))), ["leaves out docs/a.md"])
 
     def test_a_link_that_leads_nowhere_is_found(self):
         text = "[a](run.md#two-words-here) [b](run.md#gone) [c](../gone.md) `[d](no.md)`"
