@@ -23,6 +23,7 @@ import constructs
 import documents
 import faults
 import includes
+import kinds
 import programs
 import sizes
 import unused
@@ -65,6 +66,9 @@ class Repository(unittest.TestCase):
 
     def test_every_function_of_a_header_is_called(self):
         self.none(unused.check(self.tree))
+
+    def test_the_page_on_adding_things_fits_the_code(self):
+        self.none(kinds.check(self.tree))
 
     def test_licence(self):
         self.none(constructs.check_licence(self.tree))
@@ -601,6 +605,59 @@ class Faults(unittest.TestCase):
         self.assertIn("occurs 2 times", self.wrong(begin + "- if (\n+ while (\n")[0])
         gone = "@ server/gone.cpp | gone_test a gone case\n: b is lost\n- if (a)\n+ if (b)\n"
         self.assertEqual(len(self.wrong(gone)), 3)
+
+
+class Kinds(unittest.TestCase):
+    PAGE = (
+        "# Adding\n\n| kind | example | lists | uses |\n|---|---|---|---|\n"
+        "| [a codec](#a-codec) | `k-bit` | `shared/k_bit.cpp`, `shared/table.cpp` | "
+        "`server/x.cpp` |\n"
+        "| [a client](#a-client) | | | |\n\n## A codec\n\n## A client\n"
+    )
+    GOOD = {
+        kinds.PAGE: PAGE,
+        "shared/k_bit.cpp": "// Its own file.\n",
+        "shared/table.cpp": 'Row rows[] = {{"kbit", make_k_bit}};\n',
+        "server/x.cpp": "if (codec == KBit) return;  // KBit only.\n",
+        "server/y.cpp": "int rank_bits = 1;  // Not of k-bit.\n",
+        "tests/k_bit_test.cpp": 'parse("k-bit");\n',
+    }
+
+    def found(self, texts):
+        return what(kinds.check(Tree(self.GOOD | texts)))
+
+    def test_a_page_that_fits_is_right(self):
+        self.assertEqual(self.found({}), [])
+
+    def test_another_file_that_must_know_the_example_is_found(self):
+        self.assertEqual(
+            self.found({"server/y.cpp": 'if (name == "k-bit") return;\n'}),
+            ["a codec: server/y.cpp names k-bit, and is not in the row"],
+        )
+
+    def test_a_file_that_need_not_be_touched_any_more_is_found(self):
+        self.assertEqual(
+            self.found({"server/x.cpp": "return;  // As KBit does.\n"}),
+            ["a codec: server/x.cpp does not name k-bit"],
+        )
+        gone = {path: text for path, text in self.GOOD.items() if path != "server/x.cpp"}
+        self.assertEqual(len(kinds.check(Tree(gone))), 1)
+
+    def test_a_section_without_a_row_and_a_row_without_a_section_are_found(self):
+        self.assertEqual(
+            self.found({kinds.PAGE: self.PAGE.replace("## A client", "## A server")}),
+            ["a server: the table has no row for it", "a client: there is no section on it"],
+        )
+        self.assertIn("there is no table of kinds", self.found({kinds.PAGE: "# Adding\n"}))
+
+    def test_an_exact_name_is_found_only_as_it_stands(self):
+        page = self.PAGE.replace("`k-bit`", "`wire::KBit`")
+        page = page.replace(", `shared/table.cpp`", "")
+        named = {"server/x.cpp": "wire::KBit k;\n", "server/y.cpp": "wire::KBits k;\n"}
+        self.assertEqual(
+            self.found({kinds.PAGE: page} | named),
+            ["a codec: shared/k_bit.cpp does not name wire::KBit"],
+        )
 
 
 def write():
