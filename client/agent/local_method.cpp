@@ -185,9 +185,12 @@ PartsSource LocalMethod::correction(const StoredValues& version, const StoredVal
     const auto corrected = static_cast<std::size_t>(
         first < parameters ? std::min<std::uint64_t>(out.size(), parameters - first) : 0);
     std::ranges::fill(out.subspan(corrected), 0.0F);
-    if (corrected > 0)
-      rule()->correct(part_of(shared, first, corrected), part_of(vector, first, corrected),
-                      out.first(corrected));
+    if (corrected > 0) {
+      [[maybe_unused]] const bool is_corrected =
+          rule()->correct(part_of(shared, first, corrected), part_of(vector, first, corrected),
+                          out.first(corrected));
+      FL_ASSERT(is_corrected);
+    }
     return {};
   };
   return PartsSource(layout_, read, read_zeros());
@@ -217,6 +220,7 @@ Result<void> LocalMethod::train(const TrainSettings& settings, const StoredValue
   }
   FL_CHECK(version.check());
   FL_CHECK(gradient.check());
+  FL_CHECK(kept.check());
   return update.check();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/guarded_trainer.hpp"
 
+#include "client/learn/blockwise_trainer.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -46,7 +47,41 @@ Result<void> check_order(const Layout& layout) {
                            late->name, std::prev(late)->name));
 }
 
-class GuardedTrainer final : public Trainer {
+/// Passes on what the user's trainer makes, if all of it is finite.
+class CheckedSink final : public ValueSink {
+ public:
+  /// `what`: of the error, "update of". All must outlive it.
+  CheckedSink(ValueSink& out, const char* what, const Layout& layout)
+      : out_(out), what_(what), layout_(layout) {}
+
+  Result<void> write(std::uint64_t first, std::span<const float> values) override {
+    FL_CHECK(check_finite(first, values));
+    return out_.write(first, values);
+  }
+  std::span<float> whole() override {
+    memory_ = out_.whole();
+    return memory_;
+  }
+  /// Checks what was written to the memory of whole().
+  [[nodiscard]] Result<void> check() const { return check_finite(0, memory_); }
+
+ private:
+  [[nodiscard]] Result<void> check_finite(std::uint64_t first,
+                                          std::span<const float> values) const {
+    const auto wrong = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (wrong == values.end()) return {};
+    const auto index = first + static_cast<std::uint64_t>(wrong - values.begin());
+    return Error(Errc::invalid_input,
+                 fmt::format("the trainer's {} {} is not finite", what_, layout_.describe(index)));
+  }
+
+  ValueSink& out_;
+  const char* what_;
+  const Layout& layout_;
+  std::span<float> memory_;
+};
+
+class GuardedTrainer final : public BlockwiseTrainer {
  public:
   GuardedTrainer(std::unique_ptr<Trainer> own, std::string model)
       : own_(std::move(own)), model_(std::move(model)) {}
@@ -64,57 +99,51 @@ class GuardedTrainer final : public Trainer {
   }
   const float* update_on_device() override { return own_->update_on_device(); }
 
-  Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
+  Result<void> make_initial(std::uint64_t seed, ValueSink& out) const override {
     const bool is_builtin = !model_.empty() && !model_.starts_with(custom_prefix);
-    if (is_builtin) return builtin_initial_weights(model_, seed);
-    FL_TRY(auto weights, guarded("initial_weights()", [&] { return own_->initial_weights(seed); }));
-    if (weights.size() != layout().elements()) {
-      return Error(Errc::invalid_input,
-                   fmt::format("the trainer made {} initial weights for a model of {}",
-                               weights.size(), layout().elements()));
+    if (is_builtin) {
+      return make_builtin_initial_weights(
+          model_, seed, [&out](std::uint64_t first, std::span<const float> values) {
+            return out.write(first, values);
+          });
     }
-    FL_CHECK(check_finite("initial weight", weights));
-    return weights;
+    CheckedSink checked(out, "initial weight", layout());
+    return guarded("initial_weights()", [&] { return own_->make_initial(seed, checked); });
   }
 
-  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
-                            std::span<const float> correction, std::span<float> update,
-                            std::stop_token stop) override {
+  Result<TrainReport> train_blocks(const ValueSource& global, const TrainSettings& settings,
+                                   const ValueSource* correction, ValueSink& update,
+                                   std::stop_token stop) override {
     const TimePoint begin = Clock::now();
+    CheckedSink checked(update, "update of", layout());
     FL_TRY(TrainReport report, guarded("train()", [&] {
-             return own_->train(global, settings, correction, update, stop);
+             return own_->train_blocks(global, settings, correction, checked, stop);
            }));
     if (!std::isfinite(report.loss))
       return Error(Errc::invalid_input, "the trainer's loss is not finite");
     FL_CHECK(check_predictions(report.predictions.value_or(0)));
-    FL_CHECK(check_finite("update of", update));
+    FL_CHECK(checked.check());
     report.seconds = seconds(Clock::now() - begin);
     return report;
   }
 
-  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
-                        std::span<float> gradient, std::stop_token stop) override {
-    FL_CHECK(
-        guarded("gradient()", [&] { return own_->gradient(weights, settings, gradient, stop); }));
-    return check_finite("gradient of", gradient);
+  Result<void> write_gradient(const ValueSource& weights, const TrainSettings& settings,
+                              ValueSink& gradient, std::stop_token stop) override {
+    CheckedSink checked(gradient, "gradient of", layout());
+    FL_CHECK(guarded("gradient()",
+                     [&] { return own_->write_gradient(weights, settings, checked, stop); }));
+    return checked.check();
   }
 
-  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
-    FL_TRY(EvalReport report, guarded("evaluate()", [&] { return own_->evaluate(weights, stop); }));
+  Result<EvalReport> evaluate_blocks(const ValueSource& weights, std::stop_token stop) override {
+    FL_TRY(EvalReport report,
+           guarded("evaluate()", [&] { return own_->evaluate_blocks(weights, stop); }));
     FL_CHECK(check_predictions(report.predictions.value_or(0)));
     for (const MetricValue& value : report.metrics) FL_CHECK(check_metric_value(value, metrics()));
     return report;
   }
 
  private:
-  [[nodiscard]] Result<void> check_finite(const char* what, std::span<const float> values) const {
-    const auto wrong = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
-    if (wrong == values.end()) return {};
-    const auto index = static_cast<std::uint64_t>(wrong - values.begin());
-    return Error(Errc::invalid_input,
-                 fmt::format("the trainer's {} {} is not finite", what, layout().describe(index)));
-  }
-
   std::unique_ptr<Trainer> own_;
   std::string model_;
 };

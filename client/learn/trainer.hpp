@@ -164,7 +164,11 @@ class Trainer {
   /// Writes what initial_weights() returns.
   [[nodiscard]] virtual Result<void> make_initial(std::uint64_t seed, ValueSink& out) const {
     FL_TRY(const auto weights, initial_weights(seed));
-    FL_ASSERT(weights.size() == layout().elements());
+    if (weights.size() != layout().elements()) {
+      return Error(Errc::invalid_input, "the trainer made " + std::to_string(weights.size()) +
+                                            " initial weights for a model of " +
+                                            std::to_string(layout().elements()));
+    }
     return out.write(0, weights);
   }
   /// As train(). Without a correction, `correction` is null. Errors also: those of the vectors.
