@@ -15,14 +15,14 @@
 //     Uploads::await_judgement  round/uploads.cpp          is its norm too large
 //     Uploads::settle           round/uploads.cpp          ends the task, and waits for:
 //   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
-//     Store::decide_tasks       history/store_rounds.cpp   then groups of rows in table task
+//     Rounds::decide            history/rounds.cpp         then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told
 //   RoundEngine::collect        round/engine.cpp         when has the round enough
 //   RoundEngine::apply          round/engine.cpp         makes the next version:
 //     NextVersion::make         round/next_version.cpp     the sums become final
 //     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp
-//     Store::commit_round       history/store_rounds.cpp   rows of tables round and checkpoint
+//     Rounds::commit            history/rounds.cpp         rows of tables round and checkpoint
 #include "server/app/command_audit.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"

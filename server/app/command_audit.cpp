@@ -33,9 +33,9 @@ std::string given_settings(const ServerOptions& options) {
 }
 
 Result<void> note(Store& store, const Act& act, std::string_view text) {
-  return store.add_control(command_line_user(),
-                           printable(act.client, limits::control_text_bytes_max),
-                           printable(text, limits::control_text_bytes_max));
+  return store.audit().add_control(command_line_user(),
+                                   printable(act.client, limits::control_text_bytes_max),
+                                   printable(text, limits::control_text_bytes_max));
 }
 
 Result<void> note_before(const ServerOptions& options, const Act& act) {

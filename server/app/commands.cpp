@@ -81,7 +81,7 @@ Result<std::string> ca_passphrase(const ServerOptions& options) {
 Result<Authority> open_authority(Store& store, const ServerOptions& options) {
   const auto folder = identity_folder(options);
   if (!posix_files().exists(folder / "ca.crt")) {
-    FL_TRY(const auto clients, store.clients());
+    FL_TRY(const auto clients, store.members().all());
     const auto known = std::ranges::count_if(
         clients, [](const ClientRecord& client) { return !client.certificate_serial.empty(); });
     if (known > 0)
@@ -99,7 +99,7 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
                                     const ServerAddress& address, const Invitation& invitation) {
   const std::string& name = invitation.name;
   FL_CHECK(check_client_name(name));
-  FL_TRY(const auto known, store.find_client(name));
+  FL_TRY(const auto known, store.members().find(name));
   if (known && known->revoked_at != 0)
     return Error(Errc::conflict, fmt::format("'{}' was revoked: choose another name", name));
   FL_TRY(const auto token, make_token(address, fingerprint));
@@ -111,14 +111,14 @@ Result<std::string> make_join_token(Store& store, const Sha256& fingerprint,
   record.evaluator =
       invitation.role.empty() ? known && known->evaluator : invitation.role == "evaluator";
   record.examples_max = invitation.examples_max.value_or(known ? known->examples_max : 0);
-  FL_CHECK(store.add_token(record));
+  FL_CHECK(store.members().add_token(record));
   return to_string(token);
 }
 
 Result<Invited> invite(Store& store, const ServerOptions& options, const Invitation& invitation) {
   FL_TRY(const auto address, advertised_address(options));
   FL_TRY(const auto fingerprint, authority_fingerprint(posix_files(), identity_folder(options)));
-  FL_TRY(const auto known, store.find_client(invitation.name));
+  FL_TRY(const auto known, store.members().find(invitation.name));
   FL_TRY(std::string token, make_join_token(store, fingerprint, address, invitation));
   return Invited{std::move(token), known && !known->certificate_serial.empty()};
 }
@@ -145,7 +145,7 @@ Result<void> queue_another_run(const ServerOptions& options) {
                  "a queued run has settings of its own: give at least one, such as --rounds 20. "
                  "'fl-server history --runs' shows the runs that wait");
   FL_TRY(const auto store, open_store(options, false));
-  FL_TRY(const auto before, store->open_run());
+  FL_TRY(const auto before, store->runs().oldest_open());
   FL_TRY(const auto run, queue_run(*store, options));
   fmt::print("run {} ({}) of '{}' with {} rounds is queued{}\n", run.id, run.key, run.model,
              run.rounds_total,
@@ -215,10 +215,10 @@ Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) 
 /// None: of all runs.
 Result<std::optional<RunId>> run_to_show(Store& store, const ServerOptions& options) {
   if (options.run == 0) {
-    FL_TRY(const auto shown, store.shown_run());
+    FL_TRY(const auto shown, store.runs().shown());
     return shown && !options.all_runs ? std::optional(shown->id) : std::nullopt;
   }
-  FL_TRY(const auto asked, store.find_run(options.run));
+  FL_TRY(const auto asked, store.runs().find(options.run));
   if (!asked)
     return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
   return std::optional(options.run);
@@ -226,27 +226,27 @@ Result<std::optional<RunId>> run_to_show(Store& store, const ServerOptions& opti
 
 Result<void> print_history(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
-  if (options.runs) return print_rows(store->runs(), options.format);
+  if (options.runs) return print_rows(store->runs().all(), options.format);
   if (!options.file.empty()) return plot_run(*store, options);
   FL_TRY(const auto run, run_to_show(*store, options));
-  if (options.codecs) return print_rows(store->codecs(run), options.format);
-  if (options.choices) return print_rows(store->codecs_asked(run), options.format);
-  if (options.events) return print_rows(store->events(run), options.format);
-  if (options.metrics) return print_rows(store->metrics(run), options.format);
+  if (options.codecs) return print_rows(store->summaries().codecs(run), options.format);
+  if (options.choices) return print_rows(store->summaries().codecs_asked(run), options.format);
+  if (options.events) return print_rows(store->events().all(run), options.format);
+  if (options.metrics) return print_rows(store->summaries().metrics(run), options.format);
   if (options.format == Format::table && run) {
-    FL_TRY(const auto record, store->find_run(*run));
+    FL_TRY(const auto record, store->runs().find(*run));
     if (record) fmt::print("{}", format_run_header(*record));
-    FL_TRY(const auto newest, store->latest_run());
+    FL_TRY(const auto newest, store->runs().latest());
     if (options.run == 0 && newest && newest->id != *run)
       fmt::print("(run {} is newer: --run {} shows it, --runs lists all)\n", newest->id,
                  newest->id);
   }
-  return print_rows(store->summary(run), options.format);
+  return print_rows(store->summaries().rounds(run), options.format);
 }
 
 Result<void> print_clients(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
-  return print_rows(store->clients(), options.format);
+  return print_rows(store->members().all(), options.format);
 }
 
 void declare_audit(CLI::App& command, ServerOptions& options) {
@@ -256,7 +256,7 @@ void declare_audit(CLI::App& command, ServerOptions& options) {
 
 Result<void> print_audit(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, true));
-  return print_rows(store->audit(options.name), options.format);
+  return print_rows(store->audit().all(options.name), options.format);
 }
 
 void declare_enroll(CLI::App& command, ServerOptions& options) {
@@ -317,7 +317,7 @@ Result<void> make_intermediate(Store& store, Authority& authority, const ServerO
   const auto folder = identity_folder(options);
   FL_TRY(const std::string passphrase, ca_passphrase(options));
   FL_CHECK(authority.make_intermediate(posix_files(), folder, Clock::unix_seconds(), passphrase));
-  note_event(store, 0, EventLevel::notice, "a new intermediate authority was made");
+  store.events().note(0, EventLevel::notice, "a new intermediate authority was made");
   fmt::print(
       "there is a new intermediate authority. Now move {} to a safe place that is not on this\n"
       "machine: the server does not need it until you run this command again, within a year.\n"
@@ -335,13 +335,13 @@ Result<void> rotate_authority(const ServerOptions& options) {
   if (options.intermediate) return make_intermediate(*store, authority, options);
   if (options.finish) {
     FL_CHECK(authority.finish_rotation(posix_files(), folder));
-    note_event(*store, 0, EventLevel::notice, "the old authority was dropped");
+    store->events().note(0, EventLevel::notice, "the old authority was dropped");
     fmt::print("the old authority is dropped; tokens that nobody has used are void\n");
     return {};
   }
   FL_TRY(const std::string passphrase, ca_passphrase(options));
   FL_CHECK(authority.begin_rotation(posix_files(), folder, Clock::unix_seconds(), passphrase));
-  note_event(*store, 0, EventLevel::notice, "a new authority was made beside the old one");
+  store->events().note(0, EventLevel::notice, "a new authority was made beside the old one");
   fmt::print(
       "there is a new authority beside the old one. Members renew their certificates when they\n"
       "connect; once all have ('fl-server clients' says when each was last seen), stop the server\n"

@@ -176,7 +176,7 @@ ControlAction revoke_operator_action() {
   return {"revoke-operator", AdminRole::admin,
           [](Store& store, const json& body, const std::string& by) -> Result<json> {
             FL_TRY(const std::string name, text_in(body, "name"));
-            FL_CHECK(store.revoke_operator(name, by));
+            FL_CHECK(store.operators().revoke(name, by));
             return json{{"name", name}};
           },
           no_client,
@@ -193,9 +193,9 @@ bool is_good_name(std::string_view name) {
 }  // namespace
 
 Result<void> drop_run(Store& store, RunId run) {
-  FL_TRY(const bool dropped, store.drop_queued_run(run));
+  FL_TRY(const bool dropped, store.runs().drop_queued(run));
   if (dropped) return {};
-  FL_TRY(const auto asked, store.find_run(run));
+  FL_TRY(const auto asked, store.runs().find(run));
   if (!asked) return Error(Errc::not_found, fmt::format("there is no run {}", run));
   return Error(Errc::not_found,
                fmt::format("run {} is not queued behind another. 'fl-server end-run {}' ends a run "
@@ -204,7 +204,7 @@ Result<void> drop_run(Store& store, RunId run) {
 }
 
 Result<void> end_run(Store& store, RunId run, std::string_view by) {
-  FL_TRY(const auto found, store.find_run(run));
+  FL_TRY(const auto found, store.runs().find(run));
   if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", run));
   if (found->state == RunState::waiting) {
     return Error(Errc::conflict,
@@ -215,21 +215,21 @@ Result<void> end_run(Store& store, RunId run, std::string_view by) {
   }
   if (found->state != RunState::running)
     return Error(Errc::conflict, fmt::format("run {} is over", run));
-  FL_CHECK(store.end_early(run, fmt::format("{} has ended it", by)));
-  note_event(store, run, EventLevel::notice,
-             fmt::format("{} ends the run after the round under way", by));
+  FL_CHECK(store.runs().end_early(run, fmt::format("{} has ended it", by)));
+  store.events().note(run, EventLevel::notice,
+                      fmt::format("{} ends the run after the round under way", by));
   return {};
 }
 
 Result<std::string> revoke_member(Store& store, const std::string& name) {
-  FL_CHECK(store.revoke(name));
-  FL_TRY(const auto member, store.find_client(name));
+  FL_CHECK(store.members().revoke(name));
+  FL_TRY(const auto member, store.members().find(name));
   if (!member) {
     const std::string text = fmt::format("the tokens of '{}' are void", name);
-    note_event(store, 0, EventLevel::info, text);
+    store.events().note(0, EventLevel::info, text);
     return text + "; nobody has joined by that name";
   }
-  note_event(store, 0, EventLevel::info, fmt::format("'{}' was revoked", name));
+  store.events().note(0, EventLevel::info, fmt::format("'{}' was revoked", name));
   return fmt::format("'{}' is revoked: its sessions end within a second, and it cannot come back",
                      name);
 }
@@ -246,8 +246,8 @@ Result<std::string> name_operator(Store& store, const std::string& name, const s
   std::array<std::byte, token_bytes> secret{};
   FL_CHECK(fill_random(secret));
   const std::string token = std::string(token_prefix) + to_base64url(secret);
-  FL_CHECK(
-      store.add_operator({name, role, operator_token_hash(token), Clock::unix_seconds(), 0}, by));
+  FL_CHECK(store.operators().add({name, role, operator_token_hash(token), Clock::unix_seconds(), 0},
+                                 by));
   return token;
 }
 

@@ -29,7 +29,7 @@ Result<void> add_operator(const ServerOptions& options) {
 
 Result<void> revoke_operator(const ServerOptions& options) {
   FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(store->revoke_operator(options.name, command_line_user()));
+  FL_CHECK(store->operators().revoke(options.name, command_line_user()));
   fmt::print("'{}' is revoked: its token and its logins are worth nothing any more\n",
              options.name);
   return {};
@@ -51,7 +51,7 @@ void declare_operator(CLI::App& command, ServerOptions& options) {
 Result<void> change_operators(const ServerOptions& options) {
   if (options.action == "list") {
     FL_TRY(const auto store, open_store(options, true));
-    FL_TRY(const auto operators, store->operators());
+    FL_TRY(const auto operators, store->operators().all());
     fmt::print("{}", format_rows(operators, options.format));
     return {};
   }

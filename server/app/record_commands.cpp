@@ -38,7 +38,7 @@ Result<ModelFormat> model_format(const ServerOptions& options) {
 /// The version that is asked for, of those that are kept.
 Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
                                       std::optional<Version> asked) {
-  FL_TRY(const auto kept, store.checkpoints(run.id));
+  FL_TRY(const auto kept, store.rounds().checkpoints(run.id));
   if (kept.empty())
     return Error(Errc::not_found, fmt::format("run {} has no model on the disk", run.id));
   if (!asked) return kept.back();
@@ -54,7 +54,7 @@ Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
 }  // namespace
 
 Result<RunRecord> asked_run(Store& store, RunId run) {
-  FL_TRY(const auto found, run == 0 ? store.shown_run() : store.find_run(run));
+  FL_TRY(const auto found, run == 0 ? store.runs().shown() : store.runs().find(run));
   if (found) return *found;
   return Error(Errc::not_found, run == 0 ? "there is no run yet"
                                          : fmt::format("there is no run {}: 'fl-server history "
@@ -64,7 +64,7 @@ Result<RunRecord> asked_run(Store& store, RunId run) {
 
 Result<void> plot_run(Store& store, const ServerOptions& options) {
   FL_TRY(const RunRecord run, asked_run(store, options.run));
-  FL_TRY(const auto rounds, store.summary(run.id));
+  FL_TRY(const auto rounds, store.summaries().rounds(run.id));
   FL_TRY(const std::string svg, plot_svg(run, rounds));
   FL_CHECK(posix_files().write_atomically(options.file, bytes_of(svg)));
   fmt::print("run {} with {} rounds is drawn in {}\n", run.id, rounds.size(), options.file);
@@ -175,7 +175,7 @@ Result<void> prune_history(const ServerOptions& options) {
         "this command removes something while the server is stopped\n");
     return {};
   }
-  return store->give_back_space();
+  return store->archive().give_back_space();
 }
 
 }  // namespace fl

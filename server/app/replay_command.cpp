@@ -29,7 +29,7 @@ Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& optio
                                         const RunRecord& run) {
   if (options.round) return std::vector<Round>{*options.round};
   FL_TRY(auto rounds, described_rounds(posix_files(), kept_updates_of(options.state, run)));
-  FL_TRY(const auto recorded, store.summary(run.id));
+  FL_TRY(const auto recorded, store.summaries().rounds(run.id));
   const Round last = recorded.empty() ? 0 : recorded.back().round;
   std::erase_if(rounds, [last](Round round) { return round > last; });
   if (!rounds.empty()) return rounds;

@@ -74,7 +74,7 @@ void note_changes(Store& store, const RunRecord& run, const std::set<std::string
     const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
                                          json_text(new_value), json_text(old_value));
     log_info("{}", text);
-    note_event(store, run.id, EventLevel::info, text);
+    store.events().note(run.id, EventLevel::info, text);
   }
 }
 
@@ -93,9 +93,9 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   FL_CHECK(check_settings(settings));
   FL_TRY(const RunSettings before, settings_of(run));
   const std::string json_before = std::exchange(run.config_json, to_json(settings));
-  if (run.config_json != json_before) run.early_end.clear();  // As change_run() does.
+  if (run.config_json != json_before) run.early_end.clear();  // As Runs::change() does.
   run.rounds_total = settings.rounds;
-  FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
+  FL_CHECK(store.runs().change(run.id, run.rounds_total, run.config_json));
   note_changes(store, run, options.given, before, settings);
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
@@ -158,7 +158,7 @@ Result<RunRecord> make_record(const RunSettings& settings) {
 Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
   RunSettings settings = options.settings;
   if (!options.given.contains("model")) {
-    FL_TRY(const auto latest, store.latest_run());
+    FL_TRY(const auto latest, store.runs().latest());
     if (latest) settings.model = latest->model;
   }
   FL_CHECK(take_tensors(posix_files(), settings));
@@ -172,7 +172,7 @@ Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
   }
   FL_CHECK(draw_seed(options, *settings));
   FL_TRY(const RunRecord record, make_record(*settings));
-  FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
+  FL_TRY(RunRecord made, store.runs().create(record, Runs::Others::stop));
   return ChosenRun{std::move(made), std::move(*settings)};
 }
 
@@ -180,10 +180,10 @@ Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
 
 Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
                              const std::optional<RunSettings>& first) {
-  FL_TRY(const auto latest, store.latest_run());
+  FL_TRY(const auto latest, store.runs().latest());
   if (!latest) return begin_run(store, options, first);
   if (options.new_run) return begin_run(store, options);
-  FL_TRY(const auto open, store.open_run());
+  FL_TRY(const auto open, store.runs().oldest_open());
   if (open) return go_on(store, *open, options);
   const bool is_longer =
       options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
@@ -195,7 +195,7 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
     return ChosenRun{*latest, std::move(settings)};
   }
   if (latest->state == RunState::stopped) return other_run(options, "was given up");
-  FL_TRY(const auto rounds, store.summary(latest->id));
+  FL_TRY(const auto rounds, store.summaries().rounds(latest->id));
   const bool is_early = rounds.size() < latest->rounds_total;
   return Error(Errc::conflict,
                fmt::format("the run in {} is finished after {} rounds{}. {}--new-run begins "
@@ -210,14 +210,14 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
 }
 
 Result<std::optional<ChosenRun>> next_run(Store& store) {
-  FL_TRY(auto open, store.open_run());
+  FL_TRY(auto open, store.runs().oldest_open());
   if (!open) return std::optional<ChosenRun>();
   FL_TRY(RunSettings settings, settings_of(*open));
   return std::optional(ChosenRun{std::move(*open), std::move(settings)});
 }
 
 Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
-  FL_TRY(const std::size_t open, store.open_runs());
+  FL_TRY(const std::size_t open, store.runs().open_count());
   if (open >= limits::runs_queued_max)
     return Error(
         Errc::conflict,
@@ -226,7 +226,7 @@ Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
   FL_CHECK(draw_seed(options, settings));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
-  return store.create_run(record);
+  return store.runs().create(record);
 }
 
 std::filesystem::path checkpoints_of(const std::filesystem::path& state, const RunRecord& run) {

@@ -77,11 +77,11 @@ Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddre
 
 void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
                       const RunRecord& run) {
-  const auto clients = store.clients();
+  const auto clients = store.members().all();
   if (!clients || !clients->empty()) return;
   const Invitation invitation{.name = "client-1"};
-  const auto noted = store.add_control(command_line_user(), invitation.name,
-                                       text_of_invitation("trainer", invitation.examples_max));
+  const auto noted = store.audit().add_control(
+      command_line_user(), invitation.name, text_of_invitation("trainer", invitation.examples_max));
   if (!noted) return;
   const auto token = make_join_token(store, authority.fingerprint(), address, invitation);
   if (!token) return;
@@ -322,16 +322,16 @@ void run_threads(net::io_context& io) {
 Result<int> note_end(Store& store, const ServerOptions& options,
                      const Result<RoundEngine::Outcome>& outcome) {
   if (!outcome) {
-    note_event(store, 0, EventLevel::error, "fl-server ends: " + outcome.error().message());
+    store.events().note(0, EventLevel::error, "fl-server ends: " + outcome.error().message());
     return outcome.error();
   }
   if (*outcome == RoundEngine::Outcome::finished) {
-    note_event(store, 0, EventLevel::info, "the run is over; fl-server ends");
+    store.events().note(0, EventLevel::info, "the run is over; fl-server ends");
     log_info("the run is over");
     return 0;
   }
-  note_event(store, 0, EventLevel::info, "fl-server is stopped");
-  const auto open = store.open_run();
+  store.events().note(0, EventLevel::info, "fl-server is stopped");
+  const auto open = store.runs().oldest_open();
   log_info("stopped{}",
            open && *open
                ? fmt::format("; the next start with --state {} goes on with the run", options.state)
@@ -405,8 +405,8 @@ Result<int> serve(const ServerOptions& options) {
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));
   FL_CHECK(announce(first.record));
-  note_event(*store, 0, EventLevel::info,
-             fmt::format("fl-server {} starts", software_version_and_commit));
+  store->events().note(0, EventLevel::info,
+                       fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, doors.advertised, first.record);
   service.start({current, pause, store_thread, admin.get(), admin_options});
 

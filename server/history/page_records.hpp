@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the history as pages show them: each with its key, by which the next page begins.
-// Store reads them (store_pages.cpp).
+// Pages reads them (pages.hpp).
 #pragma once
 
 #include "server/history/records.hpp"

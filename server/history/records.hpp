@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the history knows, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
-// tokens and events. store.hpp reads and writes them; tables.hpp says which column each field is.
+// tokens and events. The parts of the Store read and write them; tables.hpp says which column each
+// field is.
 //
 // Times are Unix seconds as double; a time that never was is 0. Traffic is counted in whole
 // messages, without WebSocket, TLS and TCP (Link::bytes_received); up is from a client to the
@@ -77,7 +78,7 @@ struct RunRecord {
   double started_at = 0;
   bool queued = false;      // Added by `fl-server queue`: a server's flags do not change it.
   std::string checkpoints;  // Folder of its checkpoints in STATE/checkpoints; "": that itself.
-  std::string early_end;  // Why it ends before its last round (Store::end_early()); "": it doesn't.
+  std::string early_end;  // Why it ends before its last round (Runs::end_early()); "": it doesn't.
 };
 
 struct RunSummary {

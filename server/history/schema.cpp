@@ -227,7 +227,7 @@ ALTER TABLE round ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (exam
 
 // Metrics have names, directions and weights. How values of several clients make one is the run's
 // to say, by its metric_kind; "own_" metrics are of clients' own models. early_end: see
-// Store::end_early().
+// Runs::end_early().
 constexpr const char* metrics_by_name = R"sql(
 ALTER TABLE run ADD COLUMN early_end TEXT NOT NULL DEFAULT '';
 ALTER TABLE metric ADD COLUMN weight REAL NOT NULL DEFAULT 0 CHECK (weight >= 0);  -- 0: examples

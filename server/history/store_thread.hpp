@@ -65,7 +65,7 @@ class StoreThread {
   /// An event in the history only. It is left out when limits::notes_under_way_max are on their
   /// way, and after close(): then the log alone has it.
   void record_event(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
-  /// A row of the audit (Store::add_audit). It is left out like an event.
+  /// A row of the audit (Audit::add). It is left out like an event.
   void record_audit(AuditKind kind, std::string client, std::string text);
   /// Reports it, and frees what can be freed.
   void report_full_disk(std::string text);

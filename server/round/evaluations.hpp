@@ -102,7 +102,7 @@ class Evaluations {
   const std::optional<Target> target_;
   std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
   std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
-  std::vector<DeclaredMetric> declared_;    // As Store::declared_metrics() has them.
+  std::vector<DeclaredMetric> declared_;    // As Measurements::declared() has them.
   std::vector<Judgement>
       judgements_;  // By wanted_kinds(): the main one, the target's if it differs.
   std::vector<EvaluationRecord> newest_;  // Evaluators' answers for the newest judged version.

@@ -10,7 +10,7 @@ namespace fl {
 
 struct PastRounds {
   std::vector<double> losses;  // Training loss of each recorded round, the first round's first.
-  Store::RoundsBefore totals;  // Population, the last norms and the clients' examples.
+  Rounds::Before totals;       // Population, the last norms and the clients' examples.
   Round recorded_here = 0;     // Rounds that this process recorded.
   double seconds_here = 0;     // The time that these took together.
 };

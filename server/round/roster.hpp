@@ -92,7 +92,7 @@ class Roster {
 
   // Clients without updates that count ------------------------------------------------------------
 
-  /// At a start, with what the history has of them (Store::misses).
+  /// At a start, with what the history has of them (Rounds::misses).
   void set_misses(const std::map<std::string, Misses>& misses);
   /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
   /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.

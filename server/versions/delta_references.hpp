@@ -42,8 +42,8 @@ class DeltaReferences {
   [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& folder,
                                                      TaskId task);
 
-  /// At a start. `newest` has each client's newest task (Store::newest_deltas). Those whose file is
-  /// missing or cut off are forgotten, as if there had been none. All other files are removed.
+  /// At a start. `newest` has each client's newest task (Rounds::newest_deltas). Those whose file
+  /// is missing or cut off are forgotten, as if there had been none. All other files are removed.
   [[nodiscard]] Result<void> prepare(Tasks newest);
 
   /// The task that this client's next update may refer to, or none.

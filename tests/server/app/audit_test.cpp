@@ -41,17 +41,17 @@ struct State {
     posix_files().make_folder(folder).value();
     store = Store::open({.path = folder / "history.sqlite"}).value();
     for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc"})
-      store
-          ->set_initial_model(store->create_run(some_run(key), Store::Others::stop).value().id,
-                              some_checkpoint(0))
+      store->rounds()
+          .set_initial_model(store->runs().create(some_run(key), Runs::Others::stop).value().id,
+                             some_checkpoint(0))
           .value();
     const double now = Clock::unix_seconds();
     static_cast<void>(Authority::open_or_create(posix_files(), folder / "identity", now).value());
     std::ofstream(folder / "address.json") << R"({"advertise": "127.0.0.1:8443"})";
-    store->touch_client("site-1", false).value();
+    store->members().touch("site-1", false).value();
   }
 
-  [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().value(); }
+  [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().all().value(); }
 
   /// All that a command may change: the rows of the database without the audit, and the files.
   [[nodiscard]] std::string snapshot() const {
@@ -162,7 +162,8 @@ TEST_CASE("each sub-command changes nothing, or the audit says who did what befo
       CHECK(audit[rows].text.starts_with(command_line_user() + ": " + row));
     }
   }
-  for (const char* client : {"x", "site-1"}) CHECK(!state.store->audit(client).value().empty());
+  for (const char* client : {"x", "site-1"})
+    CHECK(!state.store->audit().all(client).value().empty());
 }
 
 TEST_CASE("a sub-command that fails has another row, and one without a history none") {
