@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The audit: who came in or was kept out, and what people did. Rows are only ever added. Threads,
-// transactions and errors are as store.hpp says.
+// The audit records who came in or was kept out, and what people did. Rows are only ever added.
+// Threads, transactions and errors are as store.hpp says.
 #pragma once
 
 #include "server/history/records.hpp"
@@ -32,7 +32,7 @@ class Audit {
   /// "": to none.
   [[nodiscard]] Result<void> add_control(std::string_view by, std::string_view client,
                                          std::string_view text);
-  /// How many rows there are.
+  /// The number of rows.
   [[nodiscard]] Result<std::int64_t> rows();
   /// Rows, oldest first; without a client all.
   [[nodiscard]] Result<std::vector<AuditRecord>> all(const std::string& client = "");

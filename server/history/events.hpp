@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened and is in no other table: who came and went, what was refused, what failed.
+// The events: what happened and is in no other table, such as who came and went, or what failed.
 // Threads, transactions and errors are as store.hpp says.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients measure of the run's versions: their evaluations, and the metrics that they declare.
-// Threads, transactions and errors are as store.hpp says.
+// The evaluations of a run's versions by clients, and the metrics that clients declare. Threads,
+// transactions and errors are as store.hpp says.
 #pragma once
 
 #include "server/history/records.hpp"

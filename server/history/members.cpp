@@ -36,7 +36,7 @@ Error is_revoked(std::string_view name) {
   return {Errc::conflict, fmt::format("client '{}' is revoked", name)};
 }
 
-/// Whether a used token may be used again: by the same key, as its client may have lost the answer.
+/// A used token may be used again by the same key, as its client may have lost the answer.
 Result<bool> is_repeatable(Database& db, const TokenRecord& token, std::string_view key_digest) {
   if (token.key_digest != key_digest) return false;
   FL_TRY(const auto later, db.find(

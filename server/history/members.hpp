@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of the federation: their join tokens, their certificates, and when they were seen.
-// What changes who may come in is in the audit, in the same transaction. Threads, transactions and
-// errors are as store.hpp says.
+// Each change of who may come in is in the audit, in the same transaction. Threads, transactions
+// and errors are as store.hpp says.
 #pragma once
 
 #include "server/history/records.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The people who may log in at the admin pages. Who becomes an operator, and who no longer is one,
-// is in the audit, in the same transaction; `by` says there who did it. Threads, transactions and
-// errors are as store.hpp says.
+// The people who may log in at the admin pages. The audit has each change, in the same transaction,
+// and `by`, who made it. Threads, transactions and errors are as store.hpp says.
 #pragma once
 
 #include "server/history/records.hpp"

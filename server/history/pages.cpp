@@ -194,7 +194,7 @@ Result<std::vector<VersionRow>> Pages::versions(RunId run, std::optional<Version
 Result<std::vector<CodecSummary>> Pages::codecs(RunId run, std::uint32_t clients_min) {
   FL_TRY(auto found, summaries_.codecs(run));
   FL_TRY(const MetricEnds ends, metric_ends(run, clients_min));
-  std::map<std::string, std::uint64_t> clients;  // By codec.
+  std::map<std::string, std::uint64_t> clients;  // Keyed by codec.
   const auto note_clients = [&clients](const Row& row) {
     clients[row.text(0)] = unsigned_of(row, 1);
     return true;

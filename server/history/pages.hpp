@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the admin pages read of the history, page by page: a query looks at a part of a table that
-// does not grow with the history, except where a comment says so. `clients_min`: figures that fewer
+// Reads the history for the admin pages, page by page: a query looks at a part of a table that does
+// not grow with the history, except where a comment says so. `clients_min`: figures that fewer
 // clients have made are left out, but not those of evaluators. Threads, transactions and errors are
 // as store.hpp says.
 #pragma once
@@ -51,7 +51,7 @@ class Pages {
   [[nodiscard]] Result<std::vector<ClientRecord>> clients(const std::string& after,
                                                           const std::string& text, int clients_max);
   [[nodiscard]] Result<std::size_t> client_count();
-  /// By client: bytes a second of the newest uploads in the run's last rounds.
+  /// The bytes a second of each client's newest upload in the run's last rounds, by client.
   [[nodiscard]] Result<std::map<std::string, double>> upload_paces(RunId run);
   /// Newest first.
   [[nodiscard]] Result<std::vector<EventRow>> events(const LogQuery& query);

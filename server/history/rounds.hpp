@@ -59,17 +59,17 @@ class Rounds {
   /// The checkpoints that the newest commit with any has dropped: their files may still be there.
   [[nodiscard]] Result<std::vector<CheckpointRecord>> last_dropped(RunId run);
 
-  /// What the next round needs to know of the closed rounds, and of all tasks.
+  /// Facts of the closed rounds, and of all tasks, that the next round needs.
   struct Before {
     std::uint64_t population = 0;  // RoundRecord::population of the last closed round; 0: none is.
-    /// By client: the norm of its last update that was accepted in a closed round, or refused for
+    /// The norm of each client's last update that was accepted in a closed round, or refused for
     /// its norm.
     std::map<std::string, double> norms;
-    /// By client, for every client that was ever asked: the examples of its newest task.
+    /// The examples of the newest task of each client that was ever asked.
     std::map<std::string, std::uint64_t> examples;
   };
   [[nodiscard]] Result<Before> before(RunId run);
-  /// How many updates of each client were accepted, with those of the open round. Clients without
+  /// The number of accepted updates of each client, with those of the open round. Clients without
   /// any are missing.
   [[nodiscard]] Result<std::map<std::string, std::uint64_t>> accepted_counts(RunId run);
   /// Each client's last accepted task with a codec "delta+…" in a closed round.
@@ -78,7 +78,7 @@ class Rounds {
   /// its round lasted for `deadline_s`; with 0 it never is. `now` is in seconds since 1970.
   [[nodiscard]] Result<std::map<std::string, Misses>> misses(RunId run, double deadline_s,
                                                              double now);
-  /// From the closed rounds, by client.
+  /// What the closed rounds tell of each client.
   [[nodiscard]] Result<std::map<std::string, ClientHistory>> client_histories(RunId run);
 
  private:

@@ -19,14 +19,14 @@ class Runs {
  public:
   explicit Runs(Database& db) : db_(db) {}
 
-  enum class Others { keep, stop };  // What becomes of the runs that are not finished.
+  enum class Others { keep, stop };  // The fate of the runs that are not finished.
   /// Returns the run with its id and its folder.
   [[nodiscard]] Result<RunRecord> create(const RunRecord& run, Others others = Others::keep);
   /// The newest run. Queued ones that were dropped or given up before they began come last.
   [[nodiscard]] Result<std::optional<RunRecord>> latest();
   /// The oldest run that is waiting or running.
   [[nodiscard]] Result<std::optional<RunRecord>> oldest_open();
-  /// How many runs are waiting or running.
+  /// The number of runs that are waiting or running.
   [[nodiscard]] Result<std::size_t> open_count();
   /// The run that a reader wants to see first: the running one; else the newest that has a round;
   /// else the one that begins next.

@@ -50,7 +50,7 @@ class Store {
     bool durable = true;         // False: a crash of the system may lose the last writes (fl-sim).
   };
 
-  /// How long a call waits for another process (`fl-server enroll` beside a running server).
+  /// The longest wait of a call for another process (`fl-server enroll` beside a running server).
   static constexpr std::chrono::milliseconds busy_max{5000};
 
   /// Opens the file, and migrates it to the newest schema. A file that is not a database is

@@ -29,7 +29,7 @@ class StoreThread {
     std::string why;  // In words for people; "" when none waits.
     int calls = 0;
     int calls_under_way = 0;   // With those that do not wait for that.
-    int events_under_way = 0;  // Of these, rows of events and of the audit.
+    int events_under_way = 0;  // Those of them that write rows of events or of the audit.
   };
   struct Hooks {
     /// The database or the disk is broken. The Store answers every later call with this error.

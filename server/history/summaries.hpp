@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs cost and brought, read as a whole: for tables, plots and comparisons. pages.hpp reads
+// Reads what runs cost and brought, as a whole: for tables, plots and comparisons. pages.hpp reads
 // parts of it. Threads, transactions and errors are as store.hpp says.
 #pragma once
 
@@ -21,7 +21,7 @@ class Summaries {
 
   /// The closed rounds, by run and round.
   [[nodiscard]] Result<std::vector<RoundSummary>> rounds(std::optional<RunId> run);
-  /// By run, version and name.
+  /// Sorted by run, version and name.
   [[nodiscard]] Result<std::vector<MetricSummary>> metrics(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecSummary>> codecs(std::optional<RunId> run);
   [[nodiscard]] Result<std::vector<CodecAsked>> codecs_asked(std::optional<RunId> run);

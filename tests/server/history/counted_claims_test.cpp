@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much claimed figures count in a mean, and that the history's views count in the same way.
+// Claimed figures count bounded in a mean, and the history's views count them in the same way.
 #include "server/history/counted_claims.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/server/history/store_world.hpp"
@@ -56,7 +56,7 @@ TEST_CASE("a figure counts as at most 100 times the median, and up to 1 as it is
 struct ClaimsCase {
   const char* what;
   std::vector<Claim> claims;
-  double mean;  // Of the values as they count.
+  double mean;  // The mean of the values as they count.
 };
 
 const std::vector<ClaimsCase>& claims_cases() {
@@ -129,7 +129,7 @@ TEST_CASE("the view evaluation counts claims in the same way, for evaluators and
         CHECK(row.value == doctest::Approx(expected).epsilon(1e-12));
       }
       CHECK(is_seen);
-      // What was claimed stays.
+      // The claims themselves stay.
       const std::string claimed = world.text("SELECT max(value) FROM metric WHERE name = 'score'");
       double most = -infinite;
       for (const Claim& claim : one.claims)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backup leaves out of its copy of the history, and which runs can be removed.
+// A backup leaves things out of its copy of the history; runs that are over can be removed.
 #include "tests/server/history/store_world.hpp"
 
 namespace fl::test {

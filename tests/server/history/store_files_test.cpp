@@ -177,13 +177,13 @@ TEST_CASE("the history of a server that has ended can be read where nothing can 
     const auto store = Store::open(options(file)).value();
     store->runs().create(some_run()).value();
   }
-  // As on read-only media, SQLite can't make its file history.sqlite-shm.
+  // On read-only media, too, SQLite can't make its file history.sqlite-shm.
   fs::create_symlink(file.string() + "-shm", file.string() + "-shm");
   const auto store = Store::open(options(file, true));
   REQUIRE(store);
   CHECK((*store)->runs().all().value().size() == 1);
   CHECK(!(*store)->runs().create(some_run("aaaaaaaaaaaaaaaa")));
-  // What stands in a WAL would be missed.
+  // The rows in a WAL would be missed.
   std::ofstream(file.string() + "-wal") << "some";
   const auto unclean = Store::open(options(file, true));
   REQUIRE(!unclean);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server that starts again, or opens a round, reads of the tasks before. Most of it is of
+// A server that starts again, or opens a round, reads the tasks before. Most of it is of
 // closed rounds only: what the open round has done so far can still be undone, or counts elsewhere.
 #include "tests/server/history/store_world.hpp"
 
@@ -156,7 +156,7 @@ TEST_CASE("misses() counts the tasks since the last one that counted") {
   REQUIRE(world.store->rounds().decide({accepted(tasks[0]), lost(tasks[2], 5)}));
   misses = world.store->rounds().misses(world.run, deadline, now + 50).value();
   REQUIRE(misses.size() == 2);
-  CHECK(misses.at("late").in_a_row == 2);  // Its task of the open round is not decided.
+  CHECK(misses.at("late").in_a_row == 2);  // The task of the open round is not decided.
   CHECK(misses.at("late").seconds_since == 150);
   CHECK(misses.at("lost").in_a_row == 3);
   CHECK(misses.at("lost").lost_seconds == 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store makes of metrics: whose count, how several clients' values make one, which is the
-// run's main one; and that a history of schema 5 is read like one of today.
+// The store makes summaries of metrics: whose count, how several clients' values make one, which is
+// the run's main one; and that a history of schema 5 is read like one of today.
 #include "server/history/schema.hpp"
 #include "server/history/sqlite.hpp"
 #include "tests/server/history/records.hpp"
