@@ -36,9 +36,8 @@
 
 namespace {
 
-fl::Result<int> run(const fl::ServerOptions& options) {
-  if (options.command == nullptr) return fl::serve(options);
-  return fl::run_command(*options.command, options);
+fl::Result<int> run(const fl::CommandLine& line) {
+  return line.command == nullptr ? fl::serve(line.program) : fl::run_command(line);
 }
 
 }  // namespace
@@ -46,12 +45,12 @@ fl::Result<int> run(const fl::ServerOptions& options) {
 int main(int argc, char** argv) {
   fl::keep_files_private();
   fl::ignore_write_signals();
-  fl::ServerOptions options;
-  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), options); code >= 0)
+  fl::CommandLine line;
+  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), line); code >= 0)
     return code;
-  fl::start_log(options.log_json, options.verbose);
+  fl::start_log(line.program.log_json, line.program.verbose);
   try {
-    const auto result = run(options);
+    const auto result = run(line);
     if (result) return *result;
     fl::log_fatal("fl-server", result.error().message());
   } catch (const std::exception& error) {

@@ -346,7 +346,7 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   store_options.path = std::filesystem::path(options.state) / "history.sqlite";
   store_options.durable = false;
   FL_TRY(const auto store, Store::open(store_options));
-  ServerOptions wanted;
+  ServeOptions wanted;
   wanted.settings = options.settings;
   // So that the default too overrides the model of the run before, and no seed is drawn.
   wanted.given = {"model", "seed"};

@@ -15,14 +15,14 @@ namespace fl {
 namespace {
 
 /// The run that a page is about, or none: then the page is empty.
-Result<std::optional<RunId>> run_of(Store& store, const PageQuery& query) {
+Result<std::optional<RunId>> run_of(Runs& runs, const PageQuery& query) {
   if (query.run) return query.run;
-  FL_TRY(const auto shown, store.runs().shown());
+  FL_TRY(const auto shown, runs.shown());
   return shown ? std::optional(shown->id) : std::nullopt;
 }
 
 Result<std::string> rounds_text(Store& store, const PageQuery& query, bool show_clients) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   if (!run) return format_rows(std::vector<RoundSummary>{}, Format::json);
   FL_TRY(const auto rounds,
          store.pages().rounds(*run, query.after, query.limit, clients_of_a_mean(show_clients)));
@@ -30,7 +30,7 @@ Result<std::string> rounds_text(Store& store, const PageQuery& query, bool show_
 }
 
 Result<std::string> choices_text(Store& store, const PageQuery& query) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   if (!run) return format_rows(std::vector<CodecAsked>{}, Format::json);
   FL_TRY(const auto asked, store.pages().codecs_asked(*run, query.after, query.limit));
   return format_rows(asked, Format::json);

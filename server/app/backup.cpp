@@ -256,7 +256,7 @@ Result<BackupReport> Backup::make(Store& store) {
   {
     FL_TRY(const auto copied, Store::open({database, "", false, false, true}));
     FL_TRY(const auto runs, copied->runs().all());
-    // What is used up soonest goes first: an open round's updates, then the newest models.
+    // The server uses up an open round's updates soonest, then the newest models: so they go first.
     FL_CHECK(copy_all_of("references"));
     for (const RunSummary& each : runs) FL_CHECK(copy_open_round(*copied, each.run.id));
     for (const RunSummary& each : runs) FL_CHECK(copy_run(*copied, each.run));

@@ -15,7 +15,7 @@ namespace fl {
 /// Where a run was when it first measured a value.
 struct Reached {
   Round round = 0;
-  double seconds = 0;  // Of the rounds up to there.
+  double seconds = 0;  // The rounds up to there.
   std::uint64_t bytes = 0;
 };
 
@@ -31,14 +31,14 @@ struct RunFigures {
   std::optional<double> last;
   std::optional<double> best;
   Round best_round = 0;
-  std::optional<double> train_loss;  // These two: the last that is known.
+  std::optional<double> train_loss;  // This and the next one: the last that is known.
   std::optional<double> eval_loss;
   std::optional<Reached> reached;  // RunComparison::goal; none: never, or there is no goal.
 };
 
 /// A setting that is not the same in both runs; its values as JSON.
 struct SettingDifference {
-  std::string setting;  // As in the stored settings.
+  std::string setting;  // The name in the stored settings.
   std::string flag;     // "--lr"; the setting's name if no flag sets it.
   std::array<std::string, 2> values;
 };

@@ -50,7 +50,7 @@ struct OnDisk {
   std::vector<Entry> runs;      // Folders of runs; `run` is their number.
   /// Uploads in the spool. References are not listed: a backup has newer ones.
   std::vector<Entry> updates;
-  std::int64_t audit = 0;  // As noted.
+  std::int64_t audit = 0;  // The noted number of rows.
 };
 
 std::optional<RunId> run_of_folder(std::string_view name) {
@@ -216,8 +216,8 @@ Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
   }
 }
 
-void note_last_audit(Store& store, const fs::path& state) {
-  const auto rows = store.audit().rows();
+void note_last_audit(Audit& audit, const fs::path& state) {
+  const auto rows = audit.rows();
   const Result<void> written = rows ? note_audit(state, *rows) : Result<void>(rows.error());
   if (!written) warn_of_note(written);
 }

@@ -20,7 +20,7 @@ Result<std::vector<std::string>> files_of(Files& files, const std::filesystem::p
   return names;
 }
 
-/// Of its models, and of its kept updates.
+/// The folders of its models and of its kept updates.
 std::array<std::filesystem::path, 2> folders_of(const std::filesystem::path& state,
                                                 const RunRecord& run) {
   return {checkpoints_of(state, run), kept_updates_of(state, run)};

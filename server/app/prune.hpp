@@ -14,14 +14,14 @@
 namespace fl {
 
 struct PruneRule {
-  std::uint64_t keep_runs = 1;         // So many of the newest runs stay, whatever their age.
+  std::uint64_t keep_runs = 1;         // The number of newest runs that stay, whatever their age.
   std::optional<double> older_than_s;  // Only runs that ended so long ago.
 };
 
 struct PrunedRun {
   EndedRun run;
   std::size_t files = 0;
-  std::uint64_t bytes = 0;  // Of its files.
+  std::uint64_t bytes = 0;  // The size of its files.
 };
 
 /// The runs that the rule removes at this time, oldest first, with what their files take.

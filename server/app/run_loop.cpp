@@ -30,7 +30,7 @@ bool is_of_run(const Error& error) {
 }  // namespace
 
 RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run,
-                 const ServerOptions& options, Actions actions, const std::atomic<bool>& stop)
+                 const ServeOptions& options, Actions actions, const std::atomic<bool>& stop)
     : current_(current),
       store_(store),
       run_(std::move(run)),
@@ -102,7 +102,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
 Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
   bool has_said = false;
   while (!stop_) {
-    auto look = [](Store& store) { return next_run(store); };
+    auto look = [](Store& store) { return next_run(store.runs()); };
     FL_CO_TRY(auto found, co_await store_.with_store(std::move(look)));
     if (found || !options_.stay) co_return found;
     if (!std::exchange(has_said, true))

@@ -29,14 +29,14 @@ Admission::Admission(const CurrentEngine& current, StoreThread& store, const Aut
       places_(std::make_shared<MemberPlaces>(sessions_max)) {}
 
 Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_view id) {
-  FL_TRY(const auto found, store_.members().find_token(id));
+  FL_TRY(const auto found, members_.find_token(id));
   if (!found) return std::optional<Token>();
   return std::optional<Token>(
       Token{found->name, found->secret_hash, found->expires_at, found->used_at, found->key_digest});
 }
 
 Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
-  FL_TRY(const auto found, store_.members().find(client));
+  FL_TRY(const auto found, members_.find(client));
   return found && found->revoked_at != 0;
 }
 
@@ -56,13 +56,13 @@ Result<void> RepeatedEnrolments::take(const std::string& client) {
 Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view client,
                                        std::string_view serial, std::string_view key_digest,
                                        double now) {
-  FL_TRY(const auto token, store_.members().find_token(id));
+  FL_TRY(const auto token, members_.find_token(id));
   if (token && token->used_at != 0) FL_CHECK(repeats_.take(std::string(client)));
   ClientRecord record;
   record.name = client;
   record.certificate_serial = serial;
   record.enrolled_at = now;
-  return store_.members().use_token(id, record, key_digest);
+  return members_.use_token(id, record, key_digest);
 }
 
 Result<void> Admission::renew_certificate() {
@@ -106,7 +106,7 @@ Awaitable<Enrolment> Admission::enrol(std::string body) {
   auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
     FL_CHECK(store.members().expire_tokens(Clock::unix_seconds()));
-    StoreTokenBook book(store, repeats_);
+    StoreTokenBook book(store.members(), repeats_);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
   auto audited = [work = std::move(work)](Store& store) -> Result<EnrolmentResponse> {

@@ -2,7 +2,7 @@
 // Facts of earlier rounds that the next round needs. On the engine's strand.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/rounds.hpp"
 
 #include <vector>
 

@@ -151,8 +151,8 @@ Result<PastRounds> rounds_before(Store& store, RunId run, Round round) {
   return past;
 }
 
-Result<Digest> recorded_digest(Store& store, RunId run, Round round) {
-  FL_TRY(const auto rounds, store.summaries().rounds(run));
+Result<Digest> recorded_digest(Summaries& summaries, RunId run, Round round) {
+  FL_TRY(const auto rounds, summaries.rounds(run));
   const auto found = std::ranges::find(rounds, round, &RoundSummary::round);
   if (found != rounds.end()) return Digest::parse_hex(found->model_digest);
   return Error(Errc::not_found, fmt::format("run {} has no version {}", run, round));
@@ -166,7 +166,7 @@ Result<Ingredients> gather(const ReplaySource& from, Round round) {
   FL_CHECK(check_files(from, all.kept));
   FL_TRY(all.settings, settings_from_json(all.kept.settings));
   FL_TRY(all.past, rounds_before(from.store, from.run.id, round));
-  FL_TRY(all.recorded, recorded_digest(from.store, from.run.id, round));
+  FL_TRY(all.recorded, recorded_digest(from.store.summaries(), from.run.id, round));
   FL_TRY(const auto versions, from.store.rounds().checkpoints(from.run.id));
   for (const CheckpointRecord& version : versions) all.versions[version.version] = version;
   return all;

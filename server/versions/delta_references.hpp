@@ -14,7 +14,8 @@
 // return.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
+#include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/sums/accumulator.hpp"
 

@@ -26,10 +26,10 @@ constexpr std::int64_t any_round = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t groups_max = 5;
 
 /// The run that a page is about, or none: then the page is empty.
-Result<std::optional<RunRecord>> run_of(Store& store, const AddressQuery& query) {
+Result<std::optional<RunRecord>> run_of(Runs& runs, const AddressQuery& query) {
   FL_TRY(const auto asked, query.number("run", 1, any));
-  if (!asked) return store.runs().shown();
-  FL_TRY(auto found, store.runs().find(*asked));
+  if (!asked) return runs.shown();
+  FL_TRY(auto found, runs.find(*asked));
   if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", *asked));
   return found;
 }
@@ -90,7 +90,7 @@ Result<std::string> runs_text(Store& store, const AddressQuery& query, bool show
 Result<std::string> series_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_rounds_max));
   FL_TRY(const auto after, query.number("after", 0, any_round));
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   std::vector<RoundSummary> rounds;
   if (run) {
     FL_TRY(rounds, store.pages().rounds(run->id, static_cast<Round>(after.value_or(0)), limit,
@@ -114,7 +114,7 @@ Result<std::string> series_text(Store& store, const AddressQuery& query, bool sh
 }
 
 Result<std::string> codecs_text(Store& store, const AddressQuery& query, bool show_clients) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   json rows = json::array();
   if (run) {
     FL_TRY(const auto codecs, store.pages().codecs(run->id, clients_of_a_mean(show_clients)));
@@ -176,12 +176,12 @@ json round_json(const RoundRow& round) {
           {"target", round.target}};
 }
 
-Result<std::optional<RoundRow>> round_of(Store& store, const AddressQuery& query,
+Result<std::optional<RoundRow>> round_of(Pages& pages, const AddressQuery& query,
                                          const std::optional<RunRecord>& run) {
   FL_TRY(const auto asked, query.number("round", 1, any_round));
   if (!run) return std::optional<RoundRow>();
-  FL_TRY(auto found, store.pages().round(run->id, asked ? std::optional(static_cast<Round>(*asked))
-                                                        : std::nullopt));
+  FL_TRY(auto found,
+         pages.round(run->id, asked ? std::optional(static_cast<Round>(*asked)) : std::nullopt));
   if (asked && !found)
     return Error(Errc::not_found, fmt::format("run {} has no round {}", run->id, *asked));
   return found;
@@ -190,8 +190,8 @@ Result<std::optional<RoundRow>> round_of(Store& store, const AddressQuery& query
 Result<std::string> updates_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_updates_max));
   FL_TRY(const auto after, query.number("after", 0, any));
-  FL_TRY(const auto run, run_of(store, query));
-  FL_TRY(const auto round, round_of(store, query, run));
+  FL_TRY(const auto run, run_of(store.runs(), query));
+  FL_TRY(const auto round, round_of(store.pages(), query, run));
   std::vector<TaskRow> tasks;
   if (round) {
     FL_TRY(tasks, store.pages().tasks(run->id, round->round, TaskId{after.value_or(0)}, limit));
@@ -207,8 +207,8 @@ Result<std::string> updates_text(Store& store, const AddressQuery& query, bool s
 }
 
 Result<std::string> spread_text(Store& store, const AddressQuery& query, bool) {
-  FL_TRY(const auto run, run_of(store, query));
-  FL_TRY(const auto round, round_of(store, query, run));
+  FL_TRY(const auto run, run_of(store.runs(), query));
+  FL_TRY(const auto round, round_of(store.pages(), query, run));
   json figures = json::array();
   if (round) {
     FL_TRY(const auto found, store.pages().spread(run->id, round->round));
@@ -258,13 +258,13 @@ bool contains(std::string_view text, std::string_view part) {
 
 /// The events as they are shown without --admin-show-clients. The search is in what is shown: its
 /// result would tell the figures else.
-Result<std::vector<EventRow>> events_without_figures(Store& store, const LogQuery& log) {
+Result<std::vector<EventRow>> events_without_figures(Pages& pages, const LogQuery& log) {
   LogQuery all = log;
   all.text.clear();
   if (!log.text.empty()) all.limit = limits::admin_search_events;
   std::vector<EventRow> shown;
   for (;;) {
-    FL_TRY(auto events, store.pages().events(all));
+    FL_TRY(auto events, pages.events(all));
     for (EventRow& row : events) {
       row.event.text = without_figures(std::move(row.event.text));
       if (!contains(row.event.text, log.text)) continue;
@@ -279,7 +279,7 @@ Result<std::vector<EventRow>> events_without_figures(Store& store, const LogQuer
 Result<std::string> log_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const LogQuery log, log_query(query));
   FL_TRY(const auto events,
-         show_clients ? store.pages().events(log) : events_without_figures(store, log));
+         show_clients ? store.pages().events(log) : events_without_figures(store.pages(), log));
   json rows = json::array();
   for (const EventRow& row : events) {
     const Remedy* const remedy = find_remedy(row.event.text);
@@ -315,7 +315,7 @@ Result<std::string> audit_text(Store& store, const AddressQuery& query, bool) {
 Result<std::string> model_text(Store& store, const AddressQuery& query, bool) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_versions_max));
   FL_TRY(const auto before, query.number("before", 0, any_round));
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   std::vector<VersionRow> versions;
   if (run) {
     const auto bound = before ? std::optional(static_cast<Version>(*before)) : std::nullopt;

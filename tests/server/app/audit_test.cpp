@@ -87,14 +87,14 @@ struct State {
     words.insert(words.end(), {"--state", folder.string()});
     std::vector<const char*> arguments;
     for (const std::string& word : words) arguments.push_back(word.c_str());
-    ServerOptions options;
+    CommandLine line;
     REQUIRE(parse_options(static_cast<int>(arguments.size()), arguments.data(), server_commands(),
-                          options) == -1);
-    return run_command(*options.command, options);
+                          line) == -1);
+    return run_command(line);
   }
 };
 
-/// What each sub-command is tried with, and words of its row; "": it only shows things.
+/// The words that each sub-command is tried with, and words of its row; "": it only shows things.
 struct Tried {
   Words words;
   std::string row;
@@ -205,11 +205,11 @@ TEST_CASE("no sub-command migrates a history, which an older server may be using
 
 TEST_CASE("a server that starts says so in the audit, with what it changes") {
   State state;
-  ServerOptions options;
+  ServeOptions options;
   options.new_run = true;
   options.given = {"rounds"};
   options.settings.rounds = 12;
-  note_start(*state.store, options).value();
+  note_start(state.store->audit(), options).value();
   CHECK(state.audit().back().text ==
         command_line_user() + ": starts the server with a new run, with --rounds 12");
 }
@@ -248,7 +248,7 @@ unsigned answer_of(ControlDesk& desk, const HttpRequest& request, std::optional<
 
 TEST_CASE("each action of the control desk has a row, done or refused") {
   State state;
-  ServerOptions options;
+  RunOptions options;
   options.state = state.folder.string();
   const std::map<std::string, Asked> tried{
       {"queue", {R"({"settings": {"rounds": 7}})", "queues a run with {\"rounds\":7}"}},
@@ -301,7 +301,7 @@ TEST_CASE("each action of the control desk has a row, done or refused") {
 TEST_CASE("an operator's refusals are counted apart from strangers', and both are few rows") {
   State state;
   const auto store = ControlStore::open(state.folder / "history.sqlite").value();
-  ServerOptions options;
+  RunOptions options;
   ControlDesk desk(*store, control_actions(options));
   const HttpRequest request = request_for("revoke", R"({"client": "site-1"})");
   for (int i = 0; i < 3 * limits::lines_of_kind_max; ++i)

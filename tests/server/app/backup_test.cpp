@@ -86,7 +86,7 @@ struct RunningServer {
     return bytes_of(std::string_view(text));
   }
 
-  /// Whether the run can go on from this backup: from which version, with its state.
+  /// Checks whether the run can go on from this backup: from which version, with its state.
   void check(const std::filesystem::path& backup, Version at_least) const {
     const auto copied = Store::open({.path = backup / "history.sqlite"}).value();
     const auto versions = copied->rounds().checkpoints(run.id).value();

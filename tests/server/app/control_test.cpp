@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators can do: which requests are taken, which are refused with what reason, and what is
-// written into the history.
+// The actions of operators: which requests are taken, which are refused with what reason, and what
+// is written into the history.
 #include "server/app/control.hpp"
 #include "server/admin/request.hpp"
 #include "tests/server/history/store_world.hpp"
@@ -18,10 +18,10 @@ struct Desk {
   std::vector<ControlAction> actions;
 
   Desk() {
-    ServerOptions options;
+    RunOptions options;
     options.state = "/nonesuch";
     options.settings.model = "lenet";
-    options.settings.lr = 0.7;  // Of the server's own command line.
+    options.settings.lr = 0.7;  // From the server's own command line.
     actions = control_actions(options);
   }
   [[nodiscard]] const ControlAction& action(const std::string& name) const {
@@ -125,24 +125,27 @@ TEST_CASE("numbers of an invitation that are none are refused") {
 
 TEST_CASE("an operator's token is new each time, and its hash finds the operator") {
   Desk desk;
-  const std::string token = name_operator(desk.store, "eve", "operator", "a test").value();
+  const std::string token =
+      name_operator(desk.store.operators(), "eve", "operator", "a test").value();
   CHECK(token.size() == 5 + 43);
   const auto found = desk.store.operators().with_token(operator_token_hash(token)).value();
   REQUIRE(found);
   CHECK(found->name == "eve");
   CHECK(found->token_hash != token);
   CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token + "x")).value());
-  CHECK(name_operator(desk.store, "eve", "admin", "a test").error().code() == Errc::conflict);
+  CHECK(name_operator(desk.store.operators(), "eve", "admin", "a test").error().code() ==
+        Errc::conflict);
   for (const char* name : {"", "a b", "a\n", "<b>", "\xc3\xbc"})
-    CHECK(name_operator(desk.store, name, "admin", "a test").error().code() == Errc::invalid_input);
-  CHECK(name_operator(desk.store, std::string(65, 'a'), "admin", "a test").has_error());
-  CHECK(name_operator(desk.store, "bob", "root", "a test").has_error());
+    CHECK(name_operator(desk.store.operators(), name, "admin", "a test").error().code() ==
+          Errc::invalid_input);
+  CHECK(name_operator(desk.store.operators(), std::string(65, 'a'), "admin", "a test").has_error());
+  CHECK(name_operator(desk.store.operators(), "bob", "root", "a test").has_error());
 
   REQUIRE(desk.store.operators().revoke("eve", "a test"));
   CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token)).value());
   CHECK_FALSE(desk.store.operators().find("eve").value());
   CHECK(desk.store.operators().revoke("eve", "a test").error().code() == Errc::not_found);
-  CHECK(name_operator(desk.store, "eve", "admin", "a test").value() != token);
+  CHECK(name_operator(desk.store.operators(), "eve", "admin", "a test").value() != token);
   CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token)).value());
 
   std::vector<std::string> texts;

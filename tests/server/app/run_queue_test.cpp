@@ -21,9 +21,9 @@ struct Queue {
   ~Queue() { set_log_level(LogLevel::info); }
 
   /// The options of a server that starts with these flags. `set` gives them their values.
-  static ServerOptions flags(std::set<std::string> given = {},
-                             const std::function<void(RunSettings&)>& set = nullptr) {
-    ServerOptions options;
+  static ServeOptions flags(std::set<std::string> given = {},
+                            const std::function<void(RunSettings&)>& set = nullptr) {
+    ServeOptions options;
     options.state = "here";
     options.settings.model = "synthetic:10";
     options.given = std::move(given);
@@ -31,12 +31,12 @@ struct Queue {
     return options;
   }
   /// Begins a run and gives it an initial model.
-  ChosenRun begin(const ServerOptions& options = flags({"model"})) {
+  ChosenRun begin(const ServeOptions& options = flags({"model"})) {
     ChosenRun run = choose_run(store, options).value();
     store.rounds().set_initial_model(run.record.id, some_checkpoint(0)).value();
     return run;
   }
-  std::string refusal(const ServerOptions& options) {
+  std::string refusal(const ServeOptions& options) {
     const auto chosen = choose_run(store, options);
     REQUIRE(chosen.has_error());
     CHECK(chosen.error().code() == Errc::conflict);
@@ -112,7 +112,7 @@ TEST_CASE("a wrong setting is refused and changes nothing") {
 TEST_CASE("--new-run stops the runs before it and takes the model of the last one") {
   Queue queue;
   const RunId first = queue.begin().record.id;
-  ServerOptions options = queue.flags();
+  ServeOptions options = queue.flags();
   options.new_run = true;
   options.settings.model = "lenet";  // The default, and not given.
   const ChosenRun second = choose_run(queue.store, options).value();
@@ -126,7 +126,7 @@ TEST_CASE("after a finished run, the server needs more rounds or waits for the n
   const RunId id = queue.begin().record.id;
   queue.store.runs().set_state(id, RunState::finished).value();
   CHECK(queue.refusal(queue.flags()).find("is finished after 0 rounds of 10") != std::string::npos);
-  ServerOptions stay = queue.flags();
+  ServeOptions stay = queue.flags();
   stay.stay = true;
   CHECK(choose_run(queue.store, stay).value().record.state == RunState::finished);
   const auto longer = queue.flags({"rounds"}, [](RunSettings& s) { s.rounds = 20; });
@@ -140,22 +140,22 @@ TEST_CASE("a queued run waits for its turn and keeps its own settings") {
   Queue queue;
   const RunId first = queue.begin().record.id;
   const auto slow = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.125; });
-  const RunId queued = queue_run(queue.store, slow).value().id;
-  CHECK(next_run(queue.store).value()->record.id == first);
+  const RunId queued = queue_run(queue.store.runs(), slow).value().id;
+  CHECK(next_run(queue.store.runs()).value()->record.id == first);
   queue.store.runs().set_state(first, RunState::finished).value();
   const auto told = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.5; });
   const ChosenRun run = choose_run(queue.store, told).value();
   CHECK(run.record.id == queued);
   CHECK(run.settings.lr == 0.125);
   queue.store.runs().set_state(queued, RunState::finished).value();
-  CHECK_FALSE(next_run(queue.store).value());
+  CHECK_FALSE(next_run(queue.store.runs()).value());
 }
 
 TEST_CASE("a queued run that was dropped or given up before it began is never the newest run") {
   Queue queue;
   const RunId first = queue.begin().record.id;
-  const RunId dropped = queue_run(queue.store, queue.flags({"model"})).value().id;
-  const RunId given_up = queue_run(queue.store, queue.flags({"model"})).value().id;
+  const RunId dropped = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
+  const RunId given_up = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
   REQUIRE(queue.store.runs().drop_queued(dropped).value());
   queue.store.runs().set_state(first, RunState::finished).value();
   queue.store.runs().set_state(given_up, RunState::stopped).value();
@@ -174,15 +174,15 @@ TEST_CASE("each run has a random seed of its own, which a restart keeps, unless 
   CHECK(choose_run(queue.store, queue.flags()).value().settings.seed == first.settings.seed);
   std::set<std::uint64_t> seeds = {first.settings.seed};
   for (int i = 0; i < 3; ++i)
-    seeds.insert(queue_run(queue.store, queue.flags({"model"})).value().seed);
-  ServerOptions another = queue.flags();
+    seeds.insert(queue_run(queue.store.runs(), queue.flags({"model"})).value().seed);
+  ServeOptions another = queue.flags();
   another.new_run = true;
   seeds.insert(choose_run(queue.store, another).value().record.seed);
   CHECK(seeds.size() == 5);
   CHECK_FALSE(seeds.contains(0));
 
   const auto given = queue.flags({"seed"}, [](RunSettings& s) { s.seed = 0; });
-  CHECK(queue_run(queue.store, given).value().seed == 0);
+  CHECK(queue_run(queue.store.runs(), given).value().seed == 0);
 }
 
 TEST_CASE("a first run whose settings the server has read already has a random seed, too") {
@@ -195,14 +195,14 @@ TEST_CASE("a first run whose settings the server has read already has a random s
 TEST_CASE("a full queue refuses another run") {
   Queue queue;
   for (std::size_t i = 0; i < limits::runs_queued_max; ++i)
-    REQUIRE(queue_run(queue.store, queue.flags({"model"})));
-  CHECK(code_of(queue_run(queue.store, queue.flags({"model"}))) == Errc::conflict);
+    REQUIRE(queue_run(queue.store.runs(), queue.flags({"model"})));
+  CHECK(code_of(queue_run(queue.store.runs(), queue.flags({"model"}))) == Errc::conflict);
 }
 
 TEST_CASE("each run has its own folder of checkpoints") {
   Queue queue;
-  const RunRecord first = queue_run(queue.store, queue.flags({"model"})).value();
-  const RunRecord second = queue_run(queue.store, queue.flags({"model"})).value();
+  const RunRecord first = queue_run(queue.store.runs(), queue.flags({"model"})).value();
+  const RunRecord second = queue_run(queue.store.runs(), queue.flags({"model"})).value();
   CHECK(checkpoints_of("/state", first) == "/state/checkpoints");
   CHECK(checkpoints_of("/state", second) == "/state/checkpoints/run-2");
 }

@@ -133,7 +133,7 @@ TEST_CASE("who is refused takes no place of the member's") {
 TEST_CASE("a token may be used again by its key, some times at once and then slowly") {
   AdmissionWorld world(enrol_two);
   RepeatedEnrolments repeats;
-  StoreTokenBook book(*world.store.store, repeats);
+  StoreTokenBook book(world.store.store->members(), repeats);
   const auto again = [&] {
     return book.use_token("token-of-alice", "alice", "serial", std::string(64, 'b'), some_time);
   };
