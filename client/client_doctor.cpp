@@ -46,7 +46,7 @@ Result<Target> target_of_identity(const ClientIdentity& identity) {
 std::optional<Target> check_identity(const ClientOptions& options, const std::string& token,
                                      DoctorLines& lines) {
   Files& files = posix_files();
-  const auto folder = identity_folder(options.state);
+  const auto folder = client::identity_folder(options.state);
   const auto failed = [&lines](const Error& error, const char* advice) -> std::optional<Target> {
     lines.push_back({Verdict::fail, "identity", error.message(), advice});
     return std::nullopt;

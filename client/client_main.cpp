@@ -4,6 +4,7 @@
 
 #include "client/agent/agent.hpp"
 #include "client/agent/connection.hpp"
+#include "client/agent/enroll_client.hpp"
 #include "client/client_doctor.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
@@ -19,7 +20,6 @@
 #include "shared/base/state_lock.hpp"
 #include "shared/base/write_signals.hpp"
 #include "shared/params/model_table.hpp"
-#include "shared/wire/enroll_client.hpp"
 
 #include <fmt/format.h>
 
@@ -45,8 +45,9 @@ ProxyRules proxy_rules(const ClientOptions& options) {
 
 Awaitable<void> join_server(JoinToken token, const ClientOptions& options,
                             std::optional<Result<ClientIdentity>>& out) {
-  out = co_await enroll_over_https(std::move(token), options.name, identity_folder(options.state),
-                                   posix_files(), proxy_rules(options));
+  out = co_await enroll_over_https(std::move(token), options.name,
+                                   client::identity_folder(options.state), posix_files(),
+                                   proxy_rules(options));
 }
 
 Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& options) {
@@ -62,7 +63,7 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
 Result<void> join(const JoinToken& token, const ClientOptions& options,
                   const ServiceManager& manager) {
   std::minstd_rand jitter(std::random_device{}());
-  Attempts attempts(options.patience);
+  client::Attempts attempts(options.patience);
   for (int attempt = 0;; ++attempt) {
     const auto joined = try_to_join(token, options);
     if (joined) {
@@ -79,7 +80,8 @@ Result<void> join(const JoinToken& token, const ClientOptions& options,
     if (attempts.is_over()) return Error(Errc::deadline, attempts.text(joined.error()));
     if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
     manager.status("waiting for the server: " + joined.error().message());
-    const Duration pause = backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
+    const Duration pause =
+        backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
     std::this_thread::sleep_for(std::min(pause, attempts.latest() - Clock::now()));
   }
 }
@@ -87,7 +89,7 @@ Result<void> join(const JoinToken& token, const ClientOptions& options,
 /// Whether the token has not been used for the identity in the state folder, or there is none.
 /// `conflict`: the identity belongs to another federation than the token.
 Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
-  const auto folder = identity_folder(options.state);
+  const auto folder = client::identity_folder(options.state);
   if (!ClientIdentity::is_present(posix_files(), folder)) return true;
   FL_TRY(const ClientIdentity identity, ClientIdentity::load(posix_files(), folder));
   FL_TRY(const auto authorities, parse_certificates(identity.ca_pem()));
@@ -126,7 +128,7 @@ Result<void> join_once(const ClientOptions& options, const ServiceManager& manag
     const Error error = text.error().at(
         options.join_file.empty() ? "--join -" : "--join-file " + options.join_file);
     const bool is_joined =
-        ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+        ClientIdentity::is_present(posix_files(), client::identity_folder(options.state));
     if (!is_joined || options.only_join || error.code() != Errc::not_found) return error;
     log_info("there is no join token any more, and none is needed: this client has joined before");
     return {};
@@ -138,7 +140,7 @@ Result<void> join_once(const ClientOptions& options, const ServiceManager& manag
     return {};
   }
   const bool had_identity =
-      ClientIdentity::is_present(posix_files(), identity_folder(options.state));
+      ClientIdentity::is_present(posix_files(), client::identity_folder(options.state));
   // Check that the data can be read before the token is used up.
   if (!had_identity && !options.learn.data.empty()) FL_CHECK(load_local_data(options.learn));
   auto joined = join(token, options, manager);
@@ -236,7 +238,7 @@ Result<void> make_initial_weights(const ClientOptions& options, const TrainerFac
 Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& place,
                   const TrainerFactory& own, const ServiceManager& manager) {
   Files& files = posix_files();
-  const auto folder = identity_folder(options.state);
+  const auto folder = client::identity_folder(options.state);
   if (!ClientIdentity::is_present(files, folder)) {
     return Error(Errc::not_found,
                  fmt::format("{} holds no identity: join first, with '{} --join-file FILE ...'; "
@@ -262,9 +264,9 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   auto strand = net::make_strand(io);
   Offload worker(1);
   const Governors traffic = make_governors(options.traffic);
-  WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
+  client::WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
   auto factory = trainer_factory(learn, std::move(first_data), helpers);
-  Agent::Options agent_options;
+  client::Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
   agent_options.parameters_max = options.parameters_max;
@@ -273,8 +275,8 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   agent_options.trace = trace.get();
   agent_options.jitter_seed = std::random_device{}();
   agent_options.patience = options.patience;
-  Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
-              std::move(factory), worker, agent_options);
+  client::Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
+                      std::move(factory), worker, agent_options);
 
   ClientService service(strand, manager, options, traffic,
                         fmt::format("client '{}' of {}", connector.identity().name(),
@@ -284,11 +286,11 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
     service.stopping();
     net::post(strand, [&agent] { agent.stop(); });
   });
-  Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
+  Result<client::Agent::Outcome> outcome = client::Agent::Outcome::stopped;
   log_info("client '{}' of {}", connector.identity().name(),
            to_string(connector.identity().server()));
   net::co_spawn(strand, agent.run(),
-                [&](const std::exception_ptr& failure, Result<Agent::Outcome> result) {
+                [&](const std::exception_ptr& failure, Result<client::Agent::Outcome> result) {
                   if (failure) std::rethrow_exception(failure);
                   outcome = std::move(result);
                   signals.cancel();
@@ -297,9 +299,9 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   io.run();
   if (helpers.program) helpers.program->end();
   if (!outcome) return outcome.error();
-  if (*outcome == Agent::Outcome::stopped)
+  if (*outcome == client::Agent::Outcome::stopped)
     log_info("stopped; an update that is not delivered is kept for the next start");
-  return *outcome == Agent::Outcome::gave_up ? exit_gave_up : 0;
+  return *outcome == client::Agent::Outcome::gave_up ? exit_gave_up : 0;
 }
 
 /// Prints what is right and wrong with this machine. Returns the exit code.

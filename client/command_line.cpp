@@ -7,9 +7,9 @@
 #include "client/learn/torch_devices.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
+#include "shared/flags/flags.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 

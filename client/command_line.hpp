@@ -7,9 +7,9 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
 #include "client/site/site_options.hpp"
-#include "shared/base/given_flags.hpp"
 #include "shared/base/limits.hpp"
-#include "shared/net/traffic_flags.hpp"
+#include "shared/flags/given_flags.hpp"
+#include "shared/flags/traffic_flags.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,7 @@ struct ClientOptions {
   bool only_join = false;  // `fl-client join TOKEN`: enrol, then exit.
   std::string name;        // The name to enrol with; "": the token's.
   std::string proxy;       // An HTTP proxy, "none", or "": as the environment says.
-  Patience patience;
+  client::Patience patience;
   TrafficOptions traffic;
   std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.

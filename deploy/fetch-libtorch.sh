@@ -75,7 +75,7 @@ for wheel in "$temporary"/wheels/*.whl; do
   status=0
   unzip -q -o "$wheel" "${patterns[@]}" '*/licenses/*' '*LICENSE*' -d "$temporary/root" \
     > /dev/null 2>&1 || status=$?
-  # Status 11: some pattern matched nothing. That is so for every wheel.
+  # Status 11: some pattern matched nothing. Every wheel has such patterns.
   [ "$status" -eq 0 ] || [ "$status" -eq 11 ] ||
     die "unzip failed with status $status on $(basename "$wheel"): is the disk full?"
   rm "$wheel"

@@ -21,7 +21,7 @@ libraries=(
   libcli11-dev libxxhash-dev zlib1g-dev libcsv-dev libminizip-dev libturbojpeg0-dev libpng-dev
 )
 packages=(
-  # The toolchain, and what fetches libtorch.
+  # The toolchain, and the tools that fetch libtorch.
   g++ cmake ninja-build ccache git ca-certificates python3 python3-venv unzip
   protobuf-compiler
   # Tests, benchmarks and the demo's data.
@@ -87,8 +87,8 @@ for package; do
   if [ "$package" != "${package%\?}" ]; then optional+="${package%\?} "; fi
 done
 
-# Leaves out of `absent` those that may be missing and that apt does not offer. Before apt has its lists
-# for the first time, nobody knows.
+# Leaves out of `absent` the packages that may be missing and that apt does not offer. Before apt
+# has its lists for the first time, this is not known.
 leave_out() {
   local package kept=()
   offered g++ || return 0
@@ -98,7 +98,7 @@ leave_out() {
   absent=("${kept[@]}")
 }
 
-# fail WORD…: ends with an error; without one if only packages are missing that may be.
+# fail WORD…: ends with an error; ends without one if only optional packages are missing.
 fail() {
   local package
   for package in "${absent[@]}"; do

@@ -17,7 +17,7 @@ rm -rf "$work"
 mkdir -p "$work"
 pids=
 trap 'kill $pids 2>/dev/null || true' EXIT
-trap 'exit 129' HUP  # Programs take it for an order to read their settings again.
+trap 'exit 129' HUP  # The programs read their settings again at this signal.
 trap 'exit 130' INT TERM
 
 echo "Starting fl-server, $clients clients and an evaluator. Logs: $work/*.log"

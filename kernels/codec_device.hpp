@@ -60,7 +60,7 @@ enum class LevelRounding : std::uint8_t {
 
 /// A block of the vector, and how its values are rounded.
 struct LevelBlock {
-  std::uint64_t begin = 0;     // Its first value in the vector.
+  std::uint64_t begin = 0;     // The block's first value in the vector.
   std::uint32_t elements = 0;  // 1 to device_block_max.
   LevelRounding rounding = LevelRounding::nearest;
   /// The device rounds the block only if its largest |x| is above 0 and from `least` to `most`. If
@@ -91,7 +91,7 @@ struct LevelBlock {
 /// LevelTally::sums has the levels with |level| from 1 to this.
 inline constexpr std::size_t summed_levels = 4;
 
-/// What the device tells about a block that it rounded.
+/// The device's results for a block that it rounded.
 struct LevelTally {
   /// How often each level occurs in each of the 2^class_bits classes: level l of class c is at
   /// c * device_alphabet + l + 127. The rest is 0.
@@ -101,10 +101,10 @@ struct LevelTally {
   /// For nearest: sums[l - 1] is the sum of |x| over the levels l and -l. It is exact: such values
   /// are between half a step and 4.5 steps, so a sum of 65,536 has at most 44 bits.
   double sums[summed_levels];
-  double magnitudes;  // For sign: what pack_signs() returns.
+  double magnitudes;  // For sign: the result of pack_signs().
   // For rotated:
-  double sum_squares;       // Of the values, as in Scan.
-  double product;           // The sum of what both nearest() return.
+  double sum_squares;       // The sum of the values' squares, as in Scan.
+  double product;           // The sum of the results of both nearest().
   double centroid_squares;  // With sums_centroids: the sum of the sent values' squared centroids.
 };
 

@@ -13,9 +13,9 @@ extern const Kernels avx2_row;  // Needs a CPU with AVX2 and F16C.
 #endif
 
 #ifdef FL_HAS_AVX2
-void hadamard_avx2(float* x, int log2_n);  // In hadamard_avx2.cpp.
+void hadamard_avx2(float* x, int log2_n);  // Defined in hadamard_avx2.cpp.
 
-// In avx512.cpp; they need a CPU with AVX-512 F and VL.
+// Defined in avx512.cpp; they need a CPU with AVX-512 F and VL.
 void gaussian_avx512(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, float* out,
                      std::size_t n);
 void quantize_avx512(const float* x, std::size_t n, const QuantizeArgs& args, std::int16_t* levels);

@@ -42,7 +42,8 @@ struct QuantizeArgs {
   std::uint64_t first;
 };
 
-/// What nearest() rounds to. The table is symmetric about 0; this is its positive half.
+/// The centroids that nearest() rounds to. The table is symmetric about 0; this is its positive
+/// half.
 struct Centroids {
   int count;            // 1 to 8.
   float values[8];      // The first `count`, ascending.
@@ -131,7 +132,7 @@ struct Kernels {
   /// nullptr.
   std::int32_t (*dither)(const float* x, std::size_t n, const DitherArgs& args,
                          std::int16_t* levels, std::uint8_t* classes);
-  /// The reverse: out[i] = (levels[i] - |u|) * step, negated if u < 0.
+  /// Undoes dither(): out[i] = (levels[i] - |u|) * step, negated if u < 0.
   void (*undither)(const std::int16_t* levels, std::size_t n, const DitherArgs& args, float* out);
   /// The class of each |u|, in classes of equal width; class 0 has the smallest. The step does not
   /// matter.

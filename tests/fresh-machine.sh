@@ -30,8 +30,8 @@ if [ $# -ge 2 ]; then
   root=$(cd "$2" && pwd)
 else
   root=$(mktemp -d "${TMPDIR:-/tmp}/fresh-machine.XXXXXX")
-  # Whatever should still be mounted inside is another file system, and is not touched.
-  # shellcheck disable=SC2317 # The trap calls it.
+  # If something is still mounted inside, it is another file system, and is not touched. shellcheck
+  # disable=SC2317 # The trap calls it.
   clean_up() {
     umount -l "$root/dev" "$root/proc" 2> /dev/null || true
     rm -rf --one-file-system "$root"

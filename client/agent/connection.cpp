@@ -4,7 +4,7 @@
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_link.hpp"
 
-namespace fl {
+namespace fl::client {
 
 std::filesystem::path identity_folder(const std::string& state) {
   return std::filesystem::path(state) / "identity";
@@ -34,4 +34,4 @@ Result<void> WsConnector::take_renewal(const wire::Renewed& renewed) {
   return identity_.finish_renewing(files_, renewed.certificate_pem(), renewed.ca_pem());
 }
 
-}  // namespace fl
+}  // namespace fl::client

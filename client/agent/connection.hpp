@@ -3,12 +3,12 @@
 // client has joined, with the client's current certificate. On the agent's strand.
 #pragma once
 
-#include "client/agent/agent.hpp"
+#include "client/agent/connector.hpp"
 #include "shared/identity/client_identity.hpp"
 #include "shared/net/governor.hpp"
 #include "shared/net/proxy.hpp"
 
-namespace fl {
+namespace fl::client {
 
 class WsConnector final : public Connector, public IdentityKeeper {
  public:
@@ -41,4 +41,4 @@ class WsConnector final : public Connector, public IdentityKeeper {
 /// The folder of a client's identity, in its state folder.
 [[nodiscard]] std::filesystem::path identity_folder(const std::string& state);
 
-}  // namespace fl
+}  // namespace fl::client

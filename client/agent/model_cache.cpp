@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 const ModelCache::Entry* ModelCache::look(const Digest& digest) const {
   const auto found = std::ranges::find(models_, digest, &Entry::digest);
@@ -17,34 +17,15 @@ ModelCache::Model ModelCache::find(const Digest& digest) const {
   return entry == nullptr ? nullptr : entry->values;
 }
 
-void ModelCache::keep(const Digest& digest, std::vector<float> values) {
+void ModelCache::keep(const Digest& digest, StoredValues values) {
   const std::lock_guard lock(mutex_);
   if (look(digest) != nullptr) return;
-  models_.push_back({digest, std::make_shared<std::vector<float>>(std::move(values))});
+  models_.push_back({digest, std::make_shared<StoredValues>(std::move(values))});
   if (models_.size() <= models_max_) return;
   // If only the cache uses it, no other thread can start to: that would need find().
-  if (auto& oldest = models_.front().values; oldest.use_count() == 1) {
-    buffers_.push_back(std::move(*oldest));
-  }
+  if (auto& oldest = models_.front().values; oldest.use_count() == 1)
+    pool_.give_back(std::move(*oldest));
   models_.pop_front();
 }
 
-std::vector<float> ModelCache::borrow(std::size_t elements) {
-  std::vector<float> buffer;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!buffers_.empty()) {
-      buffer = std::move(buffers_.back());
-      buffers_.pop_back();
-    }
-  }
-  buffer.resize(elements);
-  return buffer;
-}
-
-void ModelCache::give_back(std::vector<float> buffer) {
-  const std::lock_guard lock(mutex_);
-  buffers_.push_back(std::move(buffer));
-}
-
-}  // namespace fl
+}  // namespace fl::client

@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace fl {
+namespace fl::client {
 
 struct Patience {
   double wait_s = 0;  // Since the client started, or was connected the last time; 0: for ever.
@@ -50,4 +50,4 @@ class Attempts {
   int failed_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::client

@@ -7,7 +7,7 @@
 #include "shared/params/model_table.hpp"
 
 #ifdef FL_HAS_TORCH
-#include "client/learn/torch/torch_library.hpp"
+#include "client/learn/torch_library.hpp"
 #endif
 
 #include <fmt/format.h>

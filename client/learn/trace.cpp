@@ -95,4 +95,12 @@ void TraceFile::append(std::string events) {
   end_ = end;
 }
 
+void trace_work(TraceFile* trace, std::string_view what, std::uint32_t round, double took_s,
+                std::uint64_t bytes) {
+  if (trace == nullptr) return;
+  const TraceSpan span = trace_span(fmt::format("{} {}", what, round),
+                                    bytes > 0 ? "transfers" : "work", took_s, took_s, bytes);
+  trace->write(0, {&span, 1});
+}
+
 }  // namespace fl

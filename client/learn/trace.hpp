@@ -58,4 +58,9 @@ class TraceFile {
   std::vector<std::pair<int, std::string>> tracks_;  // Their numbers are their places.
 };
 
+/// Writes something that the client has just done in so many seconds: work, or with `bytes` a
+/// transfer. `trace` may be null. Any thread.
+void trace_work(TraceFile* trace, std::string_view what, std::uint32_t round, double took_s,
+                std::uint64_t bytes = 0);
+
 }  // namespace fl

@@ -12,6 +12,7 @@
 // another client, and may ask this one again in the next round. Any other error ends the client.
 #pragma once
 
+#include "client/learn/values.hpp"
 #include "kernels/codec_device.hpp"
 #include "shared/algorithm/local_work.hpp"
 #include "shared/base/error.hpp"
@@ -26,6 +27,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -154,6 +156,49 @@ class Trainer {
   /// The last update in the device's memory; null on the CPU, or if the last call was not train().
   /// Valid until the next call.
   [[nodiscard]] virtual const float* update_on_device() { return nullptr; }
+
+  // The client calls these four. They do the same in stretches, for models that are larger than the
+  // memory, and by default call the functions above with whole vectors. A trainer that overrides
+  // them is a BlockwiseTrainer (client/learn/blockwise_trainer.hpp).
+
+  /// Writes what initial_weights() returns.
+  [[nodiscard]] virtual Result<void> make_initial(std::uint64_t seed, ValueSink& out) const {
+    FL_TRY(const auto weights, initial_weights(seed));
+    FL_ASSERT(weights.size() == layout().elements());
+    return out.write(0, weights);
+  }
+  /// As train(). Without a correction, `correction` is null. Errors also: those of the vectors.
+  [[nodiscard]] virtual Result<TrainReport> train_blocks(const ValueSource& global,
+                                                         const TrainSettings& settings,
+                                                         const ValueSource* correction,
+                                                         ValueSink& update, std::stop_token stop) {
+    std::vector<float> weights_room;
+    std::vector<float> correction_room;
+    std::vector<float> update_room;
+    FL_TRY(const auto weights, whole_of(global, weights_room));
+    std::span<const float> added;
+    if (correction != nullptr) {
+      FL_TRY(added, whole_of(*correction, correction_room));
+    }
+    return fill_whole(update, global.elements(), update_room, [&](std::span<float> out) {
+      return train(weights, settings, added, out, stop);
+    });
+  }
+  [[nodiscard]] virtual Result<void> write_gradient(const ValueSource& weights,
+                                                    const TrainSettings& settings, ValueSink& out,
+                                                    std::stop_token stop) {
+    std::vector<float> weights_room;
+    std::vector<float> room;
+    FL_TRY(const auto values, whole_of(weights, weights_room));
+    return fill_whole(out, weights.elements(), room,
+                      [&](std::span<float> all) { return gradient(values, settings, all, stop); });
+  }
+  [[nodiscard]] virtual Result<EvalReport> evaluate_blocks(const ValueSource& weights,
+                                                           std::stop_token stop) {
+    std::vector<float> room;
+    FL_TRY(const auto values, whole_of(weights, room));
+    return evaluate(values, std::move(stop));
+  }
 };
 
 /// Makes the trainer for a model of the server's, such as "custom:houses". Called on the thread

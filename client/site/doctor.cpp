@@ -2,6 +2,7 @@
 #include "client/site/doctor.hpp"
 
 #include "client/site/value_as.hpp"
+#include "shared/base/median.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,14 +20,14 @@ using Verdict = DoctorLine::Verdict;
 
 namespace {
 
-constexpr double clock_warn_s = 2;        // Logs of such ranks are hard to read together,
-constexpr double clock_fail_s = 300;      // and certificates of such ones may not be valid.
+constexpr double clock_warn_s = 2;        // Beyond, logs of several ranks are hard to compare.
+constexpr double clock_fail_s = 300;      // Beyond, certificates may seem not valid.
 constexpr double latency_local_s = 1e-3;  // Within a machine, more is a sign of overload.
-constexpr double slow_share = 0.25;       // Of the median: such a link slows all others.
-constexpr double sum_share = 0.3;         // Of what the links could do.
-constexpr double slow_link = 1e9;         // Bytes/s: below, gradients are worth compressing.
+constexpr double slow_share = 0.25;       // A link below this part of the median slows all others.
+constexpr double sum_share = 0.3;         // A sum should reach this part of the links' speed.
+constexpr double slow_link = 1e9;         // Below, in bytes/s, gradients are worth compressing.
 constexpr double very_slow_link = 1e8;
-constexpr std::size_t table_ranks_max = 8;  // More do not fit beside each other.
+constexpr std::size_t table_ranks_max = 8;  // More columns do not fit on a screen.
 constexpr std::string_view default_topology = "backend";
 
 std::string name_of(const RankFacts& rank) {
@@ -62,7 +63,7 @@ DoctorLine machines_line(const std::vector<RankFacts>& facts) {
 /// Adds a line about a version, unless no rank has any.
 void add_version(const std::vector<RankFacts>& facts, const char* subject,
                  std::string RankFacts::*version, Verdict if_different, const char* advice,
-                 std::vector<DoctorLine>& lines) {
+                 DoctorLines& lines) {
   std::map<std::string, std::vector<const RankFacts*>> versions;
   for (const RankFacts& rank : facts) versions[rank.*version].push_back(&rank);
   if (versions.size() == 1) {
@@ -77,7 +78,7 @@ void add_version(const std::vector<RankFacts>& facts, const char* subject,
                    fmt::format("different versions: {}", fmt::join(parts, ", ")), advice});
 }
 
-void add_versions(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+void add_versions(const std::vector<RankFacts>& facts, DoctorLines& lines) {
   add_version(facts, "libtorch", &RankFacts::torch, Verdict::fail,
               "install the same version on all machines: they round differently", lines);
   add_version(facts, "CUDA", &RankFacts::cuda, Verdict::warn,
@@ -122,7 +123,7 @@ DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
   if (std::ranges::none_of(facts, uses_one))
     return {Verdict::ok, "GPUs", "none: ranks compute on CPUs and talk over Gloo"};
   for (const RankFacts& rank : facts) {
-    // A launcher may show each rank a GPU of its own alone, so few are not too few.
+    // A launcher may show each rank only its own GPU: then fewer GPUs than ranks are enough.
     if (rank.gpus < rank.local_size && rank.gpu_address.empty()) {
       return {Verdict::fail, "GPUs",
               fmt::format("{} has {} GPUs for {} ranks", name_of(rank), rank.gpus, rank.local_size),
@@ -170,7 +171,7 @@ DoctorLine clocks_line(const std::vector<RankFacts>& facts) {
 }
 
 /// Adds a line about the ways between the GPUs of a machine, if one has several.
-void add_gpu_pairs(const std::vector<RankFacts>& facts, std::vector<DoctorLine>& lines) {
+void add_gpu_pairs(const std::vector<RankFacts>& facts, DoctorLines& lines) {
   std::vector<const RankFacts*> some;
   std::vector<const RankFacts*> lacking;
   for (const RankFacts& rank : facts) {
@@ -226,8 +227,7 @@ std::vector<NcclFault> nccl_faults(const std::vector<RankFacts>& facts, bool has
 }
 
 /// A line for each fault, or one that says that there is none.
-void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
-              std::vector<DoctorLine>& lines) {
+void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines, DoctorLines& lines) {
   const std::size_t before = lines.size();
   for (const NcclFault& fault : nccl_faults(facts, has_several_machines)) {
     std::vector<const RankFacts*> ranks;
@@ -248,16 +248,10 @@ void add_nccl(const std::vector<RankFacts>& facts, bool has_several_machines,
                                has_gpus ? "nothing costs speed" : "not used, without GPUs", set)});
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-/// The links within machines, or between them. Returns the slowest one's bytes/s; infinity without
-/// links.
+/// Adds a line about the links within machines, or about those between them. Returns the bytes/s
+/// of the slowest link; infinity without links.
 double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& measured,
-                 bool is_local, std::vector<DoctorLine>& lines) {
+                 bool is_local, DoctorLines& lines) {
   std::vector<double> rates;
   std::vector<double> latencies;
   double slowest = std::numeric_limits<double>::infinity();
@@ -274,8 +268,8 @@ double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& mea
   }
   if (rates.empty()) return slowest;
   const char* const subject = is_local ? "links within machines" : "links between machines";
-  const double usual = median(rates);
-  const double latency = median(latencies);
+  const double usual = upper_median(rates);
+  const double latency = upper_median(latencies);
   lines.push_back({Verdict::ok, subject,
                    fmt::format("{} and {} in the middle; the slowest {}", rate_text(usual),
                                time_text(latency), rate_text(slowest))});
@@ -290,7 +284,7 @@ double add_links(const std::vector<RankFacts>& facts, const SiteMeasurement& mea
 }
 
 void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured,
-              std::vector<DoctorLine>& lines) {
+              DoctorLines& lines) {
   std::vector<std::string> parts;
   double best = 0;
   const double moved = 2 * (static_cast<double>(ranks) - 1) / static_cast<double>(ranks);
@@ -310,7 +304,7 @@ void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured
 }
 
 void add_choice(double slowest, const SiteMeasurement& measured, bool has_several_machines,
-                std::vector<DoctorLine>& lines) {
+                DoctorLines& lines) {
   std::string text =
       measured.topology == default_topology
           ? "the default --topology is the fastest by these links"
@@ -341,9 +335,9 @@ Result<SiteMeasurement> parse_measurement(const json& message) {
   return value_as<SiteMeasurement>(message);
 }
 
-std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts) {
+DoctorLines diagnose_ranks(const std::vector<RankFacts>& facts) {
   FL_ASSERT(!facts.empty());
-  std::vector<DoctorLine> lines{machines_line(facts)};
+  DoctorLines lines{machines_line(facts)};
   add_versions(facts, lines);
   lines.insert(lines.end(), {processors_line(facts), gpus_line(facts), clocks_line(facts)});
   add_gpu_pairs(facts, lines);
@@ -351,10 +345,9 @@ std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts) {
   return lines;
 }
 
-std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
-                                      const SiteMeasurement& measured) {
+DoctorLines diagnose_site(const std::vector<RankFacts>& facts, const SiteMeasurement& measured) {
   FL_ASSERT(measured.bytes_per_s.size() == facts.size());
-  std::vector<DoctorLine> lines = diagnose_ranks(facts);
+  DoctorLines lines = diagnose_ranks(facts);
   double slowest = add_links(facts, measured, true, lines);
   slowest = std::min(slowest, add_links(facts, measured, false, lines));
   if (facts.size() > 1) {
@@ -387,10 +380,6 @@ std::string links_text(const std::vector<RankFacts>& facts, const SiteMeasuremen
   add_table("latency in us", measured.latency_s, 1e-6);
   add_table("bandwidth in MB/s", measured.bytes_per_s, 1e6);
   return text;
-}
-
-json site_doctor_json(const std::vector<DoctorLine>& lines, const SiteMeasurement& measured) {
-  return {{"lines", doctor_json(lines)}, {"measured", measured}};
 }
 
 }  // namespace fl

@@ -15,28 +15,28 @@
 
 namespace fl {
 
-/// What a rank says of its machine.
+/// The facts that a rank tells about its machine.
 struct RankFacts {
   int rank = 0;
   std::string host;
   int local_size = 1;  // Ranks of this machine.
-  int cores = 0;       // That this process may use.
+  int cores = 0;       // Cores that this process may use.
   double memory_bytes = 0;
   int gpus = 0;
   std::string gpu;          // The name of the first one.
   bool takes_gpu = true;    // It trains on one, if there is one.
-  std::string gpu_address;  // The place of its own one on the machine's PCI bus; "": it has none.
+  std::string gpu_address;  // The place of its own GPU on the PCI bus; "" if it has none.
   int gpu_pairs = 0;  // Ordered pairs of its GPUs of which one reads the other's memory directly.
   std::string interface;  // --site-interface; "" for the host's own.
   // Versions; "" where there is none.
-  std::string torch;                             // libtorch's.
-  std::string cuda;                              // The runtime's that libtorch uses.
-  std::string driver;                            // The NVIDIA driver's.
-  std::string nccl;                              // NCCL's.
+  std::string torch;                             // libtorch.
+  std::string cuda;                              // The CUDA runtime that libtorch uses.
+  std::string driver;                            // The NVIDIA driver.
+  std::string nccl;                              // NCCL.
   bool has_nccl = false;                         // This build can use NCCL.
   bool infiniband = false;                       // The machine has InfiniBand or RoCE.
-  double clock_s = 0;                            // Seconds since 1970 when it answered,
-  double asked_s = 0;                            // and the agent's clock at that time.
+  double clock_s = 0;                            // The rank's clock when it answered (Unix time).
+  double asked_s = 0;                            // The agent's clock at that time.
   std::map<std::string, std::string> variables;  // NCCL_*, GLOO_*, TORCH_NCCL_*.
 };
 
@@ -46,25 +46,23 @@ struct TimedSum {
   double seconds = 0;
 };
 
-/// What the ranks measured together.
+/// The results of the ranks' measurements.
 struct SiteMeasurement {
-  std::vector<std::vector<double>> latency_s;    // [from][to] of a byte.
-  std::vector<std::vector<double>> bytes_per_s;  // [from][to] of large messages.
+  std::vector<std::vector<double>> latency_s;    // [from][to], of a message of one byte.
+  std::vector<std::vector<double>> bytes_per_s;  // [from][to], of large messages.
   std::vector<TimedSum> sums;
   std::string topology;  // The way of sums that is the fastest by these links.
 };
 
 /// The lines about each rank's own machine.
-[[nodiscard]] std::vector<DoctorLine> diagnose_ranks(const std::vector<RankFacts>& facts);
+[[nodiscard]] DoctorLines diagnose_ranks(const std::vector<RankFacts>& facts);
 /// All lines. `facts` are in the order of the ranks of `measured`.
-[[nodiscard]] std::vector<DoctorLine> diagnose_site(const std::vector<RankFacts>& facts,
-                                                    const SiteMeasurement& measured);
+[[nodiscard]] DoctorLines diagnose_site(const std::vector<RankFacts>& facts,
+                                        const SiteMeasurement& measured);
 /// The latency and bandwidth between all ranks as two tables; of large sites a line that says how
 /// to get them; "" for one rank.
 [[nodiscard]] std::string links_text(const std::vector<RankFacts>& facts,
                                      const SiteMeasurement& measured);
-[[nodiscard]] nlohmann::json site_doctor_json(const std::vector<DoctorLine>& lines,
-                                              const SiteMeasurement& measured);
 
 [[nodiscard]] nlohmann::json to_json_of(const RankFacts& value);
 [[nodiscard]] nlohmann::json to_json_of(const SiteMeasurement& value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/hub.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -21,8 +22,8 @@ using nlohmann::json;
 
 namespace {
 
-/// All ranks may come at the same moment. A port without handshakes: the newest begins at once, and
-/// the oldest ends, of its address if that has too many.
+/// All ranks may come at the same moment. The port has no TLS handshakes: a new connection begins
+/// at once, and the oldest one ends; if its address has too many, the oldest one of that address.
 Strangers::Limits places_of(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   return {.all = ranks + limits::rank_strangers_max,
@@ -35,6 +36,11 @@ Strangers::Limits places_of(int size) {
 /// For waits that may be long: `never` itself is too far for a condition variable.
 TimePoint far_away() { return Clock::now() + std::chrono::hours(1); }
 
+/// Stands for the answer of a rank that can't give one.
+std::unique_ptr<Result<json>> no_answer(std::string why) {
+  return std::make_unique<Result<json>>(Error(Errc::unavailable, std::move(why)));
+}
+
 }  // namespace
 
 /// One connection.
@@ -45,20 +51,16 @@ struct SiteHub::Peer {
   /// Any thread. A peer that does not read is lost.
   void send(const json& message) {
     const std::lock_guard lock(send_mutex);
-    if (!line.send(json_text(message), Clock::now() + limits::rank_send_wait)) line.shut();
+    if (!send_json(line, message, Clock::now() + limits::rank_send_wait)) line.shut();
   }
 
   SocketLine line;
-  const Strangers::Id id;  // Among the strangers, at first.
+  const Strangers::Id id;  // The number that it had among the strangers.
   std::mutex send_mutex;
   SiteMember member;  // Set before it is in peers_; constant then.
   std::jthread thread;
   std::atomic<bool> is_over = false;
 };
-
-std::string to_string(const SiteMember& member) {
-  return fmt::format("rank {} ({}, process {})", member.rank, member.host, member.process);
-}
 
 SiteHub::SiteHub(Options options, TcpListener listener)
     : options_(std::move(options)),
@@ -114,9 +116,10 @@ void SiteHub::accept_all(const std::stop_token& stop) {
 /// Each connection has a thread. Strangers that are ended leave theirs at once, and ranks have
 /// proven that they know the secret. The mutex is locked.
 void SiteHub::take(Descriptor socket) {
-  const std::size_t connections_max = 2 * places_of(options_.size).all;
-  if (connections_.size() >= connections_max) return;
-  const auto id = strangers_.enter(machine_of(socket), Clock::now());
+  if (connections_.size() >= 2 * places_of(options_.size).all) return;
+  const sockaddr_storage from = peer_address(socket);
+  const auto id =
+      strangers_.enter(stranger_address(reinterpret_cast<const sockaddr&>(from)), Clock::now());
   auto peer = std::make_shared<Peer>(std::move(socket), id);
   connections_.insert(peer);
   unproven_.emplace(id, peer);
@@ -151,9 +154,9 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
     TimePoint told = heard;
     Error reason(Errc::unavailable, "the client ends");
     while (!stop.stop_requested()) {
-      const auto line = peer->line.receive(limits::rank_beat);
-      if (!line) {
-        reason = line.error();
+      const auto message = receive_json(peer->line, limits::rank_beat);
+      if (!message) {
+        reason = message.error();
         break;
       }
       const TimePoint now = Clock::now();
@@ -161,9 +164,9 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
         peer->send({{"type", "alive"}});
         told = now;
       }
-      if (*line) {
+      if (*message) {
         heard = now;
-        hear(peer, parse_json(**line));
+        hear(peer, **message);
       } else if (now - heard > options_.silence) {
         reason = Error(Errc::unavailable,
                        fmt::format("it was silent for {:.0f} s", seconds(options_.silence)));
@@ -176,7 +179,7 @@ void SiteHub::serve(const PeerPtr& peer, const std::stop_token& stop) {
   peer->is_over = true;
 }
 
-/// Anybody in the site's network can make these lines, so they are few.
+/// Logs few of these lines, because anybody in the site's network can cause them.
 void SiteHub::warn_of_stranger(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (stranger_lines_.passes("stranger"))
@@ -187,9 +190,10 @@ void SiteHub::warn_of_stranger(const Error& error) {
 Result<void> SiteHub::greet(Peer& peer) {
   const TimePoint until = Clock::now() + limits::rank_greeting;
   FL_CHECK(greet_rank(peer.line, options_.secret, until));
-  FL_TRY(const auto line, peer.line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
-  if (!line) return Error(Errc::deadline, "no hello in time");
-  auto member = parse_rank_hello(parse_json(*line), options_.size);
+  FL_TRY(const auto hello,
+         receive_json(peer.line, until - Clock::now(), limits::rank_greeting_bytes_max));
+  if (!hello) return Error(Errc::deadline, "no hello in time");
+  auto member = parse_rank_hello(*hello, options_.size);
   if (!member) {
     peer.send({{"type", "refused"}, {"reason", member.error().message()}});
     return member.error();
@@ -226,8 +230,7 @@ void SiteHub::leave(const PeerPtr& peer, const Error& reason) {
     }
     for (Asked& asked : asked_) {
       if (asked.peer != peer || asked.answer) continue;
-      asked.answer = std::make_unique<Result<json>>(Error(
-          Errc::unavailable, fmt::format("{}: {}", to_string(peer->member), reason.message())));
+      asked.answer = no_answer(fmt::format("{}: {}", to_string(peer->member), reason.message()));
     }
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.peer == peer; });
   }
@@ -272,12 +275,12 @@ void SiteHub::take_answer(const PeerPtr& peer, const json& message) {
   changed_.notify_all();
 }
 
-/// What a rank's c10d store asks for.
+/// Does what a rank's c10d store asks for.
 void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json& message) {
   const std::string key = member_text(message, "key");
   const std::uint64_t id = member_number(message, "id");
   std::optional<json> answer = json{{"type", "value"}, {"id", id}};
-  std::vector<Waiter> told;  // Those who waited for this value.
+  std::vector<Waiter> told;  // The ranks that waited for this value.
   std::string value;
   {
     const std::lock_guard lock(mutex_);
@@ -311,7 +314,7 @@ void SiteHub::use_store(const PeerPtr& peer, const std::string& type, const json
   if (answer) peer->send(*answer);
 }
 
-/// Returns those who waited for the key. The mutex is locked.
+/// Returns the ranks that waited for the key. The mutex is locked.
 std::vector<SiteHub::Waiter> SiteHub::set_key(const std::string& key, const std::string& value) {
   std::vector<Waiter> found;
   if (store_.size() >= limits::rank_keys_max) return found;
@@ -354,8 +357,7 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
         message["id"] = asked.id;
         to_send.emplace_back(asked.peer, std::move(message));
       } else {
-        asked.answer = std::make_unique<Result<json>>(
-            Error(Errc::unavailable, fmt::format("rank {} is not there", request.rank)));
+        asked.answer = no_answer(fmt::format("rank {} is not there", request.rank));
       }
     }
   }
@@ -422,7 +424,7 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
   return answers;
 }
 
-/// When the first of those who have not answered hangs, if it gets no further. Under the lock.
+/// When the first rank without an answer hangs, if it gets no further. The mutex is locked.
 TimePoint SiteHub::hangs_at() const {
   TimePoint first = never;
   for (const Asked& asked : asked_) {
@@ -440,14 +442,13 @@ void SiteHub::drop_hanging() {
     for (Asked& asked : asked_) {
       if (asked.answer || Clock::now() < asked.moved + options_.progress) continue;
       hanging.push_back(asked.peer->member.rank);
-      asked.answer = std::make_unique<Result<json>>(
-          Error(Errc::unavailable, fmt::format("{}: {}", to_string(asked.peer->member), reason)));
+      asked.answer = no_answer(fmt::format("{}: {}", to_string(asked.peer->member), reason));
     }
   }
   for (const int rank : hanging) drop(rank, reason);
 }
 
-/// Drops those who have not answered; leave() answers for them.
+/// Drops the ranks that have not answered; leave() answers for them.
 void SiteHub::drop_silent() {
   std::vector<int> silent;
   {
@@ -471,24 +472,24 @@ void SiteHub::drop(int rank, const std::string& reason) {
   peer->line.shut();
 }
 
-void SiteHub::end_ranks() {
+void SiteHub::send_all(const json& message) {
   std::vector<PeerPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, peer] : peers_) all.push_back(peer);
+  }
+  for (const PeerPtr& peer : all) peer->send(message);
+}
+
+void SiteHub::end_ranks() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
-    for (const auto& [rank, peer] : peers_) all.push_back(peer);
   }
-  for (const PeerPtr& peer : all) peer->send({{"type", "end"}});
+  send_all({{"type", "end"}});
 }
 
-void SiteHub::tell(const std::string& text) {
-  std::vector<PeerPtr> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [rank, peer] : peers_) all.push_back(peer);
-  }
-  for (const PeerPtr& peer : all) peer->send({{"type", "note"}, {"text", text}});
-}
+void SiteHub::tell(const std::string& text) { send_all({{"type", "note"}, {"text", text}}); }
 
 void SiteHub::clear_store() {
   const std::lock_guard lock(mutex_);

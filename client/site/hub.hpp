@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SiteHub: the agent's end of its connections to the ranks of a site. It knows which ranks are
 // there, keeps the store through which they find each other (a c10d store, whose other end is
-// RankLink), and sends them requests. One line of JSON a message (docs/design/sites.md).
+// RankLink), and sends them requests, a line of JSON each (docs/design/sites.md).
 #pragma once
 
-#include "client/site/tcp.hpp"
+#include "client/learn/process/tcp.hpp"
+#include "client/site/site_member.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
@@ -26,16 +27,6 @@
 
 namespace fl {
 
-/// A rank that is connected.
-struct SiteMember {
-  int rank = 0;  // Its number in the site, from 0.
-  std::string host;
-  std::int64_t process = 0;
-  bool is_here = false;  // On the agent's machine: it can map the agent's files.
-};
-/// "rank 3 (node7, process 812)"
-[[nodiscard]] std::string to_string(const SiteMember& member);
-
 /// Any thread; ask() one at a time.
 class SiteHub {
  public:
@@ -47,12 +38,12 @@ class SiteHub {
     Duration silence{};                          // A rank that is silent for so long is lost.
     Duration collective{};                       // How long a collective of the ranks may take.
     Duration progress = limits::rank_progress;   // Work that gets no further for so long hangs.
-    Duration grace = limits::trainer_grace;      // To answer after that, or after a stop request.
+    Duration grace = limits::trainer_grace;      // Time to answer after that or a stop request.
     std::function<void(int rank)> on_lost = {};  // Called on a thread of the hub.
   };
   /// Errors: those of TcpListener::make().
   [[nodiscard]] static Result<std::unique_ptr<SiteHub>> open(Options options);
-  /// Ends all connections. The ranks end then.
+  /// Ends all connections, upon which the ranks end.
   ~SiteHub();
   SiteHub(const SiteHub&) = delete;
   SiteHub& operator=(const SiteHub&) = delete;
@@ -87,12 +78,12 @@ class SiteHub {
  private:
   struct Peer;
   using PeerPtr = std::shared_ptr<Peer>;
-  /// What one rank was asked.
+  /// A request to one rank, and the answer once it is there.
   struct Asked {
     std::uint64_t id = 0;
-    PeerPtr peer;  // Null if it was not there.
+    PeerPtr peer;  // Null if the rank was not there.
     std::unique_ptr<Result<nlohmann::json>> answer;
-    std::uint64_t progress = 0;  // As the rank's last beat has it.
+    std::uint64_t progress = 0;  // The number in the rank's last beat.
     TimePoint moved{};           // When that number changed last.
   };
   struct Waiter {
@@ -115,6 +106,7 @@ class SiteHub {
   void take_answer(const PeerPtr& peer, const nlohmann::json& message);
   void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
   [[nodiscard]] std::vector<Waiter> set_key(const std::string& key, const std::string& value);
+  void send_all(const nlohmann::json& message);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
   void drop_silent();
@@ -125,10 +117,10 @@ class SiteHub {
 
   const Options options_;
   TcpListener listener_;
-  mutable std::mutex mutex_;  // Guards all below, up to the thread.
+  mutable std::mutex mutex_;  // Guards the members between it and the thread.
   mutable std::condition_variable_any changed_;
   std::map<int, PeerPtr> peers_;   // By rank.
-  std::set<PeerPtr> connections_;  // All of them, with those that have not said hello.
+  std::set<PeerPtr> connections_;  // Ranks, and connections that have not said hello.
   /// Connections whose peer has not proven yet that it knows the secret.
   Strangers strangers_;
   std::map<Strangers::Id, PeerPtr> unproven_;

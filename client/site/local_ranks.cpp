@@ -17,7 +17,7 @@ namespace fl {
 
 namespace {
 
-/// For /bin/sh.
+/// Quotes a text for /bin/sh.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> variables_of(const SitePlace& p
   };
 }
 
-/// Returns only with an error.
+/// Becomes fl-rank; returns only with an error.
 Error become_rank(const SitePlace& place, const std::string& secret, double timeout_s) {
   FL_TRY(const auto program, rank_program());
   for (const auto& [name, value] : variables_of(place, secret, timeout_s))

@@ -26,25 +26,25 @@ namespace fl {
 class LocalRanks {
  public:
   struct Options {
-    std::vector<SitePlace> places;  // Of the ranks to start.
+    std::vector<SitePlace> places;  // The ranks to start.
     std::string secret;
     double timeout_s = 60;
   };
   explicit LocalRanks(Options options) : options_(std::move(options)) {}
 
-  /// Starts those that do not run; the agent listens at `port`. One that has ended is started anew,
-  /// with a line in the log that says how it ended. Errors: unavailable.
+  /// Starts the ranks that do not run; the agent listens at `port`. A rank that has ended is
+  /// started again, and the log says how it ended. Errors: unavailable.
   [[nodiscard]] Result<void> start_missing(std::uint16_t port);
-  /// How a rank ended, or "" if it runs or is none of ours.
+  /// Says how a rank ended; "" if it runs or was not started here.
   [[nodiscard]] std::string ending_of(int rank);
   /// Ends a rank that is lost but may still run: it could be stopped or hang.
   void end(int rank);
-  /// Waits for all to end by themselves, and ends those that do not.
+  /// Waits for all ranks to end by themselves, and ends the others.
   void end_all();
 
  private:
   Options options_;
-  std::mutex mutex_;  // Guards those below.
+  std::mutex mutex_;  // Guards the members below.
   std::map<int, std::string>
       endings_;  // Of ranks that were ended or have ended, until a new start.
   std::map<int, std::unique_ptr<ChildProcess>> ranks_;

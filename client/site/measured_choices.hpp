@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MeasuredChoices: what the ranks of a site have chosen by measuring, such as the size of the
-// pieces of gradients. A second measurement may end in another choice, and some choices decide
-// about bits, so the client keeps the first one for as long as it keeps its state. The ranks
-// choose; the agent keeps, and tells every group what there is.
+// pieces of gradients. A second measurement may end in another choice, and some choices change the
+// bits of sums, so the client keeps the first one as long as its state. The ranks choose; the agent
+// keeps the choices and tells every group of them.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -14,10 +14,10 @@
 
 namespace fl {
 
-/// Each has what it depends on as its key.
+/// The choices. A choice's key names what it depends on.
 using MeasuredChoices = std::map<std::string, std::string>;
 
-/// The error `corrupt` for one that can't be, with what to do.
+/// The error `corrupt` for a kept choice that is not possible; it says what to do.
 [[nodiscard]] Error no_choice(const MeasuredChoices::value_type& choice);
 
 /// One thread at a time.
@@ -28,7 +28,7 @@ class KeptChoices {
   [[nodiscard]] static Result<KeptChoices> open(Files& files, std::filesystem::path file);
 
   [[nodiscard]] const MeasuredChoices& all() const { return choices_; }
-  /// Keeps those that are new, durably. What is kept stays as it is.
+  /// Keeps new choices durably. A choice that is kept already stays as it is.
   [[nodiscard]] Result<void> add(const MeasuredChoices& choices);
 
  private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank_link.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
-#include "client/site/tcp.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
 
@@ -36,13 +36,13 @@ Result<std::unique_ptr<SocketLine>> try_to_connect(const RankLink::Options& opti
   self.rank = options.rank;
   self.host = host_name();
   self.process = getpid();
-  if (!line->send(json_text(rank_hello(self, options.size)), until))
+  if (!send_json(*line, rank_hello(self, options.size), until))
     return Error(Errc::unavailable, "the agent has closed its socket");
-  FL_TRY(const auto told, line->receive(until - Clock::now(), limits::rank_greeting_bytes_max));
+  FL_TRY(const auto told,
+         receive_json(*line, until - Clock::now(), limits::rank_greeting_bytes_max));
   if (!told) return Error(Errc::unavailable, "the agent did not answer");
-  const json message = parse_json(*told);
-  if (member_text(message, "type") == "refused")
-    return Error(Errc::conflict, "the agent refuses this rank: " + member_text(message, "reason"));
+  if (member_text(*told, "type") == "refused")
+    return Error(Errc::conflict, "the agent refuses this rank: " + member_text(*told, "reason"));
   return line;
 }
 
@@ -75,17 +75,17 @@ void RankLink::receive_all(const std::stop_token& stop) {
   TimePoint heard = Clock::now();
   TimePoint told{};
   while (!stop.stop_requested()) {
-    const auto line = line_->receive(limits::rank_beat);
-    if (!line && stop.stop_requested()) return;
-    if (!line) return lose(line.error());
+    auto message = receive_json(*line_, limits::rank_beat);
+    if (!message && stop.stop_requested()) return;
+    if (!message) return lose(message.error());
     const TimePoint now = Clock::now();
     if (now - told >= limits::rank_beat) {
       send(beat());
       told = now;
     }
-    if (*line) {
+    if (*message) {
       heard = now;
-      hear(parse_json(**line));
+      hear(std::move(**message));
     } else if (now - heard > silence_) {
       return lose(Error(Errc::unavailable,
                         fmt::format("the agent was silent for {:.0f} s", seconds(silence_))));
@@ -95,7 +95,7 @@ void RankLink::receive_all(const std::stop_token& stop) {
 
 json RankLink::beat() const {
   std::uint64_t progress = progress_;
-  // In tenths of a second, so that the beats' own cost is no progress.
+  // Counts tenths of a second, so that the beats' own cost is no progress.
   if (counts_computing_) progress += static_cast<std::uint64_t>(std::clock() * 10 / CLOCKS_PER_SEC);
   return {{"type", "alive"}, {"progress", progress}};
 }
@@ -131,7 +131,7 @@ void RankLink::lose(const Error& reason) {
 
 void RankLink::send(const json& message) {
   const std::lock_guard lock(send_mutex_);
-  if (!line_->send(json_text(message), Clock::now() + limits::rank_send_wait)) line_->shut();
+  if (!send_json(*line_, message, Clock::now() + limits::rank_send_wait)) line_->shut();
 }
 
 Result<json> RankLink::next() {

@@ -3,7 +3,7 @@
 // the ranks find each other through the store at its other end.
 #pragma once
 
-#include "client/learn/process/socket_line.hpp"
+#include "client/learn/process/json_line.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
@@ -47,8 +47,8 @@ class RankLink {
   [[nodiscard]] Result<nlohmann::json> next();
   /// Stops when the agent asks to stop the request that next() returned last, or is lost.
   [[nodiscard]] std::stop_token stop_token();
-  /// The work that next() returned last has come further; the agent is told by the next beat. Any
-  /// thread.
+  /// Notes that the work which next() returned last has come further; the next beat tells the
+  /// agent. Any thread.
   void advance() { ++progress_; }
   /// From now on the time that this process computes counts as progress, or no longer: for work
   /// that has no parts to count, but does nothing else than compute and read.
@@ -84,13 +84,13 @@ class RankLink {
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<bool> counts_computing_ = false;
   std::mutex send_mutex_;
-  std::mutex mutex_;  // Guards all below, up to the thread.
+  std::mutex mutex_;  // Guards the members between it and the thread.
   std::condition_variable changed_;
   std::deque<nlohmann::json> requests_;
-  std::map<std::uint64_t, std::optional<nlohmann::json>> asked_;  // Of the store; by id.
+  std::map<std::uint64_t, std::optional<nlohmann::json>> asked_;  // The store's answers by id.
   std::uint64_t next_id_ = 1;
-  std::uint64_t request_id_ = 0;  // Of what next() returned last.
-  std::uint64_t stopped_id_ = 0;  // Of what is to stop.
+  std::uint64_t request_id_ = 0;  // The request that next() returned last.
+  std::uint64_t stopped_id_ = 0;  // The request that is to stop.
   std::stop_source stop_;
   std::optional<Error> lost_;
   std::jthread thread_;

@@ -15,7 +15,7 @@ namespace fl {
 class SharedValues {
  public:
   SharedValues() = default;
-  /// Makes a file of `count` values, all 0, in place of what has that name. Errors: no_space, io.
+  /// Makes a file of `count` values, all 0; replaces a file of that name. Errors: no_space, io.
   [[nodiscard]] static Result<SharedValues> make(const std::filesystem::path& path,
                                                  std::size_t count);
   /// Maps a file that make() made. Errors: not_found, io; corrupt if it has another size.

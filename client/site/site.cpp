@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
-#include "client/site/tcp.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -24,7 +24,7 @@ Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-/// The same, with one of this machine first: the first rank of a group maps files of it.
+/// Puts a rank of this machine first, because the first rank of a group maps the agent's files.
 std::vector<SiteMember> from_here(std::vector<SiteMember> members) {
   std::rotate(members.begin(), std::ranges::find_if(members, &SiteMember::is_here), members.end());
   return members;
@@ -47,7 +47,7 @@ bool is_same(const std::vector<SiteMember>& a, const std::vector<SiteMember>& b)
   });
 }
 
-/// Copies if there is something to copy.
+/// Copies `from`, unless it is empty.
 void copy(std::span<const float> from, std::span<float> to) { std::ranges::copy(from, to.begin()); }
 
 const char* name_of(Site::Kind kind) {
@@ -70,15 +70,15 @@ std::vector<SitePlace> own_places(const SiteOptions& options,
                       .local_rank = rank,
                       .local_size = options.ranks,
                       .host = "127.0.0.1",
-                      .port = 0,  // LocalRanks::start_missing() is told.
+                      .port = 0,  // LocalRanks::start_missing() learns it.
                       .launcher = {},
                       .interface = options.interface.empty() ? "lo" : options.interface});
   }
   return places;
 }
 
-/// Where the agent listens for ranks of other machines, too. Debian's /etc/hosts gives a machine's
-/// own name the address 127.0.1.1, which the others don't reach: then at all addresses.
+/// Where the agent listens for ranks, also of other machines. Debian's /etc/hosts gives a machine's
+/// own name the address 127.0.1.1, which other machines can't reach: then it listens everywhere.
 std::string listening_host(const SitePlace& place) {
   if (place.local_size == place.size || !is_loopback(place.host)) return place.host;
   log_info("{} is an address of this machine alone: listening at all of its addresses", place.host);
@@ -172,8 +172,8 @@ Result<std::vector<SiteMember>> Site::gather(const std::stop_token& stop) {
   return from_here(std::move(members));
 }
 
-/// Sends these requests. Errors: the first error of a rank that says something of the work; else
-/// the first one.
+/// Sends these requests. Errors: the first error that says something of the work, or else the first
+/// error of all.
 Result<std::vector<json>> Site::ask_all(const std::vector<SiteHub::Request>& requests,
                                         const std::stop_token& stop) {
   auto answers = hub_->ask(requests, stop);
@@ -250,7 +250,7 @@ Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
   return loaded;
 }
 
-/// Makes a group of the ranks that are there, unless it is there already.
+/// Makes a group of the ranks that are there, unless there is one already.
 Result<void> Site::make_group(const std::stop_token& stop) {
   FL_TRY(auto members, gather(stop));
   if (is_same(members, group_) && group_model_ == learn_.model) return {};
@@ -275,7 +275,8 @@ Result<void> Site::make_group(const std::stop_token& stop) {
   }
   FL_TRY(const auto answers, ask_all(requests, stop));
   FL_TRY(const MeasuredChoices choices, parse_measured(answers[0]));
-  if (!learn_.model.empty()) FL_CHECK(measured_.add(choices));  // Without one there is no state.
+  if (!learn_.model.empty())
+    FL_CHECK(measured_.add(choices));  // Without a model there is no state.
   group_ = std::move(members);
   group_model_ = learn_.model;
   return {};
@@ -317,7 +318,7 @@ Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_tok
   }
   auto answers = ask_all(requests, stop);
   if (!answers) {
-    // Whoever waited for the one that failed has no group any more.
+    // Ranks that waited for the one that failed have no group any more.
     group_.clear();
     return answers.error();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Site: the ranks of a client that is a whole site, seen from its agent, which is no rank itself.
 // It starts the ranks of this machine, waits for those of others, makes a group of them and gives
-// it work. When a rank is lost, the group is made anew, with it or without it, and the work begins
+// it work. When a rank is lost, a new group is made, with or without that rank, and the work begins
 // again.
 #pragma once
 
@@ -63,7 +63,7 @@ class Site {
   [[nodiscard]] Result<SiteMeasurement> measure(const std::stop_token& stop);
   /// From now on what the ranks do in each training goes to this file.
   void trace_into(std::shared_ptr<TraceFile> trace) { trace_ = std::move(trace); }
-  /// The sentences about ranks that were lost since the last call.
+  /// Returns sentences about the ranks that were lost since the last call.
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 
  private:
@@ -81,7 +81,7 @@ class Site {
   [[nodiscard]] Result<void> write_trace(const std::vector<nlohmann::json>& answers);
 
   const SiteOptions options_;
-  LearnOptions learn_;  // Its model is the one that was loaded last.
+  LearnOptions learn_;  // With the model that was loaded last.
   TensorFolder folder_;
   KeptChoices measured_;
   const int size_;
@@ -91,12 +91,12 @@ class Site {
   SharedValues weights_;
   SharedValues correction_;
   SharedValues result_;
-  std::vector<SiteMember> group_;  // In the order of its ranks; empty: there is none.
+  std::vector<SiteMember> group_;  // In the order of its ranks; empty without a group.
   std::string group_model_;
   int generation_ = 0;
   std::vector<std::string> losses_;
-  std::shared_ptr<TraceFile> trace_;  // Null: none is wanted.
-  std::set<int> traced_;              // Ranks that have a name in it.
+  std::shared_ptr<TraceFile> trace_;  // Null if no trace is wanted.
+  std::set<int> traced_;              // Ranks that have a name in the trace.
 };
 
 /// A Trainer for `model` on the site.

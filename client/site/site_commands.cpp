@@ -7,13 +7,12 @@
 #include "client/site/site.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/async/stop_signals.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/log.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -23,7 +22,7 @@ namespace fl {
 
 namespace {
 
-/// What `fl-client site recommend` was asked.
+/// The flags of `fl-client site recommend`.
 struct RecommendOptions {
   PlanReport report;
   std::string precision = "bf16";
@@ -110,7 +109,7 @@ void declare_machine_flags(CLI::App& app, RecommendOptions& options) {
       "10G");
 }
 
-/// A wrong value that only shows beside the others.
+/// Throws for a value that is wrong only together with others.
 template <class T>
 T value_or_throw(Result<T> result) {
   if (!result) throw CLI::ValidationError("site recommend", result.error().message());
@@ -133,7 +132,7 @@ int recommend(RecommendOptions& options, std::ostream& out) {
   return 0;
 }
 
-/// What `fl-client site doctor` was asked.
+/// The flags of `fl-client site doctor`.
 struct DoctorOptions {
   SiteOptions site;
   bool as_json = false;
@@ -150,16 +149,15 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   FL_TRY(const auto facts, site->ask_facts(stop.token()));
   auto lines = diagnose_ranks(facts);
   SiteMeasurement measured;
-  const bool may_meet = std::ranges::none_of(
-      lines, [](const auto& line) { return line.verdict == DoctorLine::Verdict::fail; });
+  const bool may_meet = doctor_exit_code(lines) == 0;
   if (may_meet) {
     FL_TRY(measured, site->measure(stop.token()));
     lines = diagnose_site(facts, measured);
   } else {
     lines.push_back({DoctorLine::Verdict::warn, "links", "not measured", "mend first what fails"});
   }
-  out << (options.as_json ? json_text(site_doctor_json(lines, measured), 2) + "\n"
-                          : doctor_text(lines) + (may_meet ? links_text(facts, measured) : ""));
+  out << doctor_output(lines, options.as_json, {{"measured", to_json_of(measured)}},
+                       may_meet ? links_text(facts, measured) : "");
   return doctor_exit_code(lines);
 }
 
@@ -204,7 +202,7 @@ std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
       "data, "
       "tensor and pipeline parallelism, ZeRO and offload, and which communication hook pays\n"
       "  fl-client site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G");
-  // Flags of a client are no flags of this.
+  // The client's flags are no flags of this command.
   recommend_command->fallthrough(false);
   const auto options = std::make_shared<RecommendOptions>();
   options->report.code_bytes_s = 10e9;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_flags.hpp"
 
-#include "shared/base/flags.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_handshake.hpp"
 
-#include "shared/base/json.hpp"
+#include "client/learn/process/json_line.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace fl {
 
@@ -31,25 +33,25 @@ std::string proof_of(std::string_view secret, std::string_view who, std::string_
   return to_hex(std::as_bytes(std::span(code)));
 }
 
+Error no_site() { return {Errc::unauthenticated, "the other end is no part of a Tributary site"}; }
+
 Result<void> send(SocketLine& line, const json& message, TimePoint until) {
-  if (line.send(json_text(message), until)) return {};
+  if (send_json(line, message, until)) return {};
   return Error(Errc::unavailable, "the connection has ended");
 }
 
 Result<json> receive(SocketLine& line, TimePoint until) {
-  FL_TRY(const auto text, line.receive(until - Clock::now(), limits::rank_greeting_bytes_max));
-  if (!text) return Error(Errc::deadline, "no answer in time");
-  return parse_json(*text);
+  auto message = receive_json(line, until - Clock::now(), limits::rank_greeting_bytes_max);
+  if (!message && message.error().code() == Errc::invalid_input) return no_site();
+  if (!message) return message.error();
+  if (!*message) return Error(Errc::deadline, "no answer in time");
+  return std::move(**message);
 }
 
 /// Checks that the members `names` are texts of random_digits characters.
 Result<void> check_texts(const json& message, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    const bool is_there = message.is_object() && message.contains(name) &&
-                          message[name].is_string() &&
-                          message[name].get_ref<const std::string&>().size() == random_digits;
-    if (!is_there)
-      return Error(Errc::unauthenticated, "the other end is no part of a Tributary site");
+    if (member_text(message, name).size() != random_digits) return no_site();
   }
   return {};
 }
@@ -85,7 +87,7 @@ Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint un
   const auto& other = said["agent"].get_ref<const std::string&>();
   FL_CHECK(send(line, {{"rank", mine}, {"proof", proof_of(secret, "rank", other, mine)}}, until));
   FL_TRY(const json told, receive(line, until));
-  if (told.is_object() && told.contains(refused))
+  if (told.contains(refused))
     return Error(Errc::unauthenticated,
                  "the agent refused this rank: is its site secret (--site-secret-file) the same?");
   FL_CHECK(check_texts(told, {"proof"}));

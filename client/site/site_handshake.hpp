@@ -19,7 +19,7 @@ namespace fl {
 
 /// The agent's part. Errors: unauthenticated; unavailable, deadline.
 [[nodiscard]] Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint until);
-/// The rank's part. Errors: the same.
+/// The rank's part. Errors: those of greet_rank().
 [[nodiscard]] Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint until);
 
 }  // namespace fl

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_messages.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/site/value_as.hpp"
+#include "shared/algorithm/train_fields.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
-#include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
 
@@ -14,7 +16,7 @@
 #include <cmath>
 #include <fstream>
 
-/// Nothing is null.
+/// An empty optional is null in JSON.
 template <>
 struct nlohmann::adl_serializer<std::optional<double>> {
   static void to_json(json& out, const std::optional<double>& value) {
@@ -29,9 +31,9 @@ namespace fl {
 
 using nlohmann::json;
 
-// How nlohmann's library converts our types: all members of each, by name.
+// These functions tell nlohmann's library how to convert our types: each has all members by name.
 
-/// A number that may be infinite or no number, for which JSON has no sign.
+/// Writes a number; one that is infinite or NaN becomes a text, because JSON has no such numbers.
 static json real(double value) {
   return std::isfinite(value) ? json(value) : json(fmt::to_string(value));
 }
@@ -72,9 +74,12 @@ static void from_json(const json& in, EvalReport& value) {
   in.at("predictions").get_to(value.predictions);
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LocalOptimizer, kind, beta1, beta2, epsilon)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainSettings, round, local_epochs, local_steps, local_seconds,
-                                   batch_size, accumulate, optimizer, lr, momentum, weight_decay,
-                                   proximal_mu, deadline_s, seed)
+static void to_json(json& out, const TrainSettings& value) {
+  for_each_train_field([&](const auto& row) { out[row.name] = value.*row.member; });
+}
+static void from_json(const json& in, TrainSettings& value) {
+  for_each_train_field([&](const auto& row) { in.at(row.name).get_to(value.*row.member); });
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
                                    shards, partition_seed, holdout, evaluate_only, device,
                                    precision, threads, hogwild, keep_moments, state, client_seed)
@@ -87,7 +92,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, c
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs,
                                    predictions)
-// There are many of them, so they have no names of members.
+// A trace has many spans, so their members have no names.
 static void to_json(json& out, const TraceSpan& span) {
   out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};
 }
@@ -137,21 +142,6 @@ template Result<RankLoaded> parse_as(const json&);
 template Result<RankWork> parse_as(const json&);
 template Result<TrainReport> parse_as(const json&);
 template Result<EvalReport> parse_as(const json&);
-
-std::string member_text(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::uint64_t member_number(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() ? number_in<std::uint64_t>(*found).value_or(0) : 0;
-}
-
-std::optional<std::int64_t> member_integer(const json& message, const char* name) {
-  const auto found = message.is_object() ? message.find(name) : message.end();
-  return found != message.end() ? number_in<std::int64_t>(*found) : std::nullopt;
-}
 
 std::string host_name() {
   std::array<char, 256> name{};

@@ -6,8 +6,8 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
-#include "client/site/hub.hpp"
 #include "client/site/measured_choices.hpp"
+#include "client/site/site_member.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
@@ -21,18 +21,18 @@ namespace fl {
 /// How the ranks of a site train together.
 struct GroupOptions {
   int generation = 0;  // Counts the groups of a site from 1.
-  int rank = 0;        // In this group, from 0.
+  int rank = 0;        // The number in this group, from 0.
   int size = 1;
   std::string backend = "gloo";
   std::string hook = "allreduce";    // How gradients are reduced (client/site/rank/hooks).
-  std::string topology = "backend";  // The way of sums, or "auto".
+  std::string topology = "backend";  // How ranks sum, or "auto".
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
   std::string unused_parameters = "refuse";
-  double timeout_s = 60;          // A collective takes no longer.
-  MeasuredChoices measured = {};  // Those that are kept.
+  double timeout_s = 60;          // The time limit of a collective.
+  MeasuredChoices measured = {};  // The choices that the agent keeps.
 };
 
-/// What a rank says of the model and data that it has loaded.
+/// The answer of a rank that has loaded a model and data.
 struct RankLoaded {
   std::string layout;  // The digest.
   std::uint64_t train = 0;
@@ -43,23 +43,23 @@ struct RankLoaded {
 /// Reads the choices of a group's ranks, which are in the answer of each of them. Errors: protocol.
 [[nodiscard]] Result<MeasuredChoices> parse_measured(const nlohmann::json& answer);
 
-/// Files that agent and rank 0 map; flat fp32 vectors. "" for what there is not.
+/// Files that agent and rank 0 map, each a flat fp32 vector. "" if there is no such file.
 struct RankFiles {
   std::string weights = {};
   std::string correction = {};
   std::string result = {};
 };
 
-/// A piece of work for the group: train, or on rank 0 alone evaluate or gradient.
+/// A piece of work for the group (train), or for rank 0 alone (evaluate, gradient).
 struct RankWork {
   std::string run = {};  // The run's key.
   TrainSettings settings = {};
   bool has_correction = false;
   RankFiles files = {};
-  bool has_trace = false;  // The answer shall have spans.
+  bool has_trace = false;  // Whether the answer is to have spans.
 };
 
-/// The rank's hello: what it is.
+/// The hello of a rank, which says who it is.
 [[nodiscard]] nlohmann::json rank_hello(const SiteMember& member, int size);
 /// Errors: conflict for a rank of another build or of another site.
 [[nodiscard]] Result<SiteMember> parse_rank_hello(const nlohmann::json& message, int size);
@@ -74,25 +74,18 @@ struct RankWork {
 [[nodiscard]] nlohmann::json to_json_of(const TrainReport& value);
 [[nodiscard]] nlohmann::json to_json_of(const EvalReport& value);
 [[nodiscard]] nlohmann::json to_json_of(const std::vector<TraceSpan>& spans);
-/// At most limits::trace_spans_max. Errors: protocol.
+/// Reads at most limits::trace_spans_max spans. Errors: protocol.
 [[nodiscard]] Result<std::vector<TraceSpan>> parse_spans(const nlohmann::json& spans);
-/// The other way. Errors: protocol, with the member that is wrong.
+/// Reads what to_json_of() wrote. Errors: protocol, with the member that is wrong.
 template <class Value>
 [[nodiscard]] Result<Value> parse_as(const nlohmann::json& message);
 
-/// The member, or "" or 0 if it is not there or of another type.
-[[nodiscard]] std::string member_text(const nlohmann::json& message, const char* name);
-[[nodiscard]] std::uint64_t member_number(const nlohmann::json& message, const char* name);
-/// None if it is not there, or no whole number of 64 bits.
-[[nodiscard]] std::optional<std::int64_t> member_integer(const nlohmann::json& message,
-                                                         const char* name);
-
-/// A counter of the store, which holds texts in base64url.
+/// Writes a counter as the store keeps it, a text in base64url.
 [[nodiscard]] std::string counter_text(std::int64_t value);
-/// Nothing if the text is no counter.
+/// Reads such a counter; none if the text is no counter.
 [[nodiscard]] std::optional<std::int64_t> counter_of(const std::string& text);
 
-/// What tells machines apart: the name of this one, and an identifier of its running system.
+/// The name of this machine, and an identifier of its running system: they tell machines apart.
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string boot_id();
 

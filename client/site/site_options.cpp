@@ -20,7 +20,7 @@ struct Launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  bool is_slurm = false;  // Then functions of slurm_place say what else there is.
+  bool is_slurm = false;  // If so, functions of slurm_place read the rest.
 };
 
 /// Slurm is last: its variables are there also where torchrun or mpirun starts the ranks inside a
@@ -48,7 +48,7 @@ Result<int> number_of(const Environment& environment, const char* name,
   return static_cast<int>(*value);
 }
 
-/// Where the agent listens.
+/// Finds where the agent listens.
 Result<void> find_agent(const Environment& environment, const Launcher& launcher,
                         const std::string& address, SitePlace& place) {
   if (!address.empty()) {

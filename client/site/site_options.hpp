@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line and the environment say about a site: one client of many ranks.
+// The options of a site, one client of many ranks, from the command line and the environment.
 #pragma once
 
 #include "shared/base/environment.hpp"
@@ -13,19 +13,19 @@
 namespace fl {
 
 struct SiteOptions {
-  int ranks = 0;          // So many ranks on this machine; 0: none, or those of the launcher.
+  int ranks = 0;          // Ranks on this machine; 0 if there are none, or a launcher starts them.
   bool launched = false;  // --site: torchrun, srun or mpirun has started this process as a rank.
-  int ranks_min = 0;      // A round may go on with so many ranks; 0: all are needed.
+  int ranks_min = 0;      // The least ranks that a round may go on with; 0: all.
   std::string backend = "auto";      // "gloo", "nccl", "auto".
   std::string hook = "allreduce";    // How gradients are reduced.
-  std::string topology = "backend";  // The way of sums (client/site/rank/topology.hpp), or "auto".
+  std::string topology = "backend";  // How ranks sum (client/site/rank/topology.hpp), or "auto".
   std::string bucket_mb;  // Gradients are reduced in pieces of this size, or "auto"; "": a default.
   std::string unused_parameters = "refuse";  // client/site/rank/data_parallel.hpp.
-  std::string interface;  // By which this machine's ranks talk; "": the host's own.
-  std::string address;    // HOST:PORT where the agent listens; "": by the launcher.
+  std::string interface;  // The network interface for ranks; "" for the host's own.
+  std::string address;    // HOST:PORT where the agent listens; "" if the launcher says it.
   std::string secret_file;
   double timeout_s =
-      limits::rank_timeout_s;  // Of a collective, of a rank's silence, and for ranks to come.
+      limits::rank_timeout_s;  // For a collective, for a rank's silence, and for ranks to come.
 
   [[nodiscard]] bool is_set() const { return ranks > 0 || launched; }
 };
@@ -34,9 +34,9 @@ struct SiteOptions {
 struct SitePlace {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;  // Among the ranks of this machine.
+  int local_rank = 0;  // The number among the ranks of this machine.
   int local_size = 1;
-  std::string host;  // Of the agent.
+  std::string host;  // The host where the agent listens.
   std::uint16_t port = 0;
   std::string launcher;   // "torchrun", "Slurm", "Open MPI".
   std::string interface;  // Gloo's network interface on this machine; "": the host's own.

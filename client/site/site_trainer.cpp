@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Trainer whose work the ranks of a site do.
+#include "client/learn/process/json_line.hpp"
 #include "client/site/site.hpp"
 #include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t first_port = 16384;
 constexpr std::uint32_t ports = 16384;
-constexpr std::uint32_t steps_of_job = 16;  // With ports of their own.
+constexpr std::uint32_t steps_of_job = 16;  // Steps of a job that have ports of their own.
 
 /// The first of these variables that is set, with its name.
 std::optional<std::pair<const char*, std::string>> first_set(

@@ -15,6 +15,8 @@
 
 namespace fl {
 
+using client::StoredValues;
+
 namespace {
 
 constexpr std::string_view manifest_name = "client.json";
@@ -23,7 +25,8 @@ constexpr std::string_view spare_name = "update-spare";
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
          name.starts_with("local-values-") || name.starts_with("velocity-") ||
-         name.starts_with("codec-state-") || name.starts_with("reference-");
+         name.starts_with("codec-state-") || name.starts_with("reference-") ||
+         name.starts_with("scratch-");
 }
 
 nlohmann::json json_of(const ClientState::OwnTensors& own) {
@@ -70,13 +73,17 @@ void ClientState::put_kept(const Kept& kept, nlohmann::json& json) {
 
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder, int threads) {
   ClientState state(files, std::move(folder), threads);
-  FL_CHECK(files.make_folder(state.folder_));
   FL_CHECK(state.load());
-  FL_CHECK(state.remove_strays());
   return state;
 }
 
 Result<void> ClientState::load() {
+  FL_CHECK(files_->make_folder(folder_));
+  FL_CHECK(read_manifest());
+  return remove_strays();
+}
+
+Result<void> ClientState::read_manifest() {
   const auto path = folder_ / manifest_name;
   if (!files_->exists(path)) return {};
   FL_TRY(const std::string text, files_->read_all(path));
@@ -183,27 +190,34 @@ Result<void> ClientState::forget_pending() {
   return remove_strays();
 }
 
-Result<std::vector<float>> ClientState::read_vector(const std::string& name,
-                                                    std::uint64_t elements) const {
-  std::vector<float> values(elements);
-  if (name.empty()) return values;
-  FL_TRY(const auto file, files_->open(folder_ / name, OpenMode::read));
-  if (auto read = file->read_exactly(0, std::as_writable_bytes(std::span(values))); !read)
-    return read.error().at((folder_ / name).string());
-  return values;
+Result<StoredValues> ClientState::open_values(const std::string& name,
+                                              std::uint64_t elements) const {
+  if (name.empty()) return StoredValues();
+  return StoredValues::open(*files_, folder_ / name, elements);
 }
 
-Result<std::vector<float>> ClientState::residual(const Layout& layout) const {
-  return read_vector((pending_ ? pending_->kept : kept_).residual, layout.elements());
+Result<StoredValues> ClientState::residual(const Layout& layout) const {
+  return open_values((pending_ ? pending_->kept : kept_).residual, layout.elements());
 }
 
-Result<std::vector<float>> ClientState::reference(const Layout& layout) const {
-  return read_vector(kept_.reference, layout.elements());
+Result<StoredValues> ClientState::reference(const Layout& layout) const {
+  return open_values(kept_.reference, layout.elements());
 }
 
-Result<std::vector<float>> ClientState::local_values(std::uint64_t elements) const {
-  if (kept_.local_values.empty()) return std::vector<float>();
-  return read_vector(kept_.local_values, elements);
+Result<StoredValues> ClientState::local_values(std::uint64_t elements) const {
+  return open_values(kept_.local_values, elements);
+}
+
+Result<ClientState::NewValues> ClientState::new_values(std::string_view kind,
+                                                       std::uint64_t elements) {
+  NewValues fresh{next_name(kind), {}};
+  FL_TRY(fresh.values, StoredValues::make(*files_, folder_ / fresh.name, elements));
+  return fresh;
+}
+
+Result<ClientState::NewValues> ClientState::new_local_values(std::uint64_t elements) {
+  if (elements == 0) return NewValues();
+  return new_values("local-values", elements);
 }
 
 Result<std::filesystem::path> ClientState::export_own_tensors() const {
@@ -215,11 +229,10 @@ Result<std::filesystem::path> ClientState::export_own_tensors() const {
     if (layout.elements() > kept.size())
       return Error(Errc::corrupt, fmt::format("the state has {} values, expected at least {}",
                                               kept.size(), layout.elements()));
-    std::string file = safetensors_header(
-        layout, {{"run", run_key_}, {"model", own_->model}, {"strategy", own_->strategy}});
-    const Bytes values = std::as_bytes(std::span(kept).last(layout.elements()));
-    file.append(reinterpret_cast<const char*>(values.data()), values.size());
-    return files_->write_atomically(path, bytes_of(std::string_view(file)));
+    const Metadata about{{"run", run_key_}, {"model", own_->model}, {"strategy", own_->strategy}};
+    FL_CHECK(
+        replace_safetensors(*files_, path, layout, kept.values().last(layout.elements()), about));
+    return kept.check();
   };
   if (const auto written = write(); !written)
     return written.error().at("can't write this client's own tensors to " + path.string());
@@ -265,19 +278,30 @@ Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keep
   const bool is_delta = pending_->begin.codec().starts_with(delta_prefix);
   if (!keeps_mass && !is_delta) kept.residual.clear();
   if (!kept.residual.empty() && !is_delta) {
-    FL_TRY(auto values, residual(layout.all));
-    FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
-    FileSource source(*file);
-    FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
-    FL_CHECK(add_decoded(values, reader, threads_));
-    // Only gradients can be sent later. The residual of statistics and shared vectors is 0.
-    std::ranges::fill(std::span(values).subspan(layout.parameter_elements), 0.0F);
-    FL_TRY(kept.residual, write_kept("residual", std::as_bytes(std::span(values))));
+    FL_TRY(kept.residual, put_back(layout));
     FL_CHECK(files_->sync_folder(folder_));
   }
   FL_CHECK(settle(std::move(kept)));
   failpoint("update.put_back");
   return remove_strays();
+}
+
+/// Writes a new residual: the old one plus what the pending update has sent. Returns its name.
+Result<std::string> ClientState::put_back(const RunLayout& layout) {
+  FL_TRY(const auto before, residual(layout.all));
+  FL_TRY(auto next, new_values("residual", layout.all.elements()));
+  FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
+  FileSource source(*file);
+  FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
+  const auto write = [&](std::uint64_t first, std::span<const float> values) {
+    return next.values.write(first, values);
+  };
+  FL_CHECK(add_decoded(before.values(), reader, write, threads_));
+  // Only gradients can be sent later. The residual of statistics and shared vectors is 0.
+  FL_CHECK(client::fill_zeros(next.values, layout.parameter_elements));
+  FL_CHECK(before.check());
+  FL_CHECK(next.values.sync());
+  return next.name;
 }
 
 /// Writes a manifest with these. After an error the manifest and the members are as before.

@@ -32,6 +32,7 @@
 // All calls block. One thread at a time (the agent's worker).
 #pragma once
 
+#include "client/state/stored_values.hpp"
 #include "proto/wire.pb.h"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/io/digest.hpp"
@@ -51,10 +52,24 @@ namespace fl {
 
 class ClientState {
  public:
-  /// Loads the manifest, or starts with an empty one, and removes stray files. `threads` encode and
-  /// decode an update; with more than one, `files` must be usable from any thread. An unreadable
+  /// An empty state; call load() before all else. `threads` encode and decode an update; with more
+  /// than one, `files` must be usable from any thread. `files` must outlive it. Vectors for a short
+  /// time lie in memory up to `memory_bytes_max`.
+  ClientState(Files& files, std::filesystem::path folder, int threads = 1,
+              std::uint64_t memory_bytes_max = client::values_in_memory_bytes_max)
+      : files_(&files),
+        folder_(std::move(folder)),
+        threads_(threads),
+        scratch_(std::make_unique<client::ValuePool>(files, folder_, memory_bytes_max)) {}
+  /// Loads the manifest, or starts with an empty one, and removes stray files. An unreadable
   /// manifest is `corrupt`; the message names the file.
+  [[nodiscard]] Result<void> load();
+  /// Both in one.
   static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
+  [[nodiscard]] Files& files() const { return *files_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  /// Vectors for a short time. Any thread.
+  [[nodiscard]] client::ValuePool& scratch() const { return *scratch_; }
 
   /// Makes this the state of the given run. Returns false if it already is. Otherwise exports the
   /// own tensors of the run before (export_own_tensors) and forgets everything else of it.
@@ -97,20 +112,30 @@ class ClientState {
   /// result is the same.
   [[nodiscard]] Result<void> forget_pending();
 
+  /// The local values as they are to be after an update: a new file, which becomes a part of the
+  /// state with that update.
+  struct NewValues {
+    std::string name;  // Empty: the method keeps none.
+    client::StoredValues values;
+  };
+  /// Makes such a file with arbitrary contents; without elements, none. Errors: those of the disk.
+  [[nodiscard]] Result<NewValues> new_local_values(std::uint64_t elements);
+
   /// Encodes an update and makes it the pending one. With error feedback the residual is added
   /// first. With a delta codec the reference is subtracted, if begin.reference() is its task;
   /// otherwise begin.reference() becomes 0.
-  ///   update        layout.all.elements() values; used as scratch
+  ///   update        layout.all.elements() values; becomes what was coded
   ///   begin         all fields except bytes, digest, nmse and encode_seconds are set
   ///   local_values  the method's new local values (the local rule's vector, then the personal
-  ///                 part), or empty; used as scratch
+  ///                 part), or none
   ///   rule          the rule whose vector that is, or null
   ///   device        the device that may encode, or none. device.values: the device's copy of
   ///                 `update`, if that is what is coded: no error feedback, no delta, no shared
   ///                 vectors. If the device's result can't be decoded, the CPU encodes again.
-  [[nodiscard]] Result<void> save_update(const RunLayout& layout, std::span<float> update,
+  /// Memory: blocks of the vectors, and what the codec and `scratch()` need.
+  [[nodiscard]] Result<void> save_update(const RunLayout& layout, client::StoredValues& update,
                                          const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                         std::span<float> local_values = {},
+                                         NewValues local_values = {},
                                          const LocalRule* rule = nullptr, DeviceCopy device = {});
   /// Call when the server has accepted the pending update. Its files replace the current ones.
   [[nodiscard]] Result<void> settle_accepted();
@@ -123,46 +148,29 @@ class ClientState {
   /// removes it.
   void drop_spare();
 
-  /// The residual (that of the pending update, if there is one), or zeros.
-  [[nodiscard]] Result<std::vector<float>> residual(const Layout& layout) const;
-  /// The reference for the next delta (not that of a pending update), or zeros.
-  [[nodiscard]] Result<std::vector<float>> reference(const Layout& layout) const;
-  /// The local values, which must be this many; empty before the first accepted update.
-  [[nodiscard]] Result<std::vector<float>> local_values(std::uint64_t elements) const;
+  /// The residual (that of the pending update, if there is one); no values if there is none.
+  [[nodiscard]] Result<client::StoredValues> residual(const Layout& layout) const;
+  /// The reference for the next delta (not that of a pending update); no values if there is none.
+  [[nodiscard]] Result<client::StoredValues> reference(const Layout& layout) const;
+  /// The local values, which must be this many; no values before the first accepted update.
+  [[nodiscard]] Result<client::StoredValues> local_values(std::uint64_t elements) const;
 
  private:
-  ClientState(Files& files, std::filesystem::path folder, int threads)
-      : files_(&files), folder_(std::move(folder)), threads_(threads) {}
   [[nodiscard]] static Kept kept_in(const nlohmann::json& json);
   static void put_kept(const Kept& kept, nlohmann::json& json);
-  [[nodiscard]] Result<void> load();
+  [[nodiscard]] Result<void> read_manifest();
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> remove_strays();
   [[nodiscard]] Result<void> settle(Kept kept);
   [[nodiscard]] static Result<Digest> digest_of(File& file, std::uint64_t bytes);
   [[nodiscard]] CodecState codec_state() const;
-  [[nodiscard]] Result<std::vector<float>> reference_for(wire::UploadBegin& begin,
-                                                         const Layout& layout) const;
   [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
-  struct Companions;
-  [[nodiscard]] Result<void> code_update(const RunLayout& layout, std::span<float> update,
-                                         const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                         Companions companions, std::span<float> local_values,
-                                         const LocalRule* rule, const DeviceCopy& device);
-  [[nodiscard]] Result<Companions> take_companions(const RunLayout& layout, std::span<float> update,
-                                                   const Codec& codec,
-                                                   wire::UploadBegin& begin) const;
-  [[nodiscard]] Result<void> keep_companions(const RunLayout& layout, std::span<float> update,
-                                             const Codec& codec, File& file, Companions& companions,
-                                             Pending& pending);
-  [[nodiscard]] Result<void> advance_local(const RunLayout& layout, std::span<float> update,
-                                           const Codec& codec, File& file,
-                                           const Companions& companions,
-                                           std::span<float> local_values, const LocalRule* rule,
-                                           Pending& pending);
+  class Saving;
   [[nodiscard]] Result<void> put_back_and_settle(const RunLayout& layout, bool keeps_mass);
-  [[nodiscard]] Result<std::vector<float>> read_vector(const std::string& name,
-                                                       std::uint64_t elements) const;
+  [[nodiscard]] Result<std::string> put_back(const RunLayout& layout);
+  [[nodiscard]] Result<client::StoredValues> open_values(const std::string& name,
+                                                         std::uint64_t elements) const;
+  [[nodiscard]] Result<NewValues> new_values(std::string_view kind, std::uint64_t elements);
   [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);
   [[nodiscard]] Result<std::string> write_kept(std::string_view kind, Bytes bytes);
   [[nodiscard]] std::string next_name(std::string_view kind);
@@ -170,6 +178,7 @@ class ClientState {
   Files* files_;
   std::filesystem::path folder_;
   int threads_;
+  std::unique_ptr<client::ValuePool> scratch_;
   std::string run_key_;
   std::optional<OwnTensors> own_;
   std::optional<Pending> pending_;

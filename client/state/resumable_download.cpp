@@ -67,9 +67,9 @@ Result<void> ResumableDownload::append(std::uint32_t transfer, Bytes bytes) {
   return {};
 }
 
-Result<void> ResumableDownload::read(MutableBytes out) {
-  FL_ASSERT(file_ && out.size() <= bytes_);
-  return file_->read_exactly(0, out);
+Result<void> ResumableDownload::read(std::uint64_t offset, MutableBytes out) {
+  FL_ASSERT(file_ && offset + out.size() <= bytes_);
+  return file_->read_exactly(offset, out);
 }
 
 void ResumableDownload::drop() {

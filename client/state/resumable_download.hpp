@@ -28,8 +28,8 @@ class ResumableDownload {
 
   /// Appends bytes. The first bytes of another transfer replace the saved ones.
   [[nodiscard]] Result<void> append(std::uint32_t transfer, Bytes bytes);
-  /// Reads the first out.size() bytes, at most bytes().
-  [[nodiscard]] Result<void> read(MutableBytes out);
+  /// Reads the bytes from `offset` on; they must be among the saved ones.
+  [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out);
   /// Removes the saved bytes. If the file can't be removed, the next open() or append() deals with
   /// it.
   void drop();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ClientState makes an update pending: what is added to the update, encoding it, and writing it
-// with the files that belong to it.
+// with the files that belong to it. All vectors are worked on in pieces, because each may be larger
+// than the memory.
 #include "client/state/client_state.hpp"
-
 #include "kernels/kernels.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/failpoint.hpp"
@@ -18,6 +18,12 @@
 
 namespace fl {
 
+using client::copy_values;
+using client::fill_zeros;
+using client::for_each_piece;
+using client::piece_elements;
+using client::StoredValues;
+
 namespace {
 
 constexpr std::size_t block_bytes = 1 << 20;
@@ -25,56 +31,98 @@ constexpr std::size_t block_bytes = 1 << 20;
 /// The sum of squares.
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
 
-/// What coding x to the file has lost: |x - decoded|^2 / |x|^2. If `is_kept`, x becomes the loss,
-/// x - decoded.
-Result<double> nmse_of(const Layout& layout, std::span<float> x, const Codec& codec, File& file,
-                       std::uint64_t bytes, bool is_kept, int threads) {
-  if (codec.is_exact()) {
-    if (is_kept) std::ranges::fill(x, 0.0F);
-    return 0.0;
-  }
-  FileSource source(file);
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout));
-  return fl::nmse_of(x, reader, is_kept, threads);
+double nmse(double lost, double power) { return power > 0 ? lost / power : 0.0; }
+
+/// Copies a piece into `room`.
+std::span<float> copy_piece(std::span<const float> values, std::size_t first, std::size_t count,
+                            std::vector<float>& room) {
+  room.assign(values.begin() + static_cast<std::ptrdiff_t>(first),
+              values.begin() + static_cast<std::ptrdiff_t>(first + count));
+  return room;
+}
+
+WriteValues write_into(StoredValues& target) {
+  return [&target](std::uint64_t first, std::span<const float> values) {
+    return target.write(first, values);
+  };
 }
 
 }  // namespace
 
-/// The vectors that belong to an update while it is coded. Each is empty if the codec has none.
-struct ClientState::Companions {
-  std::vector<float> velocity;
-  std::vector<float> reference;
-  std::vector<float> difference;  // With a delta codec: the vector to code instead of the update.
+/// One call of save_update(): the update with its companions, the vectors that belong to it. First
+/// prepare() makes the vector to code, x; encode() writes and checks its payload, and may be
+/// repeated; finish() makes the companions as they are after this update and the update pending.
+class ClientState::Saving {
+ public:
+  Saving(ClientState& state, const RunLayout& layout, StoredValues& update, const Codec& codec,
+         wire::UploadBegin begin)
+      : state_(state), layout_(layout), update_(update), codec_(codec), threads_(state.threads_) {
+    pending_.begin = std::move(begin);
+    pending_.kept = state.kept_;
+  }
+
+  [[nodiscard]] Result<void> prepare();
+  /// `corrupt`: what the device has coded can't be decoded.
+  [[nodiscard]] Result<void> encode(Seeds seeds, const DeviceCopy& device);
+  [[nodiscard]] Result<void> finish(NewValues local_values, const LocalRule* rule);
+
+ private:
+  [[nodiscard]] Result<void> add_velocity_and_residual();
+  [[nodiscard]] Result<void> subtract_reference();
+  [[nodiscard]] Result<void> find_loss();
+  [[nodiscard]] Result<void> advance_velocity();
+  [[nodiscard]] Result<void> advance_reference();
+  [[nodiscard]] Result<void> advance_local(NewValues& local, const LocalRule* rule);
+  [[nodiscard]] Result<void> follow_sent(StoredValues& local, const LocalRule& rule);
+  [[nodiscard]] bool needs_loss() const { return codec_.error_feedback() || layout_.has_shared(); }
+  [[nodiscard]] std::span<const float> coded() const {
+    return codec_.is_delta() ? difference_.values() : update_.values();
+  }
+  /// Calls use(reader) with the payload that was written.
+  template <class Use>
+  [[nodiscard]] Result<void> with_payload(const Use& use) {
+    FileSource source(*file_);
+    FL_TRY(auto reader, PayloadReader::open(source, pending_.begin.bytes(), layout_.all));
+    return use(reader);
+  }
+
+  ClientState& state_;
+  const RunLayout& layout_;
+  StoredValues& update_;
+  const Codec& codec_;
+  int threads_;
+  Pending pending_;
+  std::unique_ptr<File> file_;
+  CodecState codec_state_;
+  NewValues velocity_;       // With momentum.
+  NewValues reference_;      // With a delta codec: the reference before, then the next one.
+  StoredValues difference_;  // With a delta codec: x, which then becomes the loss.
+  NewValues residual_;       // With error feedback: the loss of coding x.
+  StoredValues loss_;        // The same for shared vectors, without error feedback.
 };
 
-Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> update,
+Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& update,
                                       const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                      std::span<float> local_values, const LocalRule* rule,
+                                      NewValues local_values, const LocalRule* rule,
                                       DeviceCopy device) {
-  const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
   // The copy on the device must equal the vector that is coded.
+  const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
   FL_ASSERT(device.values == nullptr || !is_changed);
+  FL_ASSERT(!pending_);
   const bool may_be_coded_there = device.coder != nullptr && device.coder->is_there() &&
                                   codec.is_for_device(layout.all, device.values != nullptr);
-  std::vector<float> before;
-  if (may_be_coded_there && is_changed) before.assign(update.begin(), update.end());
-  bool are_taken = false;
-  const auto try_with = [&](const DeviceCopy& by) -> Result<void> {
-    are_taken = false;
-    auto tried = begin;
-    FL_TRY(Companions companions, take_companions(layout, update, codec, tried));
-    are_taken = true;
-    return code_update(layout, update, codec, seeds, std::move(tried), std::move(companions),
-                       local_values, rule, by);
+  const auto save = [&]() -> Result<void> {
+    Saving saving(*this, layout, update, codec, std::move(begin));
+    FL_CHECK(saving.prepare());
+    auto coded = saving.encode(seeds, device);
+    if (!coded && coded.error().code() == Errc::corrupt && may_be_coded_there) {
+      device.coder->give_up(coded.error().message());
+      coded = saving.encode(seeds, {});
+    }
+    FL_CHECK(coded);
+    return saving.finish(std::move(local_values), rule);
   };
-  auto saved = try_with(device);
-  // `corrupt` after the companions were read means that the device's code can't be decoded. Encode
-  // again on the CPU.
-  if (!saved && saved.error().code() == Errc::corrupt && may_be_coded_there && are_taken) {
-    device.coder->give_up(saved.error().message());
-    if (is_changed) std::ranges::copy(before, update.begin());
-    saved = try_with({});
-  }
+  const auto saved = save();
   // Remove half-written files: on a full disk the next attempt needs their space.
   if (!saved) {
     drop_spare();
@@ -83,129 +131,228 @@ Result<void> ClientState::save_update(const RunLayout& layout, std::span<float> 
   return saved;
 }
 
-/// Adds velocity and residual to the update. With a delta codec, also computes its difference to
-/// the reference.
-Result<ClientState::Companions> ClientState::take_companions(const RunLayout& layout,
-                                                             std::span<float> update,
-                                                             const Codec& codec,
-                                                             wire::UploadBegin& begin) const {
-  Companions out;
-  if (codec.momentum() > 0) {
-    FL_TRY(out.velocity, read_vector(kept_.velocity, layout.all.elements()));
+Result<void> ClientState::Saving::prepare() {
+  FL_CHECK(add_velocity_and_residual());
+  if (codec_.is_delta()) FL_CHECK(subtract_reference());
+  if (codec_.error_feedback()) {
+    FL_TRY(residual_, state_.new_values("residual", layout_.all.elements()));
+  } else if (needs_loss() && !codec_.is_delta()) {
+    FL_TRY(loss_, state_.scratch().borrow(layout_.all.elements()));
+  }
+  return {};
+}
+
+/// Adds velocity and residual to the update.
+Result<void> ClientState::Saving::add_velocity_and_residual() {
+  const std::size_t elements = layout_.all.elements();
+  if (codec_.momentum() > 0) {
+    FL_TRY(const auto before, state_.open_values(state_.kept_.velocity, elements));
+    FL_TRY(velocity_, state_.new_values("velocity", elements));
+    std::vector<float> moved;
+    std::vector<float> speed;
     // Statistics and shared vectors are not gradients, so they have no momentum.
-    add_velocity(update.first(layout.parameter_elements),
-                 std::span(out.velocity).first(layout.parameter_elements), codec.momentum());
+    const auto add = [&](std::size_t first, std::size_t count) -> Result<void> {
+      copy_piece(update_.values(), first, count, moved);
+      speed.assign(count, 0.0F);
+      if (before.size() > 0) copy_piece(before.values(), first, count, speed);
+      add_velocity(moved, speed, codec_.momentum());
+      FL_CHECK(update_.write(first, moved));
+      return velocity_.values.write(first, speed);
+    };
+    FL_CHECK(for_each_piece(layout_.parameter_elements, add));
+    FL_CHECK(fill_zeros(velocity_.values, layout_.parameter_elements));
+    FL_CHECK(before.check());
   }
-  if (codec.error_feedback()) {
-    FL_TRY(const auto carried, read_vector(kept_.residual, layout.all.elements()));
-    add_residual(update, carried, codec.residual_kept());
-  }
-  if (codec.is_delta()) {
-    if (begin.reference() != kept_.reference_task) begin.set_reference(0);
-    FL_TRY(out.reference, reference_for(begin, layout.all));
-    out.difference = difference_to(update, out.reference);
-  }
-  return out;
+  if (!codec_.error_feedback() || state_.kept_.residual.empty()) return {};
+  FL_TRY(const auto carried, state_.open_values(state_.kept_.residual, elements));
+  std::vector<float> sum;
+  FL_CHECK(for_each_piece(elements, [&](std::size_t first, std::size_t count) {
+    copy_piece(update_.values(), first, count, sum);
+    add_residual(sum, carried.values().subspan(first, count), codec_.residual_kept());
+    return update_.write(first, sum);
+  }));
+  return carried.check();
 }
 
-/// Writes the companions as they are after this update, and sets begin.nmse. With error feedback, a
-/// delta codec or shared vectors, the update becomes the loss of coding.
-Result<void> ClientState::keep_companions(const RunLayout& layout, std::span<float> update,
-                                          const Codec& codec, File& file, Companions& companions,
-                                          Pending& pending) {
-  const std::uint64_t bytes = pending.begin.bytes();
-  Kept& kept = pending.kept;
-  FileSource source(file);
-  if (codec.momentum() > 0) {
-    FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-    FL_CHECK(stop_sent(companions.velocity, reader, threads_));
-    FL_TRY(kept.velocity, write_kept("velocity", std::as_bytes(std::span(companions.velocity))));
+/// Begins the next reference with the one before, or zeros if there is none or it can't be read,
+/// and computes the update's difference to it.
+Result<void> ClientState::Saving::subtract_reference() {
+  const std::size_t elements = layout_.all.elements();
+  wire::UploadBegin& begin = pending_.begin;
+  if (begin.reference() != state_.kept_.reference_task) begin.set_reference(0);
+  FL_TRY(reference_, state_.new_values("reference", elements));
+  bool is_there = false;
+  if (begin.reference() != 0) {
+    const auto copy = [&]() -> Result<void> {
+      FL_TRY(const auto before, state_.reference(layout_.all));
+      FL_CHECK(copy_values(before.values(), reference_.values));
+      is_there = before.size() > 0;
+      return before.check();
+    };
+    const auto copied = copy();
+    const bool is_lost = !copied && (copied.error().code() == Errc::not_found ||
+                                     copied.error().code() == Errc::corrupt);
+    if (!copied && !is_lost) return copied;
+    if (is_lost) {
+      log_warn("can't read {}: {}; sending this update without a reference",
+               (state_.folder_ / state_.kept_.reference).string(), copied.error().message());
+      begin.set_reference(0);
+      is_there = false;
+    }
   }
-  if (!codec.is_delta()) {
-    const bool is_kept = codec.error_feedback() || layout.has_shared();
-    FL_TRY(const double nmse, nmse_of(layout.all, update, codec, file, bytes, is_kept, threads_));
-    pending.begin.set_nmse(nmse);
-    return {};
-  }
-  std::vector<float>& reference = companions.reference;
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout.all));
-  FL_CHECK(add_decoded(reference, reader, threads_));
-  FL_TRY(kept.reference, write_kept("reference", std::as_bytes(std::span(reference))));
-  kept.reference_task = pending.begin.task();
-  const double power = power_of(update);
-  for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];
-  pending.begin.set_nmse(power > 0 ? power_of(update) / power : 0.0);
-  return {};
+  if (!is_there) FL_CHECK(fill_zeros(reference_.values, 0));
+  FL_TRY(difference_, state_.scratch().borrow(elements));
+  std::vector<float> piece;
+  return for_each_piece(elements, [&](std::size_t first, std::size_t count) {
+    copy_piece(update_.values(), first, count, piece);
+    fl::subtract_reference(piece, reference_.values.values().subspan(first, count));
+    return difference_.write(first, piece);
+  });
 }
 
-/// Advances the local values by what was sent and writes them. If the rule follows what was sent,
-/// its vector moves by the update as decoded. A shared vector's local counterpart moves by its
-/// decoded change: the rule has added the whole change, so the loss is subtracted here. `update`
-/// holds the loss, and becomes 0 in the shared part.
-Result<void> ClientState::advance_local(const RunLayout& layout, std::span<float> update,
-                                        const Codec& codec, File& file,
-                                        const Companions& companions, std::span<float> local_values,
-                                        const LocalRule* rule, Pending& pending) {
-  const std::span lost = update.subspan(layout.model_elements);
-  for (std::size_t i = 0; i < lost.size(); ++i) local_values[i] -= lost[i];
-  std::ranges::fill(lost, 0.0F);
-  const bool follows = rule != nullptr && rule->follows_sent();
-  FL_ASSERT(!(follows && layout.has_shared()));
-  if (follows && codec.is_delta()) {
-    rule->follow(std::span(companions.reference).first(layout.parameter_elements),
-                 local_values.first(layout.parameter_elements));
-  } else if (follows) {
-    FileSource source(file);
-    FL_TRY(auto reader, PayloadReader::open(source, pending.begin.bytes(), layout.all));
-    FL_CHECK(reader.for_each_block(
-        threads_, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
-          if (block.flat < layout.parameter_elements)
-            rule->follow(sent, local_values.subspan(block.flat, sent.size()));
-        }));
+Result<void> ClientState::Saving::encode(Seeds seeds, const DeviceCopy& device) {
+  if (pending_.file.empty()) {
+    pending_.file = state_.next_name("update");
+    FL_TRY(file_, state_.new_update_file(pending_.file));
   }
-  FL_TRY(pending.kept.local_values,
-         write_kept("local-values", std::as_bytes(std::span<const float>(local_values))));
-  return {};
-}
-
-Result<void> ClientState::code_update(const RunLayout& layout, std::span<float> update,
-                                      const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                      Companions companions, std::span<float> local_values,
-                                      const LocalRule* rule, const DeviceCopy& device) {
-  const std::span<const float> coded = codec.is_delta() ? companions.difference : update;
-  const std::string name = next_name("update");
-  FL_TRY(auto file, new_update_file(name));
-  FileSink sink(*file);
-  CodecState state = codec_state();
+  wire::UploadBegin& begin = pending_.begin;
+  FileSink sink(*file_);
+  codec_state_ = state_.codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec.encode(layout.all, coded, seeds, sink, block_elements_of_codec, &state, threads_,
-                      device));
+         codec_.encode(layout_.all, coded(), seeds, sink, block_elements_of_codec, &codec_state_,
+                       threads_, device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
-  FL_CHECK(file->truncate(bytes));
-  FL_TRY(const Digest digest, digest_of(*file, bytes));
+  FL_CHECK(update_.check());
+  FL_CHECK(difference_.check());
+  FL_CHECK(file_->truncate(bytes));
+  FL_TRY(const Digest digest, digest_of(*file_, bytes));
   begin.set_bytes(bytes);
   begin.set_digest(digest.raw());
-  failpoint("update.written");
+  if (!codec_.is_delta()) return find_loss();
+  if (device.coder == nullptr) return {};
+  return with_payload([this](PayloadReader& reader) {
+    return reader.for_each_block(threads_,
+                                 [](std::uint64_t, const Block&, std::span<const float>) {});
+  });
+}
 
-  Pending pending{std::move(begin), name, kept_};
-  if (state.is_changed()) {
-    FL_TRY(pending.kept.codec_state, write_kept("codec-state", state.bytes()));
+/// Decodes the payload, and sets begin.nmse: |x - decoded|^2 / |x|^2. If x - decoded is needed
+/// later, writes it. x stays as it is, so that it can be coded again.
+Result<void> ClientState::Saving::find_loss() {
+  StoredValues& loss = codec_.error_feedback() ? residual_.values : loss_;
+  if (codec_.is_exact()) {
+    pending_.begin.set_nmse(0);
+    return needs_loss() ? fill_zeros(loss, 0) : success();
   }
-  FL_CHECK(keep_companions(layout, update, codec, *file, companions, pending));
-  const bool has_local = !local_values.empty();
-  if (has_local)
-    FL_CHECK(advance_local(layout, update, codec, *file, companions, local_values, rule, pending));
-  if (codec.error_feedback()) {
-    FL_TRY(pending.kept.residual, write_kept("residual", std::as_bytes(update)));
+  const double power = power_of(update_.values());
+  auto decoded = with_payload([&](PayloadReader& reader) -> Result<void> {
+    if (needs_loss()) {
+      FL_CHECK(keep_residual(update_.values(), reader, write_into(loss), threads_));
+      pending_.begin.set_nmse(nmse(power_of(loss.values()), power));
+      return {};
+    }
+    FL_TRY(const double lost, squared_error(update_.values(), reader, threads_));
+    pending_.begin.set_nmse(nmse(lost, power));
+    return {};
+  });
+  return decoded ? update_.check() : decoded;
+}
+
+Result<void> ClientState::Saving::advance_velocity() {
+  FL_CHECK(with_payload([this](PayloadReader& reader) {
+    return stop_sent(velocity_.values.values(), reader, write_into(velocity_.values), threads_);
+  }));
+  FL_CHECK(velocity_.values.sync());
+  pending_.kept.velocity = velocity_.name;
+  return {};
+}
+
+/// The next reference is the one before plus what was sent. The difference becomes the loss.
+Result<void> ClientState::Saving::advance_reference() {
+  StoredValues& reference = reference_.values;
+  FL_CHECK(with_payload([&](PayloadReader& reader) {
+    return add_decoded(reference.values(), reader, write_into(reference), threads_);
+  }));
+  FL_CHECK(reference.sync());
+  pending_.kept.reference = reference_.name;
+  pending_.kept.reference_task = pending_.begin.task();
+  std::vector<float> piece;
+  FL_CHECK(for_each_piece(reference.size(), [&](std::size_t first, std::size_t count) {
+    copy_piece(update_.values(), first, count, piece);
+    fl::subtract_reference(piece, reference.values().subspan(first, count));
+    return difference_.write(first, piece);
+  }));
+  pending_.begin.set_nmse(nmse(power_of(difference_.values()), power_of(update_.values())));
+  return reference.check();
+}
+
+/// The rule's vector moves by the update as it will be decoded.
+Result<void> ClientState::Saving::follow_sent(StoredValues& local, const LocalRule& rule) {
+  FL_ASSERT(!layout_.has_shared());
+  const auto follow = [&](std::uint64_t first, std::span<const float> sent) -> Result<void> {
+    if (first >= layout_.parameter_elements) return {};
+    std::vector<float> piece;
+    rule.follow(sent, copy_piece(local.values(), first, sent.size(), piece));
+    return local.write(first, piece);
+  };
+  if (codec_.is_delta()) {
+    const auto sent = reference_.values.values();
+    return for_each_piece(layout_.parameter_elements, [&](std::size_t first, std::size_t count) {
+      return follow(first, sent.subspan(first, count));
+    });
   }
-  const bool belongs_together = codec.error_feedback() || codec.is_delta() || has_local;
-  if (belongs_together) FL_CHECK(file->sync());
-  if (belongs_together || state.is_changed()) FL_CHECK(files_->sync_folder(folder_));
-  FL_CHECK(replace(std::move(pending), kept_));
-  pending_file_ = std::move(file);
+  return with_payload(
+      [&](PayloadReader& reader) { return add_decoded({}, reader, follow, threads_); });
+}
+
+/// Advances the local values by what was sent. A shared vector's local counterpart moves by its
+/// decoded change: the rule has added the whole change, so the loss is subtracted here. The
+/// residual of shared vectors is 0.
+Result<void> ClientState::Saving::advance_local(NewValues& local, const LocalRule* rule) {
+  StoredValues& values = local.values;
+  if (layout_.has_shared()) {
+    const StoredValues& loss = codec_.is_delta()         ? difference_
+                               : codec_.error_feedback() ? residual_.values
+                                                         : loss_;
+    const auto lost = loss.values().subspan(layout_.model_elements);
+    std::vector<float> piece;
+    FL_CHECK(for_each_piece(lost.size(), [&](std::size_t first, std::size_t count) {
+      copy_piece(values.values(), first, count, piece);
+      for (std::size_t i = 0; i < count; ++i) piece[i] -= lost[first + i];
+      return values.write(first, piece);
+    }));
+  }
+  if (rule != nullptr && rule->follows_sent()) FL_CHECK(follow_sent(values, *rule));
+  FL_CHECK(values.check());
+  FL_CHECK(values.sync());
+  pending_.kept.local_values = local.name;
+  return {};
+}
+
+Result<void> ClientState::Saving::finish(NewValues local_values, const LocalRule* rule) {
+  failpoint("update.written");
+  if (codec_state_.is_changed()) {
+    FL_TRY(pending_.kept.codec_state, state_.write_kept("codec-state", codec_state_.bytes()));
+  }
+  if (codec_.momentum() > 0) FL_CHECK(advance_velocity());
+  if (codec_.is_delta()) FL_CHECK(advance_reference());
+  const bool has_local = !local_values.name.empty();
+  if (has_local) FL_CHECK(advance_local(local_values, rule));
+  if (codec_.error_feedback()) {
+    if (has_local && layout_.has_shared())
+      FL_CHECK(fill_zeros(residual_.values, layout_.model_elements));
+    FL_CHECK(residual_.values.sync());
+    pending_.kept.residual = residual_.name;
+  }
+  const bool belongs_together = codec_.error_feedback() || codec_.is_delta() || has_local;
+  if (belongs_together) FL_CHECK(file_->sync());
+  if (belongs_together || codec_state_.is_changed())
+    FL_CHECK(state_.files_->sync_folder(state_.folder_));
+  FL_CHECK(state_.replace(std::move(pending_), state_.kept_));
+  state_.pending_file_ = std::move(file_);
   failpoint("update.saved");
-  return remove_strays();
+  return state_.remove_strays();
 }
 
 Result<std::unique_ptr<File>> ClientState::new_update_file(const std::string& name) {
@@ -213,21 +360,6 @@ Result<std::unique_ptr<File>> ClientState::new_update_file(const std::string& na
   FL_CHECK(files_->rename(folder_ / spare_file_, folder_ / name));
   spare_file_.clear();
   return files_->open(folder_ / name, OpenMode::update);
-}
-
-/// Returns the reference, or zeros if there is none or it can't be read; in that case sets
-/// begin.reference to 0.
-Result<std::vector<float>> ClientState::reference_for(wire::UploadBegin& begin,
-                                                      const Layout& layout) const {
-  if (begin.reference() == 0) return std::vector<float>(layout.elements());
-  auto kept = reference(layout);
-  if (kept) return kept;
-  const Errc code = kept.error().code();
-  if (code != Errc::not_found && code != Errc::corrupt) return kept;
-  log_warn("can't read {}: {}; sending this update without a reference",
-           (folder_ / kept_.reference).string(), kept.error().message());
-  begin.set_reference(0);
-  return std::vector<float>(layout.elements());
 }
 
 /// Returns the codec's state, or an empty one if there is none or it can't be read.

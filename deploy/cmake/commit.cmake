@@ -4,8 +4,8 @@
 set(text ${VERSION})
 # A source in somebody else's repository (a copy in another project) has no commit of its own.
 if(EXISTS ${SOURCE}/.git)
-  set(ENV{GIT_OPTIONAL_LOCKS} 0)  # Never in the way of the user's own git.
-  # No tag's name: "abc1234", or "abc1234+" with changes.
+  set(ENV{GIT_OPTIONAL_LOCKS} 0)  # Never waits for a lock of the user's own git.
+  # Uses no tag's name: "abc1234", or "abc1234+" with changes.
   execute_process(COMMAND git -C ${SOURCE} describe --always --exclude=* --dirty=+ --abbrev=7
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
   if(status EQUAL 0)

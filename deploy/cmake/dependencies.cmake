@@ -33,13 +33,13 @@ target_compile_definitions(fl_asio PUBLIC
   BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 
 add_library(fl_xxhash INTERFACE)
-if(CMAKE_SYSROOT)  # Where it is installed, there is no such folder.
+if(CMAKE_SYSROOT)  # An installed copy has no such folder.
   target_include_directories(fl_xxhash SYSTEM INTERFACE $<BUILD_INTERFACE:${FL_XXHASH_INCLUDE}>)
 else()
   target_include_directories(fl_xxhash SYSTEM INTERFACE ${FL_XXHASH_INCLUDE})
 endif()
 target_link_libraries(fl_xxhash INTERFACE ${FL_XXHASH_LIBRARY})
-# Where the library has them: functions that use the machine's widest registers, three times as fast.
+# If the library has them: functions that use the machine's widest registers, three times as fast.
 include(CheckLibraryExists)
 check_library_exists(${FL_XXHASH_LIBRARY} XXH3_128bits_update_dispatch "" FL_XXHASH_DISPATCHES)
 if(FL_XXHASH_DISPATCHES AND EXISTS ${FL_XXHASH_INCLUDE}/xxh_x86dispatch.h)
@@ -49,7 +49,7 @@ endif()
 add_library(fl_toml INTERFACE)
 target_include_directories(fl_toml SYSTEM INTERFACE ${FL_TOMLPP_INCLUDE})
 
-# What the readers of data need (client/learn/data/readers).
+# The libraries that the readers of data need (client/learn/data/readers).
 add_library(fl_csv INTERFACE)
 target_include_directories(fl_csv SYSTEM INTERFACE ${FL_CSV_INCLUDE})
 target_link_libraries(fl_csv INTERFACE ${FL_CSV_LIBRARY})

@@ -14,7 +14,8 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Tributary)
 
 install(TARGETS fl-server fl-client fl-sim RUNTIME)
 if(TARGET fl-torch)
-  # Beside fl-client, which looks for both there. libtorch stays where it was at the build.
+  # Installed beside fl-client, which looks for both there. libtorch stays where it was at the
+  # build.
   set_target_properties(fl-torch fl-rank PROPERTIES INSTALL_RPATH ${FL_TORCH_LIBRARIES})
   install(TARGETS fl-torch LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS fl-rank RUNTIME)
@@ -24,14 +25,14 @@ if(TARGET fl-codec)
   install(FILES shared/codec/c_api.h DESTINATION ${headers})
 endif()
 
-# fl_codec, and what it needs of ours. Their names outside are those without fl_.
+# fl_codec, and the libraries of ours that it needs. Outside, their names have no fl_.
 foreach(target codec params kernels base asio xxhash hot)
   set_target_properties(fl_${target} PROPERTIES EXPORT_NAME ${target})
   install(TARGETS fl_${target} EXPORT Tributary ARCHIVE INCLUDES DESTINATION ${headers})
 endforeach()
 install(EXPORT Tributary NAMESPACE Tributary:: FILE TributaryTargets.cmake DESTINATION ${package})
 install(DIRECTORY shared/base shared/params shared/codec DESTINATION ${headers}/shared
-  FILES_MATCHING PATTERN "*.hpp" PATTERN flags.hpp EXCLUDE)
+  FILES_MATCHING PATTERN "*.hpp")
 install(DIRECTORY kernels DESTINATION ${headers}
   FILES_MATCHING PATTERN "*.hpp" PATTERN cuda EXCLUDE PATTERN x86 EXCLUDE PATTERN scalar EXCLUDE)
 
@@ -53,7 +54,7 @@ install(FILES ${CMAKE_BINARY_DIR}/TributaryConfig.cmake
   ${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmake DESTINATION ${package})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# Man pages and completions, from what the programs say with --help.
+# Man pages and completions, made of the programs' --help.
 if(NOT FL_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   find_program(FL_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
   set(reference ${CMAKE_BINARY_DIR}/reference)

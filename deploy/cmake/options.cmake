@@ -3,7 +3,7 @@
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
-# -O3 buys nothing where coroutines and protobuf are, and costs minutes; kernels/ asks for it itself.
+# -O3 gains nothing in coroutines and protobuf, and costs minutes; kernels/ asks for it itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # The builds of the sanitizers and of ./dev check (RelWithDebInfo). With -O1 a file that uses Asio takes two to three times as
 # long as without; only the arithmetic (fl_hot) asks for more.
@@ -24,20 +24,21 @@ target_compile_features(fl_options INTERFACE cxx_std_20)
 target_include_directories(fl_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(fl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wshadow>
-  # The same bits on every machine: no fused multiply-add behind our back.
+  # Gives the same bits on every machine: the compiler may not fuse a multiplication and an
+  # addition.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # A char has a sign on x86, and none on ARM64.
   target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsigned-char>)
 endif()
-# Hardened against what a peer's bytes could do in a bug of ours: canaries on the stack, programs at
-# random addresses, tables of functions that are read-only once it runs. tests/process/hardened_test.py
-# looks for it in the programs.
+# Makes it harder to use a bug of ours with a peer's bytes: canaries on the stack, programs at
+# random addresses, tables of functions that are read-only once the program runs.
+# tests/process/hardened_test.py looks for these in the programs.
 include(CheckPIESupported)
 check_pie_supported()
 target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
 target_link_options(fl_options INTERFACE LINKER:-z,relro,-z,now)
-# And the C library's checks of lengths, which work in optimized code only.
+# Adds the C library's checks of lengths, which work in optimized code only.
 set(fortify)
 if(NOT FL_SANITIZE)
   set(fortify $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=3>)
@@ -61,25 +62,25 @@ if(FL_SANITIZE)
   target_link_options(fl_options INTERFACE -fsanitize=${FL_SANITIZE})
   target_compile_definitions(fl_options INTERFACE FL_SANITIZED)
   if(FL_SANITIZE MATCHES "undefined")
-    # What these find AddressSanitizer finds too, or x86 allows, and with them the tests take a third
-    # longer. fl_hot, which reads hostile bytes, has them; and ./dev asan.
+    # AddressSanitizer finds these faults too, or x86 allows them, and with these checks the tests
+    # take a third longer. fl_hot, which reads hostile bytes, has them; and ./dev asan.
     set(costly null,alignment,vptr,object-size,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
     if(NOT FL_SANITIZE_COSTLY)
       target_compile_options(fl_options INTERFACE -fno-sanitize=${costly})
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-      # Its prologue before functions is what clang 14 can't give a coroutine.
+      # clang 14 can't put this check's prologue before a coroutine.
       target_compile_options(fl_options INTERFACE -fno-sanitize=function)
     endif()
   endif()
 endif()
 if(FL_FUZZ)
-  # What libFuzzer steers by; and libstdc++'s own checks of every index.
+  # The measurements that guide libFuzzer; and libstdc++'s own checks of every index.
   target_compile_options(fl_options INTERFACE -fsanitize=fuzzer-no-link)
   target_compile_definitions(fl_options INTERFACE _GLIBCXX_ASSERTIONS)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # What lies in an unnamed namespace of an included .cpp file is no mistake there.
+  # An unnamed namespace in an included .cpp file is no mistake there.
   target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
@@ -93,17 +94,17 @@ target_compile_options(fl_hot INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:${hot_level}>)
 if(FL_SANITIZE MATCHES "undefined")
-  # By their names: CMake would drop a second -fsanitize=undefined as a repetition.
+  # Lists each check by its name: CMake would drop a second -fsanitize=undefined as a repetition.
   target_compile_options(fl_hot INTERFACE -fsanitize=${costly})
 endif()
 
-# fl_library(NAME [WAITS] SOURCES … LIBS …): a static library with our options. WAITS: for sockets, the
-# disk or people, and leaves what grows with the model or its messages to others; -O2 would compile it
-# a fifth longer for nothing (./dev bench).
+# fl_library(NAME [WAITS] SOURCES … LIBS …): a static library with our options. WAITS: the library
+# mostly waits for sockets, the disk or people, and work that grows with the model is done
+# elsewhere; -O2 would compile it a fifth longer for nothing (./dev bench).
 function(fl_library name)
   cmake_parse_arguments(arg "WAITS" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  # Outside of this build its users have options of their own, but for these.
+  # Outside of this build its users set their own options, except for these.
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:fl_options> ${arg_LIBS})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_compile_options(${name} INTERFACE $<INSTALL_INTERFACE:-ffp-contract=off>)
@@ -113,8 +114,9 @@ function(fl_library name)
   endif()
 endfunction()
 
-# What ./dev builds: the programs; and for its tests what the sanitizers look at (for
-# ThreadSanitizer, what has more threads than one), and what the release build runs beside that.
+# The targets that ./dev builds: the programs; for its tests those that run under the sanitizers
+# (under ThreadSanitizer: programs with more than one thread), and the others, which the release
+# build runs.
 add_custom_target(programs)
 add_custom_target(fast_tests)
 add_custom_target(threaded_tests)

@@ -6,7 +6,7 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive
 cd /packages
 apt-get update
-# What a client needs, of all that ./dev deb makes.
+# The packages that a client needs, of all that ./dev deb makes.
 apt-get install --yes --no-install-recommends ./tributary-client_*.deb ./tributary-torch_*.deb \
   ./tributary-libs_*.deb ./libfl-codec0_*.deb ./python3-tributary-fl_*.deb
 cd /

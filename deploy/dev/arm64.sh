@@ -2,7 +2,7 @@
 # Sourced by ./dev: a build for ARM64 on x86_64, and its tests under QEMU.
 # shellcheck shell=bash
 
-# Those that do arithmetic, and write or read bytes that another machine reads or has written.
+# The tests of arithmetic, and of bytes that another machine reads or has written.
 arm64_tests=(base_test params_test kernels_test codec_test accumulator_test store_test)
 
 # arm64_root FOLDER: the libraries of this release for ARM64, unpacked and not installed: so this machine

@@ -2,7 +2,8 @@
 # Sourced by ./dev: how each build folder is configured and built.
 # shellcheck shell=bash
 
-# configure PRESET FOLDER: once, and for another FL_LIBTORCH; what else changes, ninja itself sees.
+# configure PRESET FOLDER: once, and again for another FL_LIBTORCH; ninja itself notices other
+# changes.
 configure() {
   local preset=$1 folder=$2
   if ! [ "$folder/build.ninja" -nt CMakePresets.json ] ||

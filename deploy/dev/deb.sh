@@ -2,8 +2,9 @@
 # Sourced by ./dev: the Debian packages.
 # shellcheck shell=bash
 
-# Tags of lintian about uploads to Debian, which these packages are not meant for: the maintainer is who
-# builds them, and the first entry of the changelog need not close Debian's bug that asks for them.
+# Tags of lintian about uploads to Debian, which these packages are not meant for: the maintainer is
+# the person who builds them, and the first entry of the changelog need not close Debian's bug that
+# asks for them.
 not_for_us='bogus-mail-host
 bogus-mail-host-in-debian-changelog
 initial-upload-closes-no-bugs'

@@ -5,7 +5,7 @@
 passed=0
 failed=0
 skipped=0
-left_out=  # Why, for each test that left itself out: a line each.
+left_out=  # The reason of each test that left itself out: a line each.
 
 # run_tests PRESET FOLDER [CTEST-ARGUMENT…]: adds its results to the three counts.
 run_tests() {
@@ -18,9 +18,9 @@ run_tests() {
   say "testing: $preset"
   "${launcher[@]}" ctest --preset "$preset" --output-junit "$report" "$@" || status=$?
   count_tests "$report"
-  # Of a file of tests that passes ctest does not say that some of them have left themselves out.
+  # When a file of tests passes, ctest does not say that some of them have left themselves out.
   left_out+=$(sed -n "s/.*\.\.\. skipped ['\"]\(.*\)['\"]\$/\1/p" "$log" 2> /dev/null)$'\n'
-  # With no failed test to show for it, ctest itself has failed.
+  # If no test failed, ctest itself has failed.
   if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then die "ctest ended with status $status"; fi
 }
 
@@ -55,7 +55,8 @@ summary() {
   [ "$passed" -gt 0 ] || die "no test ran"
 }
 
-# build_meanwhile PRESET TARGET: beside what waits for part of its time, and comes first.
+# build_meanwhile PRESET TARGET: builds beside work that waits part of its time, at a lower
+# priority.
 meanwhile=
 build_meanwhile() {
   configure "$1" "build-$1"
@@ -95,8 +96,8 @@ check() {
   summary
 }
 
-# For the tests of the Python package with PyTorch, of the dashboard in a browser, and of a site under
-# mpirun. Those that miss something are skipped.
+# Packages for the tests of the Python package with PyTorch, of the dashboard in a browser, and of a
+# site under mpirun. Tests that miss something are skipped.
 test_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?' 'chromium?' 'openmpi-bin?')
 
 quick_tests() {
@@ -107,8 +108,8 @@ quick_tests() {
   summary
 }
 
-# The tools that single tests try our files with. Some of these packages start a service. Debian's
-# scikit-learn is not among them: it wants another Boost.
+# The tools with which single tests check our files. Some of these packages start a service.
+# Debian's scikit-learn is not among them: it wants another Boost.
 tool_packages=(
   'prometheus?' 'squid?' 'tinyproxy?' 'zsh?' 'fish?' 'mandoc?' 'man-db?' 'jq?' 'r-cran-jsonlite?' 'openmpi-bin?'
 )
@@ -141,13 +142,13 @@ all_tests() {
 
 run_all_tests() {
   install_clang "${test_packages[@]}"
-  # Where memory has room for both builds: the processor idles while libtorch is fetched.
+  # If memory has room for both builds: the processor idles while libtorch is fetched.
   if [ "$(jobs_by_memory)" -ge $((2 * $(jobs_max))) ]; then build_meanwhile asan fast_tests; fi
   build release_tests
   [ -n "$meanwhile" ] || build_meanwhile asan fast_tests
   run_tests release-rest build "$@"
   finish_build asan
-  # Where there is one thread only, ThreadSanitizer has nothing to find; ./dev tsan looks.
+  # In a test with one thread ThreadSanitizer has nothing to find; ./dev tsan runs those too.
   build_meanwhile tsan threaded_tests
   run_tests asan build-asan "$@"
   finish_build tsan
@@ -161,7 +162,7 @@ fuzz() {
   shift
   install_clang
   build_preset fuzz build-fuzz "fuzz_$target"
-  # What it finds goes to the first folder; the seeds are only read.
+  # New findings go to the first folder; the seeds are only read.
   found=build-fuzz/corpus/$target
   mkdir -p "$found"
   exec "build-fuzz/bin/fuzz_$target" -artifact_prefix=build-fuzz/ "$@" \

@@ -70,7 +70,7 @@ try_wheel() {
   rm -rf "$venv"
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check "$1"
-  # Elsewhere, and without anything that could help it.
+  # Runs in another folder, and without anything that could help it.
   (
     cd "$venv"
     for program in fl-client fl-server fl-sim; do

@@ -50,13 +50,13 @@ EXIT = [
 
 
 class Flag:
-    """A row of a --help: its names, what its value looks like, and what it does."""
+    """A row of a --help: the names, the form of the value, and a description."""
 
     def __init__(self, cell, what):
         match = re.match(r"((?:-\w, ?)?--[\w-]+)(.*)", cell)
         self.names, self.what = match[1].split(","), re.sub(r" +", " ", what)
         self.names = [name.strip() for name in self.names]
-        # What CLI11 appends to the type: "REQUIRED", "Excludes: --x", ":FLOAT in [0 - 1]=0.5".
+        # Text that CLI11 appends to the type: "REQUIRED", "Excludes: --x", ":FLOAT in [0 - 1]=0.5".
         rest = re.sub(r"(REQUIRED|(?:Excludes|Needs): .*)", "", match[2]).strip()
         self.is_required = "REQUIRED" in match[2]
         choices = re.search(r"\{([^}]*)\}", rest)
@@ -188,7 +188,7 @@ def man_page(name, commands, version, date):
 
 
 def flags_in(command, commands):
-    """Those that may stand behind a sub-command: its own, and the program's."""
+    """The flags that may stand behind a sub-command: its own, and the program's."""
     own = {flag.long: flag for flag in command.flags}
     return {flag.long: flag for flag in commands[0].flags} | own
 

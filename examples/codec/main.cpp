@@ -22,13 +22,13 @@
 namespace {
 
 fl::Result<void> show(const std::string& spec) {
-  // What both ends know: the tensors, in the order in which their values lie in one flat vector.
+  // Both ends know the tensors, in the order in which their values lie in one flat vector.
   FL_TRY(const fl::Layout layout,
          fl::Layout::make({{"layer.weight", {1000, 1000}}, {"layer.bias", {1000}}}));
   FL_TRY(const auto codec, fl::parse_codec(spec));
 
   std::vector<float> residual(layout.elements());
-  fl::CodecState state;  // What some codecs learn from one vector for the next.
+  fl::CodecState state;  // Holds what some codecs learn from one vector for the next.
   for (std::uint64_t round = 1; round <= 2; ++round) {
     std::vector<float> update(layout.elements());
     for (std::size_t i = 0; i < update.size(); ++i)

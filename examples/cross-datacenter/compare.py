@@ -30,8 +30,8 @@ from wide_area import HERE, WideArea, enter_namespaces
 
 BIN = pathlib.Path(os.environ.get("FL_BIN", pathlib.Path(__file__).parents[2] / "build/bin"))
 SITES = ("site-a", "site-b", "site-c")
-RANKS = 2  # Of each site.
-BATCH = 8  # Of each rank.
+RANKS = 2  # For each site.
+BATCH = 8  # For each rank.
 MODEL = "transformer:layers=2,width=64,heads=4,context=128"
 PARAMETERS = 124_672
 TRAINING = ("--optimizer", "adamw", "--lr", 0.003, "--batch-size", BATCH)
@@ -57,9 +57,11 @@ def federated(name, up, down, *server, meets=1):
     return Way(name, (*codecs, *server), ("--keep-moments",), meets=meets)
 
 
-# A 64th of the values, in 2 bits. What was left out comes later, so the server needs no momentum.
+# A 64th of the values, in 2 bits. The values that were left out come later, so the server needs no
+# momentum.
 SPARSE = "topk:0.015625,scope=global,dense_below=1+ecuq:2+ef:0.95"
-OF_THREE = "topk:0.046875,scope=global,dense_below=1+ecuq:4"  # So much have three such updates.
+# The sum of three such updates has three times as many values.
+OF_THREE = "topk:0.046875,scope=global,dense_below=1+ecuq:4"
 WAYS = (
     in_step("in step, fp16", "--hook", "fp16", "--topology", "hierarchical"),
     in_step("in step, powersgd:4", "--hook", "powersgd:4,start=8", "--topology", "hierarchical"),
@@ -89,7 +91,7 @@ class Training:
     def __init__(self, way, books, folder, rounds, steps, rate=None, start=None, seed=0):
         self.way, self.books, self.folder = way, books, folder
         self.rounds, self.steps, self.rate, self.seed = rounds, steps, rate, seed
-        self.start_weights = start  # A file, or None: weights that are made up.
+        self.start_weights = start  # A file, or None: random weights.
         self.programs = []
 
     def run(self):

@@ -59,14 +59,14 @@ class LinearTrainer final : public fl::Trainer {
   std::uint64_t holdout_examples() const override { return table_.y.size() - train_; }
   std::span<const fl::MetricKind> metrics() const override { return metrics_; }
 
-  /// It follows FedProx's pull and adds corrections. It has an optimizer of its own, plain SGD with
-  /// the run's learning rate, so methods that must know the optimizer refuse it.
+  /// The trainer follows FedProx's pull and adds corrections. It has an optimizer of its own, plain
+  /// SGD with the run's learning rate, so methods that must know the optimizer refuse it.
   Abilities abilities() const override {
     return {.proximal = true, .correction = true, .initial = true};
   }
 
   fl::Result<std::vector<float>> initial_weights(std::uint64_t) const override {
-    return std::vector<float>(layout_.elements());  // Zeros.
+    return std::vector<float>(layout_.elements());  // The initial model is all zeros.
   }
 
   /// Mini-batch SGD on half the squared error. Draws from the round's seed only, so an update that

@@ -126,7 +126,7 @@ class Client:
                 if isinstance(error, InvalidStatus) and error.response.status_code == 401:
                     raise Ended(error.response.body.decode()) from None
                 if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "filename", None):
-                    raise Ended(error) from None  # Another server, or a file: the line is not broken.
+                    raise Ended(error) from None  # Another server or a file failed: the connection is not broken.
                 print(f"{error!r}; trying again")
             await asyncio.sleep(self.pause_s * random.uniform(0.5, 1))
             self.pause_s = min(2 * self.pause_s, PAUSE_MAX_S)
@@ -196,7 +196,7 @@ class Client:
             await self.fetch(offer.version)
         if self.have[0] != offer.version or self.offer:
             return
-        try:  # In a thread: the server's pings must be answered meanwhile.
+        try:  # In a thread, because the server's pings must be answered meanwhile.
             update, steps, loss = await asyncio.to_thread(self.model.train, self.have[1], offer)
             payload = self.model.encode(update)
         except Exception as error:

@@ -30,13 +30,13 @@ namespace fl {
 struct Attack {
   enum class Kind { none, sign_flip, ipm, alie, label_flip, backdoor };
   Kind kind = Kind::none;
-  double strength = 1;  // S or Z.
+  double strength = 1;  // The S or Z of the attack.
 
   /// Whether the attacker needs the honest updates.
   [[nodiscard]] bool is_omniscient() const { return kind == Kind::ipm || kind == Kind::alie; }
 };
 
-/// Returns invalid_input, with all attacks, if `spec` is none.
+/// Returns invalid_input, with all attacks, if `spec` is no attack.
 [[nodiscard]] Result<Attack> parse_attack(std::string_view spec);
 
 /// Changes the data that a malicious client trains on (label-flip, backdoor).

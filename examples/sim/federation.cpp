@@ -31,14 +31,14 @@ namespace fl {
 
 namespace {
 
-/// What trains: the model, and the makers of the clients' trainers.
+/// The parts that train: the model, and the makers of the clients' trainers.
 struct Learning {
   Layout layout;
   std::function<TrainerFactory(std::uint32_t shard)> client;
-  TrainerFactory evaluator;  // Of central data; null: there are none.
+  TrainerFactory evaluator;  // Evaluates on central data; null: there are none.
 };
 
-/// What all clients share. It outlives them.
+/// The parts that all clients share. They outlive the clients.
 struct World {
   /// There are as many work slots as threads. More would only compete for memory and caches.
   World(net::io_context& io, std::size_t threads, std::size_t models_max)
@@ -46,7 +46,7 @@ struct World {
 
   Offload workers;  // Runs the clients' training and the engine's aggregation.
   WorkSlots slots;
-  ModelCache models;
+  client::ModelCache models;
   ScratchFiles files;
 };
 
@@ -57,7 +57,7 @@ constexpr Duration log_pause_max = std::chrono::seconds(10);
 
 Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(); }
 
-class VirtualClient final : public Connector {
+class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
                 World& world, std::shared_ptr<RoundEngine> engine, TrainerFactory factory,
@@ -75,16 +75,16 @@ class VirtualClient final : public Connector {
     co_return std::shared_ptr<Link>(client_end);
   }
 
-  [[nodiscard]] Agent& agent() { return agent_; }
+  [[nodiscard]] client::Agent& agent() { return agent_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] net::any_io_executor strand() const { return strand_; }
 
  private:
-  static Agent::Options agent_options(bool is_evaluator, World& world) {
-    Agent::Options options;
+  static client::Agent::Options agent_options(bool is_evaluator, World& world) {
+    client::Agent::Options options;
     options.evaluator = is_evaluator;
     options.models = &world.models;
-    options.parameters_max = limits::parameters_max;  // The server is ours.
+    options.parameters_max = limits::parameters_max;  // No limit: the server is in this process.
     return options;
   }
 
@@ -92,7 +92,7 @@ class VirtualClient final : public Connector {
   std::string name_;
   std::shared_ptr<RoundEngine> engine_;
   WorkSlots* slots_;
-  Agent agent_;
+  client::Agent agent_;
 };
 
 std::filesystem::path folder_of(const SimOptions& options, const std::string& client) {
@@ -118,7 +118,7 @@ Result<SharedLearning> load_builtin(const SimOptions& options) {
   return learning;
 }
 
-/// `shared` must outlive the trainers.
+/// Makes the trainers of built-in models. `shared` must outlive them.
 Learning builtin_learning(const SharedLearning& shared, const SimOptions& options) {
   Learning learning{.layout = shared.layout, .client = {}, .evaluator = nullptr};
   learning.client = [&shared](std::uint32_t shard) -> TrainerFactory {
@@ -152,7 +152,7 @@ Result<std::unique_ptr<WorkerPool>> start_workers(SimOptions& options) {
                            options.settings.initial_weights));
 }
 
-/// `workers` must outlive the trainers.
+/// Makes the trainers that programs stand behind. `workers` must outlive them.
 Learning worker_learning(WorkerPool& workers, const SimOptions& options) {
   Learning learning{.layout = workers.hello().layout, .client = {}, .evaluator = nullptr};
   learning.client = [&workers, &options](std::uint32_t shard) -> TrainerFactory {
@@ -172,7 +172,7 @@ Learning worker_learning(WorkerPool& workers, const SimOptions& options) {
 }
 
 Result<void> check(const SimOptions& options) {
-  // Of a program's model nothing is known before it says hello; choose_run() checks then.
+  // The model of a program is unknown before it says hello; choose_run() checks then.
   if (!options.trainer.is_set()) FL_CHECK(check_settings(options.settings));
   if (options.settings.min_clients > options.clients) {
     return Error(Errc::invalid_input, fmt::format("--min-clients {} is more than --clients {}",
@@ -273,7 +273,7 @@ class Federation {
     stop();
   }
 
-  /// Without a terminal: logs the progress now and then, if the round has changed.
+  /// Logs the progress now and then, if the round has changed, where there is no terminal.
   Awaitable<void> log_rounds() {
     Round said = 0;
     Duration pause = log_pause_min;
@@ -348,7 +348,8 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   FL_TRY(const auto store, Store::open(store_options));
   ServeOptions wanted;
   wanted.settings = options.settings;
-  // So that the default too overrides the model of the run before, and no seed is drawn.
+  // Marks both as given, so that the default too overrides the model of the run before, and no seed
+  // is drawn.
   wanted.given = {"model", "seed"};
   wanted.new_run = true;
   FL_TRY(ChosenRun run, choose_run(*store, wanted));

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   fl::SimOptions options;
   if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
   fl::start_log(options.log_json, options.verbose);
-  // Without --verbose: warnings only, because there may be thousands of agents.
+  // Without --verbose it logs only warnings, because there may be thousands of agents.
   if (!options.verbose) fl::set_log_level(fl::LogLevel::warn);
   try {
     const auto result = run(options);

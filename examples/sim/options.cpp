@@ -5,8 +5,8 @@
 #include "server/app/command_line.hpp"
 
 #include "shared/base/async/parallel.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/version.hpp"
+#include "shared/flags/flags.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/message.hpp"
 
@@ -20,9 +20,9 @@ namespace fl {
 namespace {
 
 constexpr std::uint32_t clients_max = 100'000;
-constexpr const char* model_of_trainer = "custom:simulated";  // Without --model.
+constexpr const char* model_of_trainer = "custom:simulated";  // The model's name without --model.
 
-/// Throws for flags that can't stand together, and for a flag that is missing.
+/// Throws for flags that exclude each other, and for a missing flag.
 void check_together(const CLI::App& app, SimOptions& options) {
   const bool is_custom = options.settings.model.starts_with(custom_prefix);
   if (!options.trainer.is_set()) {
@@ -85,7 +85,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   options.settings.deadline_s = 0;
   options.learn.holdout = 0;
   declare_run_settings(app, options.settings, options.given);
-  // Nobody's data are behind virtual clients: so that calls can be repeated, no seed is drawn.
+  // Virtual clients have nobody's data: so that calls can be repeated, no seed is drawn.
   app.get_option("--seed")->default_str(fmt::format("{}", options.settings.seed));
   declare_data_flags(app, options.learn);
   declare_trainer_flags(app, options.trainer);

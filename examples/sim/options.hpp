@@ -18,7 +18,7 @@ struct SimOptions {
   int threads = 0;                // 0: one per core.
   std::string test;               // Evaluates every version on this data; "": no evaluation.
   std::uint32_t epochs_from = 0;  // 0: every client trains settings.local_epochs.
-  std::uint32_t malicious = 0;    // How many clients do what `attack` says.
+  std::uint32_t malicious = 0;    // The number of clients that do what `attack` says.
   std::string attack = "none";    // See attack.hpp.
   std::string json;               // A file for the rounds of the run; "": none.
   bool log_json = false;
@@ -26,7 +26,7 @@ struct SimOptions {
   RunSettings settings;
   std::set<std::string> given;  // The names of the run's flags on the command line.
   LearnOptions learn;
-  TrainerCommand trainer;  // Programs of the user's that train instead of `learn`.
+  TrainerCommand trainer;  // Users' programs that train instead of `learn`.
 };
 
 /// Parses the command line. Returns the exit code if the program must exit now (--help, a wrong

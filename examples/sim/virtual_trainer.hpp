@@ -16,7 +16,7 @@
 
 namespace fl {
 
-/// What all virtual clients share. Read only; any thread.
+/// Data and settings that all virtual clients share. Read only; any thread.
 struct SharedLearning {
   LearnOptions options;  // The model, one thread, and the number of shards.
   ModelSpec spec;
@@ -26,11 +26,11 @@ struct SharedLearning {
   /// that the server asks for.
   std::uint32_t epochs_from = 0;
   Attack attack = {};
-  std::uint32_t malicious = 0;  // The first so many shards' clients attack.
+  std::uint32_t malicious = 0;  // The clients of this many first shards attack.
   /// The seed of a shard's training in a round, and that of its shuffles; for omniscient attacks.
   std::function<std::uint64_t(std::uint32_t round, std::uint32_t shard)> task_seed = {};
   std::function<std::uint64_t(std::uint32_t shard)> client_seed = {};
-  /// The folder of a shard's client, for what its optimizer keeps.
+  /// The folder of a shard's client, for its optimizer's state.
   std::function<std::string(std::uint32_t shard)> folder = {};
 };
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* threads_variable = "OMP_NUM_THREADS";
 
-/// Runs `work` on the thread. What it throws comes out of the future.
+/// Runs `work` on the thread. An exception of `work` comes out of the future.
 std::future<void> call(net::thread_pool& thread, std::function<void()> work) {
   auto done = std::make_shared<std::promise<void>>();
   auto future = done->get_future();

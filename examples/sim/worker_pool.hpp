@@ -22,7 +22,7 @@ class WorkerPool {
  public:
   using Work = std::function<void(const std::shared_ptr<TrainerProgram>&)>;
 
-  /// Starts so many programs, at the same time. With command.socket each listens at a path of its
+  /// Starts `workers` programs, at the same time. With command.socket each listens at a path of its
   /// own, SOCKET.1 and so on. `state` is the simulation's folder. Errors: those of
   /// TrainerProgram::start(); invalid_input: the program can't play many clients; conflict: the
   /// programs differ.
@@ -34,7 +34,7 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// What all programs have said.
+  /// The hello that all programs have sent.
   [[nodiscard]] const TrainerHello& hello() const { return workers_.front()->program->hello(); }
   /// Waits until a program is free, and then until `work` is done with it, in that program's
   /// thread.

@@ -13,8 +13,8 @@
 namespace fl {
 
 /// Makes the trainer of a client, of which only client.examples is not known yet: it asks a program
-/// for them. Without a client it is the one that measures on central data. `pool` must outlive it.
-/// Errors: those of asking; invalid_input: the client has no examples.
+/// for them. Without a client it is the trainer that measures on central data. `pool` must outlive
+/// it. Errors: those of asking; invalid_input: the client has no examples.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_worker_trainer(
     WorkerPool& pool, std::string model, std::optional<PlayedClient> client);
 

@@ -25,7 +25,7 @@ inline constexpr std::size_t digit_counts = 1 << 11;
 [[nodiscard]] int find_largest(std::span<const std::span<const float>> runs, std::uint64_t k,
                                Cutoff* cutoff, std::uint32_t* counts, CUstream_st* stream);
 
-/// select_largest() works on tiles of so many elements.
+/// The number of elements of a tile of select_largest().
 inline constexpr std::size_t tile_elements = 4096;
 
 [[nodiscard]] FL_HOST_DEVICE constexpr std::size_t tile_count(std::size_t n) {

@@ -21,7 +21,7 @@ inline constexpr std::size_t huge_page_bytes = 2 << 20;
 
 /// The caller frees the memory with std::free(). `bytes` is above 0. Throws std::bad_alloc.
 [[nodiscard]] inline std::byte* allocate_in_huge_pages(std::size_t bytes) {
-  constexpr std::size_t ordinary = 64;  // A cache line.
+  constexpr std::size_t ordinary = 64;  // One cache line.
   const std::size_t alignment = bytes < huge_page_bytes ? ordinary : huge_page_bytes;
   const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
   const bool is_possible = whole >= bytes && whole <= PTRDIFF_MAX;
@@ -53,7 +53,7 @@ struct HugePageAllocator {
   }
 };
 
-/// A vector in such memory.
+/// A vector in memory with huge pages.
 template <class T>
 using HugeVector = std::vector<T, HugePageAllocator<T>>;
 

@@ -13,7 +13,7 @@
 namespace fl {
 
 /// Columns that are multiplied at a time, so that they stay in the L1 cache. The sum over a longer
-/// row is the sum over its runs of so many columns.
+/// row is the sum over its runs of this many columns.
 inline constexpr std::size_t matrix_run = 1024;
 
 /// The shapes, all fp32 and row by row: matrix [rows, cols], right [rank, cols], left [rank, rows].

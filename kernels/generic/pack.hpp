@@ -17,16 +17,16 @@ namespace fl {
 /// Writes packed_bytes(n, levels) bytes. Requires: |x[i]| <= levels for every i.
 void pack_levels(const std::int16_t* x, std::size_t n, std::int32_t levels, std::uint8_t* out);
 
-/// The reverse, from packed_bytes(n, levels) bytes, which may come from anyone. Returns false if a
-/// code is above 2S or a filling bit is set; then `out` has no meaning.
+/// Reads packed_bytes(n, levels) bytes, which may come from anyone, back into levels. Returns false
+/// if a code is above 2S or a filling bit is set; then `out` has no meaning.
 [[nodiscard]] bool unpack_levels(const std::uint8_t* packed, std::size_t n, std::int32_t levels,
                                  std::int16_t* out);
 
-/// The same for codes of 1 to 7 bits that all have a level: code = level + 2^(bits - 1). Requires:
+/// Packs codes of 1 to 7 bits that all have a level: code = level + 2^(bits - 1). Requires:
 /// -2^(bits - 1) <= x[i] < 2^(bits - 1).
 [[nodiscard]] std::size_t packed_code_bytes(std::size_t n, int bits);
 void pack_codes(const std::int16_t* x, std::size_t n, int bits, std::uint8_t* out);
-/// Returns false if a filling bit is set; then `out` has no meaning.
+/// Reads them back. Returns false if a filling bit is set; then `out` has no meaning.
 [[nodiscard]] bool unpack_codes(const std::uint8_t* packed, std::size_t n, int bits,
                                 std::int16_t* out);
 

@@ -25,7 +25,7 @@ std::uint8_t* encode(const rans::Code* codes, const std::uint8_t* symbols, std::
     const unsigned goes = rans::is_full(x, code) ? 1 : 0;
     const auto word = static_cast<std::uint16_t>(x);
     std::memcpy(out - sizeof word, &word,
-                sizeof word);  // If it does not go, the next overwrites it.
+                sizeof word);  // If the word does not go out, the next one overwrites it.
     out -= goes * sizeof word;
     x = rans::push(x >> (goes * 16), code);
   };

@@ -54,7 +54,7 @@ FL_HOST_DEVICE static inline std::uint32_t push(std::uint32_t x, const Code& cod
   return x + code.bias + (high >> code.shift) * code.rest;
 }
 
-/// What decoding needs for a value of a state's low 12 bits. From the lowest bit: the symbol in 8
+/// The data for decoding a value of a state's low 12 bits. From the lowest bit: the symbol in 8
 /// bits, the offset in the symbol's range in 12 bits, and the symbol's frequency in 12 bits.
 using Place = std::uint32_t;
 

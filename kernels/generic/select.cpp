@@ -23,7 +23,8 @@ constexpr std::array digits = {Digit{20, 11}, Digit{10, 10}, Digit{0, 10}};
 
 using Counts = std::array<std::uint64_t, 1 << 11>;
 
-// So many elements are tested together first, because most such groups hold no candidate.
+// The number of elements that are tested together first, because most such groups hold no
+// candidate.
 constexpr std::size_t step = 16;
 
 template <class T>
@@ -103,7 +104,8 @@ Cutoff find_by_digits(std::span<const std::span<const T>> runs, std::uint64_t k)
 
 constexpr std::size_t counted_at_once = 1 << 20;
 
-// From so many elements on a guess pays: most elements are read once instead of three times.
+// The number of elements from which a guess pays: most elements are read once instead of three
+// times.
 constexpr std::size_t guess_min = 1 << 16;
 constexpr std::size_t guess_stride = 251;  // A prime, because a tensor's rows may repeat a pattern.
 

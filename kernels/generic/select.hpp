@@ -24,7 +24,7 @@ struct Cutoff {
 /// elements. Reads each run three times. If the vector is long and k much smaller, it mostly reads
 /// once and copies the magnitudes above a guess.
 [[nodiscard]] Cutoff find_largest(std::span<const std::span<const float>> runs, std::uint64_t k);
-/// The same for words, which order by their lowest 31 bits.
+/// Finds the cutoff of words, which order by their lowest 31 bits.
 [[nodiscard]] Cutoff find_largest(std::span<const std::uint32_t> words, std::uint64_t k);
 /// Whether find_largest() of the runs would return this cutoff. Reads each run once.
 [[nodiscard]] bool is_cutoff_of(std::span<const std::span<const float>> runs, std::uint64_t k,

@@ -48,8 +48,8 @@ FL_HOST_DEVICE static inline float backed(float below, float median, float above
   return below > 0 || above < 0 ? median : 0.0f;
 }
 
-/// The estimate from what the rows read. `rows` is odd and at least 3. Sorts `read` by odd-even
-/// transposition.
+/// The estimate from the values that the rows read. `rows` is odd and at least 3. Sorts `read` by
+/// odd-even transposition.
 FL_HOST_DEVICE static inline float estimate(float* read, std::size_t rows) {
   for (std::size_t pass = 0; pass < rows; ++pass) {
     for (std::size_t row = pass % 2; row + 1 < rows; row += 2) order(read[row], read[row + 1]);

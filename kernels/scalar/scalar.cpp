@@ -234,7 +234,8 @@ std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
   for (std::size_t i = 0; i < n; ++i) {
     std::uint32_t word;
     std::memcpy(&word, bytes + i * sizeof word, sizeof word);
-    indices[found] = static_cast<std::uint32_t>(i);  // If it is not found, the next overwrites it.
+    // If the index is not found, the next one overwrites it.
+    indices[found] = static_cast<std::uint32_t>(i);
     found += (word & 0x7fffffff) >= least ? 1 : 0;
   }
   return found;

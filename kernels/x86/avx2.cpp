@@ -159,7 +159,7 @@ Scan scan(const float* x, std::size_t n) {
     top = bits > top ? bits : top;
     lanes[i % element::scan_lanes] += static_cast<double>(x[i]) * x[i];
   }
-  if (top >= 0x7f800000) return scalar_row.scan(x, n);  // Rare. It finds the index.
+  if (top >= 0x7f800000) return scalar_row.scan(x, n);  // A rare call, which finds the index.
   Scan result;
   result.max_abs = element::Scalar::from_bits(top);
   result.sum_squares = element::add_lanes(lanes);
@@ -533,7 +533,7 @@ float dot(const float* x, const float* y, std::size_t n) {
   return element::finish_dot(x, y, i, n, lanes);
 }
 
-// Bit k is whether the magnitude of value k of eight is at least `below` + 1.
+// Bit k says whether the magnitude of value k of eight is at least `below` + 1.
 std::uint32_t at_least(const unsigned char* eight, __m256i below) {
   const __m256i magnitude = _mm256_and_si256(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight)), _mm256_set1_epi32(0x7fffffff));

@@ -63,7 +63,7 @@ struct Codes {
 };
 
 Codes codes_of(const rans::Code* codes, const std::uint8_t* symbols) {
-  __m256i pair[4];  // The whole codes of lanes k and k + 4.
+  __m256i pair[4];  // The complete codes of lanes k and k + 4.
   for (std::size_t k = 0; k < 4; ++k) {
     pair[k] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(codes + symbols[k])),
                                       load_half(codes + symbols[k + 4]), 1);

@@ -118,7 +118,7 @@ template <class V, class Places>
 static const std::uint8_t* decode_with(const Places& places, std::uint32_t* states,
                                        const std::uint8_t* in, const std::uint8_t* end,
                                        std::uint8_t* symbols, std::size_t n) {
-  constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // What a step may load.
+  constexpr std::ptrdiff_t step_bytes = 4 * words_bytes;  // The most bytes that a step may load.
   const std::uint8_t* const stream_end = end;
   std::uint8_t last_words[2 * step_bytes] = {};
   // Four variables and not an array, so that the compiler keeps them in registers.

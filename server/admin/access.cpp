@@ -2,6 +2,7 @@
 #include "server/admin/access.hpp"
 
 #include "server/admin/request.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -130,7 +131,7 @@ Awaitable<Result<std::optional<Visitor>>> AdminAccess::find_operator(std::string
     return std::optional(Visitor{*role, found->name, false, true});
   };
   auto found = co_await store_.run(std::move(look));
-  if (found && !*found) sessions_.close_all_of(token_hash);  // It was revoked.
+  if (found && !*found) sessions_.close_all_of(token_hash);  // The token was revoked.
   if (!found) log_warn("admin pages: operators can't be read: {}", found.error().message());
   co_return found;
 }
@@ -211,7 +212,7 @@ Awaitable<Result<void>> AdminAccess::count_left_out() {
   co_return counted;
 }
 
-/// The row of the audit comes first: nobody is let in that it does not have.
+/// Writes the audit's row first: nobody is let in without a row.
 Awaitable<PageAnswer> AdminAccess::open_session(const HttpRequest& request, std::string key,
                                                 Visitor visitor, Caller caller) {
   const bool is_operator = !visitor.operator_name.empty();

@@ -23,17 +23,17 @@
 
 namespace fl {
 
-/// Whom a request comes from.
+/// The person or program that makes a request.
 struct Visitor {
   AdminRole role = AdminRole::viewer;
-  std::string operator_name;  // "": no operator, but whoever may see the pages.
-  bool is_logged_in = false;  // By a cookie, which a browser sends by itself.
-  bool is_known = false;      // It has shown a token, an operator's or the pages'.
+  std::string operator_name;  // "": not an operator, but somebody who may see the pages.
+  bool is_logged_in = false;  // By a cookie, which a browser sends with every request.
+  bool is_known = false;      // The request has shown a token: an operator's or the pages'.
 };
-/// Where a request comes from.
+/// The address that a request comes from.
 struct Caller {
   Address machine = 0;
-  std::string address;  // For people: "192.0.2.7".
+  std::string address;  // The address as text: "192.0.2.7".
 };
 [[nodiscard]] Caller caller_of(const PlainSocket& socket);
 /// Names whoever makes a request, for the audit: "operator 'eve'", "somebody with the pages' token
@@ -52,8 +52,8 @@ class AdminAccess {
   /// `store` must outlive this.
   AdminAccess(Options options, ControlStore& store)
       : store_(store), options_(std::make_shared<const Options>(std::move(options))) {}
-  /// Who may see the pages from now on. If the token is another, logins with the one
-  /// before end. Returns whether it is.
+  /// Sets who may see the pages from now on. If the pages' token changes, logins with the old one
+  /// end. Returns whether it has changed.
   bool change(Options options);
   /// Writes into the audit that the pages' token has changed.
   Awaitable<void> note_another_token();
@@ -61,10 +61,11 @@ class AdminAccess {
   /// An answer if the request may get no other: a foreign host, or a body without a page that
   /// could have made it.
   [[nodiscard]] std::optional<PageAnswer> refuse(const HttpRequest& request) const;
-  /// None: it must log in first. A wrong token in the request goes into the audit, also where the
-  /// pages need none. The request must live until this is done.
+  /// Returns the visitor who makes the request; none if the visitor must log in first. A wrong
+  /// token goes into the audit, even where the pages need no token. The request must live until
+  /// this is done.
   Awaitable<std::optional<Visitor>> visitor_of(const HttpRequest& request, Caller caller);
-  /// Whether a request that has had a visitor has one still.
+  /// Whether the visitor of an earlier request may still see the pages.
   Awaitable<bool> is_still_let_in(const HttpRequest& request);
   /// The answer to a request that has no visitor.
   [[nodiscard]] static PageAnswer must_log_in();
@@ -85,24 +86,25 @@ class AdminAccess {
   [[nodiscard]] std::shared_ptr<const Options> options() const;
   struct Found {
     std::optional<Visitor> visitor;
-    bool has_wrong_token = false;  // And no cookie that is right.
+    bool has_wrong_token = false;  // The request has a wrong token, and no cookie that is right.
   };
   Awaitable<Found> find_visitor(const HttpRequest& request);
-  /// The log says where operators can't be read.
+  /// The log says so when operators can't be read.
   Awaitable<Result<std::optional<Visitor>>> find_operator(std::string token_hash);
-  /// False: so many have come from there within limits::login_window that this one is not told.
+  /// Returns false after too many wrong tokens from this address within limits::login_window: then
+  /// this one is only counted.
   Awaitable<bool> note_wrong_token(Caller caller, std::string what);
   Awaitable<PageAnswer> open_session(const HttpRequest& request, std::string key, Visitor visitor,
                                      Caller caller);
 
   ControlStore& store_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Options> options_;  // Under the mutex.
+  std::shared_ptr<const Options> options_;  // Guarded by mutex_.
   LineLimit wrong_tokens_{{.lines_max = limits::wrong_tokens_max,
                            .window = limits::login_window,
                            .kinds_max = limits::wrong_token_addresses_max}};  // By address.
-  std::uint64_t wrong_left_out_ = 0;  // Wrong tokens that no row tells of yet. On the strand of
-  TimePoint next_count_at_;           // count_left_out(), as this is.
+  std::uint64_t wrong_left_out_ = 0;  // Wrong tokens without a row. On count_left_out()'s strand.
+  TimePoint next_count_at_;           // On count_left_out()'s strand.
   /// The key of an operator's session is its token's hash: it ends with that token, also if another
   /// operator gets the name. The key of a login with the pages' token is "".
   AdminSessions sessions_;

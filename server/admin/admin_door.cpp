@@ -35,7 +35,7 @@ Result<tcp::endpoint> endpoint_of(net::io_context& io, const ServerAddress& addr
   return found.begin()->endpoint();
 }
 
-/// Removes a socket that a server before has left. Anything else that has this name stays.
+/// Removes a socket that an earlier server has left. Any other file with this name stays.
 Result<void> remove_old_socket(const fs::path& path) {
   std::error_code ec;
   const fs::file_status status = fs::symlink_status(path, ec);
@@ -60,7 +60,7 @@ Result<AdminDoor> AdminDoor::open(net::io_context& io, const std::string& place)
                                                     sizeof(sockaddr_un::sun_path) - 1));
     }
     FL_CHECK(remove_old_socket(path));
-    // Others may not even connect. The mask is the process's; no other thread runs yet.
+    // Other users must not even connect. The mask is the process's; no other thread runs yet.
     const mode_t before = ::umask(S_IRWXG | S_IRWXO);
     const auto listening = door.listen(net::local::stream_protocol::endpoint(path.string()));
     ::umask(before);

@@ -25,7 +25,7 @@ class AdminDoor {
   /// The real place: "127.0.0.1:40123" or "unix:/run/fl/admin.sock".
   [[nodiscard]] const std::string& place() const { return place_; }
   using Acceptor = net::basic_socket_acceptor<PlainProtocol>;
-  [[nodiscard]] Acceptor& acceptor() { return acceptor_; }  // On a strand of its own.
+  [[nodiscard]] Acceptor& acceptor() { return acceptor_; }  // The acceptor has a strand of its own.
   /// On the acceptor's strand.
   void close();
 

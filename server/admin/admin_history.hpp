@@ -20,13 +20,13 @@ namespace fl {
 struct PageQuery {
   std::optional<RunId> run;  // None: the run under way, or the newest that has rounds.
   Round after = 0;
-  int limit = 0;  // Rounds at most.
+  int limit = 0;  // The most rounds to return.
 };
 
 /// A version's file on the disk.
 struct VersionFile {
-  std::string name;  // As a browser should save it.
-  std::string file;  // Its path, from the folder of checkpoints.
+  std::string name;  // The name that a browser saves the file by.
+  std::string file;  // The file's path, from the folder of checkpoints.
   std::uint64_t bytes = 0;
 };
 
@@ -44,15 +44,15 @@ class AdminHistory {
   Awaitable<Result<NewestRows>> newest_rows();
   /// The clients after `after`, by name, with `text` in their names, `clients_max` at most.
   Awaitable<Result<FleetRecords>> fleet(std::string after, std::string text, int clients_max);
-  /// Without a run: of the one that is shown. Without a version: of its newest one. not_found: it
-  /// is not kept.
+  /// Finds a version's file. Without a run: the run that is shown. Without a version: the run's
+  /// newest one. not_found: the version is not kept.
   Awaitable<Result<VersionFile>> find_version(std::optional<RunId> run,
                                               std::optional<Version> version);
 
  private:
   explicit AdminHistory(std::unique_ptr<Store> store) : store_(std::move(store)) {}
 
-  std::unique_ptr<Store> store_;  // Read-only; on the thread.
+  std::unique_ptr<Store> store_;  // Opened read-only; used on the thread.
   Offload thread_{1};
 };
 

@@ -13,8 +13,8 @@ namespace fl {
 
 namespace {
 
-/// What a browser must not do with any of our answers. Pages have scripts, styles and pictures from
-/// here only, and none inside their text.
+/// Headers that limit what a browser does with our answers. Pages have scripts, styles and pictures
+/// from here only, and none inside their text.
 constexpr std::string_view safety =
     "Content-Security-Policy: default-src 'self'; img-src 'self' data:; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'; object-src 'none'\r\n"

@@ -14,7 +14,7 @@ struct PageAnswer {
   unsigned status = 200;
   std::string body = {};
   std::string_view type = "application/json";
-  std::string headers = {};  // More of them, each with CRLF at its end.
+  std::string headers = {};  // More headers, each with CRLF at the end.
 };
 
 /// {"error": "why"}, with a status that is not 200.
@@ -24,11 +24,11 @@ struct PageAnswer {
 /// The page's JSON, or why it could not be read.
 [[nodiscard]] PageAnswer answer_of(Result<std::string> text);
 
-/// The head of an answer whose body has so many bytes. No other page may show or script it, and a
-/// browser asks anew each time, unless `headers` say otherwise.
+/// The head of an answer with a body of `body_bytes` bytes. No other page may show or script it,
+/// and a browser asks anew each time, unless `headers` say otherwise.
 [[nodiscard]] std::string answer_head(unsigned status, std::string_view type,
                                       std::string_view headers, std::uint64_t body_bytes);
-/// The same without a length: the body lasts as long as the connection.
+/// The head of an answer without a length: the body lasts as long as the connection.
 [[nodiscard]] std::string stream_head(std::string_view type);
 
 }  // namespace fl

@@ -26,7 +26,7 @@ unsigned status_of(Errc code) {
   }
 }
 
-/// On the store's thread. The row of the audit comes first: nothing is done that it does not have.
+/// Runs on the store's thread. Writes the audit's row first: nothing is done without a row.
 PageAnswer act(Store& store, const ControlAction& action, const std::string& operator_name,
                const std::string& body) {
   const auto json = parse_json(body);
@@ -50,7 +50,7 @@ PageAnswer act(Store& store, const ControlAction& action, const std::string& ope
 
 Awaitable<PageAnswer> ControlDesk::refuse(PageAnswer refused, std::string what, Visitor who,
                                           Caller caller) {
-  // Each operator's refusals are counted apart, strangers' together.
+  // Refusals are counted for each operator, and for all strangers together.
   const std::string whose = who.operator_name.empty() ? "" : name_of(who, caller);
   auto note = [whose, text = fmt::format("{}: {}", name_of(who, caller), what)](Store& store) {
     return store.audit().add(AuditKind::refusal, "", text, whose);
@@ -69,7 +69,8 @@ Awaitable<PageAnswer> ControlDesk::answer(HttpRequest request, std::optional<Vis
   if (auto foreign = refuse_foreign(request)) {
     std::string what =
         fmt::format("'{}' was refused: another web page may have made the request", action->name);
-    if (foreign->status != 403) co_return std::move(*foreign);  // It is no request of a browser's.
+    if (foreign->status != 403)
+      co_return std::move(*foreign);  // The request is not from a browser.
     co_return co_await refuse(std::move(*foreign), std::move(what), std::move(visitor), caller);
   }
   if (visitor.operator_name.empty()) {

@@ -19,9 +19,9 @@ namespace fl {
 
 /// One thing that operators can do.
 struct ControlAction {
-  std::string name;  // The last part of its address.
+  std::string name;  // The last part of the action's address.
   AdminRole role = AdminRole::admin;
-  /// Does it and returns the answer. `by`: who does it. Its errors are told to the operator.
+  /// Does it and returns the answer. `by`: who does it. The operator is told its errors.
   std::function<Result<nlohmann::json>(Store& store, const nlohmann::json& body,
                                        const std::string& by)>
       run;
@@ -38,11 +38,11 @@ class ControlDesk {
 
   /// Whether this address is one of the desk's.
   [[nodiscard]] static bool has(std::string_view path) { return path.starts_with(prefix); }
-  /// Answers a request for such an address. `who`: AdminAccess::visitor_of() it.
+  /// Answers a request for such an address. `who`: the result of AdminAccess::visitor_of().
   Awaitable<PageAnswer> answer(HttpRequest request, std::optional<Visitor> who, Caller caller);
 
  private:
-  /// Refuses, and writes that into the audit.
+  /// Refuses a request, and writes the refusal into the audit.
   Awaitable<PageAnswer> refuse(PageAnswer refused, std::string what, Visitor who, Caller caller);
 
   static constexpr std::string_view prefix = "/api/control/";

@@ -167,7 +167,7 @@ Awaitable<void> Admin::serve(std::shared_ptr<PlainStream> stream, Strangers::Id 
   std::optional<Visitor> visitor;
   if (!made) {
     visitor = co_await access_.visitor_of(request, caller);
-    // The control desk looks for itself who asks.
+    // The control desk checks for itself who makes the request.
     const bool is_enough = visitor || ControlDesk::has(address_of(request).first);
     if (!is_enough) made = AdminAccess::must_log_in();
   }
@@ -184,7 +184,7 @@ Awaitable<void> Admin::serve(std::shared_ptr<PlainStream> stream, Strangers::Id 
 Awaitable<std::optional<PageAnswer>> Admin::answer_stranger(const HttpRequest& request,
                                                             const Caller& caller) {
   const std::string path = address_of(request).first;
-  // They say so little that they need no token, which a kubelet could not send.
+  // Probes say so little that they need no token, which a kubelet could not send.
   if (auto probed = probes_.answer(path)) co_return probed;
   if (auto refused = access_.refuse(request)) co_return refused;
   const bool is_post = request.method() == http::verb::post;
@@ -327,7 +327,7 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
   std::string message = stream_head("text/event-stream") + "retry: 2000\n\n";
   std::uint64_t seen = 0;
   TimePoint said_at = Clock::now();
-  // Whoever has logged out meanwhile sees no more.
+  // A visitor who has logged out meanwhile sees no more.
   while (!is_closed_) {
     const bool is_let_in = co_await access_.is_still_let_in(request);
     if (!is_let_in) co_return;
@@ -362,7 +362,7 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
   const auto number =
       *version ? std::optional<Version>(static_cast<Version>(**version)) : std::nullopt;
   const auto found = co_await history_->find_version(*run, number);
-  // Once it is open, its bytes stay, even if the run no longer keeps the version.
+  // An open file keeps its bytes, even if the run no longer keeps the version.
   auto file = found
                   ? posix_files().open(options_.state / "checkpoints" / found->file, OpenMode::read)
                   : Result<std::unique_ptr<File>>(found.error());
@@ -398,7 +398,7 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
     const auto done = co_await disk_.run(std::move(read));
     if (!done) {
       log_warn("admin pages: can't send the rest of {}: {}", found->file, done.error().message());
-      co_return;  // The other end sees that bytes are missing.
+      co_return;  // The client sees that bytes are missing.
     }
     at += text.size();
   }

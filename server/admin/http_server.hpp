@@ -38,7 +38,7 @@ class Admin {
   struct Options {
     AdminAccess::Options access;
     std::filesystem::path state;  // The folder with the history and the checkpoints.
-    bool show_clients = false;    // Figures of single clients' data too.
+    bool show_clients = false;    // Whether the pages show figures of single clients' data.
     /// How long a stream waits for its reader to take what is sent.
     Duration stall_max = limits::admin_stream_stall;
     std::shared_ptr<Metrics> metrics;
@@ -49,16 +49,16 @@ class Admin {
         Options options, const Probes& probes);
 
   void start();
-  /// Any thread. Requests that are under way go on; streams of events end.
+  /// Ends streams of events; other requests that are under way go on. Any thread.
   void close();
-  /// Who may see the pages from now on. Returns whether the token is another. Any thread.
+  /// Sets who may see the pages from now on. Returns whether the token has changed. Any thread.
   bool change(AdminAccess::Options access);
 
  private:
   std::function<void()> begin(PlainSocket socket, Strangers::Id id);
   Awaitable<void> watch();
   Awaitable<void> serve(std::shared_ptr<PlainStream> stream, Strangers::Id id);
-  /// None: it is only for those who may see the pages.
+  /// Answers what needs no visitor; none for a page that only visitors may see.
   Awaitable<std::optional<PageAnswer>> answer_stranger(const HttpRequest& request,
                                                        const Caller& caller);
   Awaitable<void> serve_visitor(PlainStream& stream, HttpRequest request,
@@ -84,7 +84,7 @@ class Admin {
   LiveFeed feed_;
   Offload disk_{1};  // Reads checkpoints that are sent.
   std::shared_ptr<VisitorPlaces> requests_;
-  std::shared_ptr<VisitorPlaces> streams_;  // Streams of events, and downloads.
+  std::shared_ptr<VisitorPlaces> streams_;  // The places for streams of events and for downloads.
   Doorway<PlainProtocol> doorway_;
   std::atomic<bool> is_closed_ = false;
 };

@@ -16,7 +16,7 @@ Awaitable<LiveStatus> live_status_of(std::shared_ptr<RoundEngine> engine) {
   co_return engine->live_status();
 }
 
-/// Sets a flag while it lives. It may outlive the feed, where a program ends meanwhile.
+/// Sets a flag while it lives. It may outlive the feed when a program ends meanwhile.
 class Looking {
  public:
   explicit Looking(std::shared_ptr<bool> flag) : flag_(std::move(flag)) { *flag_ = true; }
@@ -33,7 +33,7 @@ class Looking {
 Awaitable<LiveFeed::News> LiveFeed::newest() { co_return co_await on(strand_, refresh()); }
 
 Awaitable<LiveFeed::News> LiveFeed::refresh() {
-  // Another stream is looking: it need not be done twice.
+  // Another stream is asking the engine already.
   const TimePoint now = Clock::now();
   const bool is_fresh = news_.text && now - taken_at_ < limits::admin_stream_beat / 2;
   if (*is_looking_ || is_fresh) co_return news_;

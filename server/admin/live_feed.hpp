@@ -21,7 +21,7 @@ namespace fl {
 
 class LiveFeed {
  public:
-  /// `state`: the folder whose disk is looked at.
+  /// `state`: the folder of the disk whose free space is told.
   LiveFeed(net::any_io_executor strand, const CurrentEngine& current, AdminHistory& history,
            std::filesystem::path state)
       : strand_(std::move(strand)),
@@ -30,7 +30,7 @@ class LiveFeed {
         state_(std::move(state)) {}
 
   struct News {
-    std::uint64_t number = 0;                 // Another one: the text has changed.
+    std::uint64_t number = 0;                 // Another number means that the text has changed.
     std::shared_ptr<const std::string> text;  // JSON on one line; null: nothing is known yet.
   };
   /// The state, at most limits::admin_stream_beat old.
@@ -45,7 +45,7 @@ class LiveFeed {
   const CurrentEngine& current_;
   AdminHistory& history_;
   std::filesystem::path state_;
-  // On the strand.
+  // Used on the strand.
   LiveView view_;
   News news_;
   TimePoint taken_at_{};

@@ -38,12 +38,12 @@ class Page {
     name_ = fmt::format("tributary_{}", name);
     begin(type, help);
   }
-  /// The same for names that all programs have ("process_...").
+  /// Begins a family whose name all programs have ("process_..."): it gets no "tributary_".
   void common_family(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
     begin(type, help);
   }
-  /// `labels`: as they stand in the braces, or "".
+  /// `labels`: the text between the braces, or "".
   void value(double value, std::string_view labels = "") {
     const std::string braces = labels.empty() ? "" : fmt::format("{{{}}}", labels);
     fmt::format_to(std::back_inserter(text_), "{}{} {}\n", name_, braces, value);
@@ -176,7 +176,7 @@ void add_clients(const HistoryTally& tally, Page& page) {
   }
 }
 
-/// What Prometheus' own client libraries tell of a process.
+/// The figures that Prometheus' own client libraries give of a process.
 void add_process(Page& page) {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);

@@ -18,10 +18,10 @@
 
 namespace fl {
 
-/// What Metrics measures by itself.
+/// The waits that Metrics measures by itself.
 struct MeasuredWaits {
   SecondsHistogram loop_lag_s;    // How late the engine's strand runs what is due.
-  SecondsHistogram store_wait_s;  // How long a call of the store takes that does nothing.
+  SecondsHistogram store_wait_s;  // The time of a call of the store that does nothing.
 };
 
 [[nodiscard]] std::string format_metrics(const EngineStatus& status, const HistoryTally& tally,
@@ -30,7 +30,8 @@ struct MeasuredWaits {
 
 class Metrics {
  public:
-  /// What has become of traces, asked from any thread; null if there are none.
+  /// Returns how many traces were sent and lost. Called from any thread; null if there are no
+  /// traces.
   using Traces = std::function<TraceCounts()>;
 
   /// `store` is on the engine's strand and must outlive `io`. `by_client`: figures of each client.
@@ -41,7 +42,7 @@ class Metrics {
   /// Measures once a second, until `stop`, how long the engine's strand and the store make others
   /// wait. On the engine's strand.
   Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
-  /// Any strand.
+  /// Makes the page. Any strand.
   Awaitable<Result<std::string>> page(EngineStatus status);
 
  private:

@@ -20,15 +20,15 @@ class Probes {
   /// The pulse must outlive this object.
   explicit Probes(const Pulse& pulse) : pulse_(pulse) {}
 
-  /// Why clients can't use this server now; "" if they can.
+  /// Sets why clients can't use this server now; "" if they can.
   void set_trouble(std::string why);
-  /// What answers GET `path`, if it is one of the two.
+  /// Answers GET `path` if that is one of the two probes.
   [[nodiscard]] std::optional<PageAnswer> answer(std::string_view path) const;
 
  private:
   const Pulse& pulse_;
   mutable std::mutex mutex_;
-  std::string trouble_ = "the server is starting";  // Under the mutex.
+  std::string trouble_ = "the server is starting";  // Guarded by mutex_.
 };
 
 /// Why the history in this folder can't be written; "" if it can. May block.

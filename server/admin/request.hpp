@@ -22,16 +22,16 @@ namespace fl {
 
 /// The cookie of a session; "" if there is none.
 [[nodiscard]] std::string_view session_of(const HttpRequest& request);
-/// The header that gives a browser this cookie of a session; with "" it forgets the one that it
-/// has.
+/// The header that sets a session's cookie in a browser; with "" the browser forgets the cookie
+/// that it has.
 [[nodiscard]] std::string set_session(const HttpRequest& request, std::string_view value);
 
 /// The token of a login, {"token": "..."}; none if the body is something else.
 [[nodiscard]] std::optional<std::string> login_token_of(const HttpRequest& request);
 
 /// Why this request may not change anything, whoever makes it; nothing if it may. A page of another
-/// site can make a browser send a form here with our cookie, but not JSON, and not without saying
-/// where it comes from.
+/// site can make a browser send a form here with our cookie, but it can't send JSON, and the
+/// browser says where the form comes from.
 [[nodiscard]] std::optional<PageAnswer> refuse_foreign(const HttpRequest& request);
 
 }  // namespace fl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/sessions.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has logged in at the admin pages. A login makes a random secret, which the browser keeps as a
+// The logins at the admin pages. A login makes a random secret, which the browser keeps as a
 // cookie; this process keeps the secret's digest, in memory only. So a restart logs everybody out,
-// and whoever reads the memory or the disk learns no cookie. Any thread.
+// and nobody who reads the memory or the disk learns a cookie. Any thread.
 #pragma once
 
 #include "shared/base/async/clock.hpp"
@@ -16,19 +16,19 @@
 
 namespace fl {
 
-/// What somebody may do at the admin pages. Each may do what those before it may.
+/// What somebody may do at the admin pages. Each role may also do what the roles before it may.
 enum class AdminRole {
   viewer,        // See all pages.
   run_operator,  // Control runs.
-  admin,         // Decide who may take part.
+  admin,         // Decide who is a member.
 };
 /// "viewer", "operator", "admin".
 [[nodiscard]] std::string_view to_text(AdminRole role);
-/// The reverse; none for any other text.
+/// The role with this name; none for any other text.
 [[nodiscard]] std::optional<AdminRole> parse_admin_role(std::string_view text);
 
 struct AdminSession {
-  std::string key;  // Which token opened it.
+  std::string key;  // The token that opened the session (AdminAccess).
   TimePoint opened_at{};
   TimePoint expires_at{};
 };
@@ -43,7 +43,7 @@ class AdminSessions {
   [[nodiscard]] Result<std::string> open(std::string key);
   /// The session with this cookie, unless it has expired.
   [[nodiscard]] std::optional<AdminSession> find(std::string_view cookie) const;
-  /// Ends it. Nothing happens if there is none.
+  /// Ends the session. Nothing happens if there is none.
   void close(std::string_view cookie);
   /// Ends all sessions with this key: the token was revoked.
   void close_all_of(std::string_view key);
@@ -53,7 +53,8 @@ class AdminSessions {
   void drop_expired();
 
   mutable std::mutex mutex_;
-  /// By the digest of the cookie. A look-up compares digests: its time says nothing about secrets.
+  /// By the digest of the cookie. A look-up compares digests, so the time it takes says nothing
+  /// about secrets.
   std::map<Sha256, AdminSession> sessions_;
 };
 

@@ -50,7 +50,7 @@ std::string cut_to_columns(const std::string& line, std::size_t columns) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   };
   std::size_t seen = 0;
-  std::size_t last = 0;  // Where the character in the last column begins.
+  std::size_t last = 0;  // The byte at which the character in the last column begins.
   for (std::size_t i = 0; i < line.size(); ++i) {
     if (!begins_character(line[i])) continue;
     if (++seen == columns) last = i;
@@ -62,7 +62,7 @@ std::string cut_to_columns(const std::string& line, std::size_t columns) {
 Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop) {
   while (!*stop) {
     const std::string line = format_status(current.get()->status());
-    // Leaves the last column free, as some terminals wrap when it is written.
+    // Leaves the last column free, as some terminals wrap when it is written to.
     fmt::print(stderr, "\r\033[K{}", cut_to_columns(line, terminal_columns() - 1));
     std::fflush(stderr);
     co_await sleep_for(std::chrono::milliseconds(500));

@@ -14,7 +14,7 @@ namespace fl {
 /// min left"
 [[nodiscard]] std::string format_status(const EngineStatus& status);
 
-/// Cuts the line (UTF-8) to so many columns of a terminal. A line that wraps would leave its tail
+/// Cuts the line (UTF-8) to `columns` columns of a terminal. A line that wraps would leave its tail
 /// behind each time it is rewritten.
 [[nodiscard]] std::string cut_to_columns(const std::string& line, std::size_t columns);
 

@@ -13,8 +13,8 @@ namespace fl {
 
 /// The operator or the address that holds a place.
 struct PlaceHolder {
-  std::string who;        // An operator, or an address.
-  bool is_known = false;  // It has shown a token.
+  std::string who;        // The operator's name, or the address.
+  bool is_known = false;  // The holder has shown a token.
   bool is_operator = false;
 };
 
@@ -42,7 +42,7 @@ class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
 
   explicit VisitorPlaces(const Limits& limits) : limits_(limits) {}
 
-  /// Null: the holder, or all like it, have as many as they may.
+  /// Null: this holder, or all holders of its kind, have as many places as they may.
   [[nodiscard]] std::unique_ptr<Place> take(const PlaceHolder& holder);
   [[nodiscard]] const Limits& limits() const { return limits_; }
 
@@ -50,11 +50,11 @@ class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
   void give_back(const PlaceHolder& holder);
 
   const Limits limits_;
-  std::mutex mutex_;  // Guards those below.
+  std::mutex mutex_;  // Guards the members below.
   std::size_t all_ = 0;
   std::size_t viewers_ = 0;
   std::size_t open_ = 0;
-  std::map<std::string, std::size_t> of_;  // By holder.
+  std::map<std::string, std::size_t> of_;  // Places taken, by holder.
 };
 
 }  // namespace fl

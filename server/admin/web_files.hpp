@@ -9,15 +9,15 @@
 namespace fl {
 
 struct WebFile {
-  std::string_view path;  // In the address: "/app.js".
-  std::string_view type;  // With the character set.
-  std::string_view tag;   // Of these bytes and no others: the ETag, with its quotes.
+  std::string_view path;  // The path in the address: "/app.js".
+  std::string_view type;  // The media type with the character set.
+  std::string_view tag;   // The ETag of these bytes, with its quotes.
   std::string_view bytes;
 };
 
 [[nodiscard]] std::span<const WebFile> web_files();
 
-/// Null: there is none. "/" is "/index.html".
+/// Null: there is no such file. "/" is "/index.html".
 [[nodiscard]] const WebFile* find_web_file(std::string_view path);
 
 }  // namespace fl

@@ -36,7 +36,7 @@ class Backup {
   Result<BackupReport> make(Store& store);
 
  private:
-  /// Which bytes of a file have a digest in the history, and which digest.
+  /// The bytes of a file that have a digest in the history, and that digest.
   struct Recorded {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
@@ -93,7 +93,7 @@ Result<void> Backup::copy(const std::filesystem::path& name,
   return {};
 }
 
-/// Copies a file that the server may have removed meanwhile: then it is left out, silently.
+/// Copies a file, or leaves it out silently if the server has removed it meanwhile.
 Result<void> Backup::copy_if_there(const std::filesystem::path& name) {
   auto copied = copy(name, std::nullopt);
   return !copied && copied.error().code() == Errc::not_found ? success() : copied;
@@ -116,8 +116,8 @@ Result<void> Backup::copy_all_of(const std::filesystem::path& folder) {
 /// it, as it does once it has made two more versions.
 Result<void> Backup::copy_newest_state(const std::filesystem::path& folder, Version newest) {
   FL_TRY(const auto names, files_.list(state_ / folder));
-  // Had the server removed a file before the first list, the version that it made just before would
-  // stand in the second list.
+  // If the server had removed a file before the first list, the version that it made just before
+  // would stand in the second list.
   FL_TRY(const auto names_now, files_.list(state_ / folder));
   for (const std::string& name : names_now) {
     const auto version = version_of_checkpoint(name);
@@ -154,8 +154,8 @@ Result<void> Backup::copy_version(const std::filesystem::path& folder,
   return {};
 }
 
-/// The newest version's state goes first, which the server removes first. Then the versions, from
-/// the newest to the oldest, as the server removes the oldest ones first.
+/// The newest version's state goes first, because the server removes it first. Then the versions,
+/// from the newest to the oldest, because the server removes the oldest ones first.
 Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
   FL_TRY(auto versions, copied.rounds().checkpoints(run.id));
   if (versions.empty()) return {};
@@ -256,7 +256,7 @@ Result<BackupReport> Backup::make(Store& store) {
   {
     FL_TRY(const auto copied, Store::open({database, "", false, false, true}));
     FL_TRY(const auto runs, copied->runs().all());
-    // The server uses up an open round's updates soonest, then the newest models: so they go first.
+    // The files that are used up soonest go first: an open round's updates, then the newest models.
     FL_CHECK(copy_all_of("references"));
     for (const RunSummary& each : runs) FL_CHECK(copy_open_round(*copied, each.run.id));
     for (const RunSummary& each : runs) FL_CHECK(copy_run(*copied, each.run));

@@ -17,8 +17,8 @@ struct BackupReport {
   std::size_t files = 0;
   std::uint64_t bytes = 0;
   std::size_t models = 0;
-  /// The things that are not in the backup, each with its reason: versions that the server dropped
-  /// meanwhile or whose files are damaged, updates of the open round that it has used up.
+  /// What the backup lacks, each with its reason: versions that the server dropped meanwhile or
+  /// whose files are damaged, updates of the open round that it has used up.
   std::vector<std::string> left_out;
 };
 

@@ -20,9 +20,9 @@ namespace fl {
 
 /// A sub-command's row in the audit.
 struct Act {
-  std::string text = {};    // "": nothing that is recorded.
-  std::string client = {};  // The client that it is about; "": none.
-  bool only_reads = false;  // It takes something out of the state, and changes nothing there.
+  std::string text = {};    // "": nothing is recorded.
+  std::string client = {};  // The client that the act is about; "": none.
+  bool only_reads = false;  // The act takes data out of the state, and changes nothing in it.
 };
 
 /// One use of a sub-command: its options, and what it does with them.
@@ -45,16 +45,17 @@ class CommandCall {
 /// The functions of a sub-command whose options are `Options`.
 template <class Options>
 struct CommandFunctions {
-  /// Adds its own flags, whose values go into `options`. Null: it has none.
+  /// Adds the command's own flags, whose values go into `options`. Null: it has none.
   void (*declare)(CLI::App& command, Options& options) = nullptr;
-  /// Prints to standard output; main() prints the error.
+  /// Does the command's work and prints to standard output; main() prints the error.
   Result<void> (*run)(const Options& options) = nullptr;
-  /// In place of `run`, for one whose exit code says what it has found.
+  /// Replaces `run` in a command whose exit code says what it has found.
   Result<int> (*judge)(const Options& options) = nullptr;
-  /// True if it uses the flags of a run's settings. Null: it does if its options have them.
+  /// True if the command uses the flags of a run's settings. Null: it does if its options have
+  /// them.
   bool (*uses_settings)(const Options& options) = nullptr;
-  /// Makes its row (command_audit.hpp). Null: it only shows things, so it neither changes the state
-  /// nor takes models or the history out of it.
+  /// Makes the command's row in the audit (command_audit.hpp). Null: it only shows things, so it
+  /// neither changes the state nor takes models or the history out of it.
   Act (*act)(const Options& options) = nullptr;
 };
 

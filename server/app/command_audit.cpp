@@ -57,7 +57,7 @@ Result<int> run_command(const CommandLine& line) {
   if (act.text.empty()) return line.call->run();
   if (const auto noted = note_before(line.program.state, act); !noted) {
     const Errc why = noted.error().code();
-    // A copy of a state may lie where nothing can be written.
+    // A copy of a state may lie on a disk that can't be written to.
     if (!act.only_reads || why == Errc::not_found || why == Errc::conflict) return noted.error();
     log_warn("this is not in the audit ({}): {}", noted.error().message(), act.text);
     return line.call->run();

@@ -37,7 +37,7 @@ void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::st
 int parse_options(int argc, const char* const* argv, std::span<const Command> commands,
                   CommandLine& line);
 
-/// Reads the same command line once more, with its TOML file as it is now.
+/// Reads the same command line once more, with the TOML file as it is now.
 [[nodiscard]] Result<ServeOptions> read_options_again(const std::vector<std::string>& arguments,
                                                       std::span<const Command> commands);
 

@@ -9,7 +9,7 @@
 
 namespace fl {
 
-/// In the order in which --help shows them.
+/// All sub-commands, in the order in which --help shows them.
 [[nodiscard]] std::span<const Command> server_commands();
 
 }  // namespace fl

@@ -5,6 +5,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view token_prefix = "flo1.";  // Tells what it is, to people and scanners.
+/// The prefix tells people and scanners what the token is.
+constexpr std::string_view token_prefix = "flo1.";
 constexpr std::size_t token_bytes = 32;
 
 Error bad(std::string text) { return {Errc::invalid_input, std::move(text)}; }
@@ -60,7 +62,7 @@ Result<RunOptions> settings_in(const json& body, RunOptions options) {
         all, [&name = name](const RunSettingRow& each) { return each.json_key() == name; });
     if (row == all.end() || row->flag.empty())
       return bad(fmt::format("there is no setting \"{}\"", name));
-    // Whoever may queue runs must not read files of the server.
+    // Those who may queue runs must not read files of the server.
     if (row->is_existing_file)
       return bad(
           fmt::format("\"{}\" names a file of the server's machine: queue such a run there, "
@@ -152,7 +154,8 @@ ControlAction enroll_action(const SharedOptions& options) {
           client_of,
           [](const json& body) {
             const auto asked = invitation_in(body);
-            if (!asked) return std::string("makes a join token for the client");  // It is refused.
+            if (!asked)
+              return std::string("makes a join token for the client");  // invite() refuses it.
             return text_of_invitation(asked->role, asked->examples_max);
           }};
 }

@@ -22,8 +22,8 @@ namespace fl {
 /// Revokes a client, or the tokens of a name, and says what was done.
 [[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name);
 
-/// A new operator's token, which is nowhere else: the history has its hash. Errors: invalid_input,
-/// conflict.
+/// Makes a new operator's token. Nothing else keeps it: the history has only its hash. Errors:
+/// invalid_input, conflict.
 [[nodiscard]] Result<std::string> name_operator(Operators& operators, const std::string& name,
                                                 const std::string& role, std::string_view by);
 

@@ -91,9 +91,10 @@ std::string advertised_host(const ServeOptions& options) {
   }
   const auto text = posix_files().read_all(std::filesystem::path(options.state) / "address.json");
   if (!text) return "";
-  const auto json = parse_json(*text);
-  if (!json.is_object() || !json.contains("advertise") || !json["advertise"].is_string()) return "";
-  const auto parsed = parse_server_address(json["advertise"].get<std::string>());
+  const auto address = parse_json(*text);
+  if (!address.is_object() || !address.contains("advertise") || !address["advertise"].is_string())
+    return "";
+  const auto parsed = parse_server_address(address["advertise"].get<std::string>());
   return parsed ? parsed->host : "";
 }
 

@@ -4,8 +4,8 @@
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
 #include "server/history/plot.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace fl {
 namespace {
 
 struct HistoryOptions : SharedOptions {
-  RunId run = 0;  // 0: the one under way, or the newest.
+  RunId run = 0;  // 0: the run under way, or the newest.
   bool all_runs = false;
   bool runs = false;
   bool codecs = false;   // The cost and the gain of each codec, instead of rounds.

@@ -8,7 +8,7 @@
 
 namespace fl {
 
-/// The run with this number; 0: the one that a reader wants to see first. Errors: not_found.
+/// The run with this number; 0: the run that a reader most likely wants to see. Errors: not_found.
 [[nodiscard]] Result<RunRecord> asked_run(Runs& runs, RunId run);
 
 [[nodiscard]] Command history_command();

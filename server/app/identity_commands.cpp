@@ -6,9 +6,9 @@
 #include "server/app/invitations.hpp"
 #include "server/app/open_store.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ namespace {
 struct EnrollOptions : SharedOptions {
   std::string name;
   double expires_s = 3600;
-  std::string role;  // "": the one that the name has, or trainer.
+  std::string role;  // "": the role that the name has, or trainer.
   std::optional<std::uint64_t> examples_max;
 };
 
@@ -114,7 +114,7 @@ Result<void> make_intermediate(Events& events, Authority& authority, const Rotat
 }
 
 Result<void> rotate_authority(const RotateOptions& options) {
-  // A running server would go on with the authority that it has.
+  // A running server would go on with its old authority.
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   FL_TRY(const auto store, open_store(options.state, false));
   FL_TRY(Authority authority, open_authority(store->members(), options));

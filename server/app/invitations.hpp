@@ -23,14 +23,14 @@ namespace fl {
 [[nodiscard]] Result<std::string> ca_passphrase(const SharedOptions& options);
 
 /// The server's certificate authority. It is created if there is none, unless clients have
-/// certificates of an earlier one: those would be worthless (`corrupt`).
+/// certificates of an earlier authority: those would be worthless (`corrupt`).
 [[nodiscard]] Result<Authority> open_authority(Members& members, const SharedOptions& options);
 
-/// A join token to be: the client that it is for, and what it lets that client do.
+/// The client that a join token is for, and what it may do.
 struct Invitation {
   std::string name;
   double expires_s = 3600;
-  std::string role = {};  // "trainer" or "evaluator"; "": the one that the name has, or trainer.
+  std::string role = {};  // "trainer" or "evaluator"; "": the role that the name has, or trainer.
   std::optional<std::uint64_t> examples_max =
       {};  // None: the limit that the name has. 0: no limit.
 };
@@ -42,7 +42,7 @@ struct Invitation {
 
 struct Invited {
   std::string token;
-  bool replaces = false;  // Somebody has joined by that name, who will be displaced.
+  bool replaces = false;  // A member that has joined by that name will be displaced.
 };
 /// A join token with the address and the authority of the server in options.state.
 [[nodiscard]] Result<Invited> invite(Members& members, const SharedOptions& options,

@@ -39,18 +39,18 @@ Result<std::vector<std::string>> names_in(const fs::path& folder) {
 }
 
 /// The files of a state folder. They are listed before the history is read, which only ever gets
-/// longer: so nothing that a server beside us does looks newer.
+/// longer: so files that a running server makes meanwhile do not look newer.
 struct OnDisk {
   struct Entry {
-    fs::path folder;  // In the state.
+    fs::path folder;  // The folder, by its path in the state.
     std::string name;
     RunId run = 0;  // The run that the folder belongs to; 0: no single run.
   };
   std::vector<Entry> versions;  // Checkpoints, the files beside them, and kept updates.
-  std::vector<Entry> runs;      // Folders of runs; `run` is their number.
+  std::vector<Entry> runs;      // Folders of runs; `run` is the run's number.
   /// Uploads in the spool. References are not listed: a backup has newer ones.
   std::vector<Entry> updates;
-  std::int64_t audit = 0;  // The noted number of rows.
+  std::int64_t audit = 0;  // The noted number of the audit's rows.
 };
 
 std::optional<RunId> run_of_folder(std::string_view name) {
@@ -63,7 +63,7 @@ Result<void> list_versions(const fs::path& state, const fs::path& folder, OnDisk
   for (const std::string& name : names) {
     const auto run = run_of_folder(name);
     if (!run) {
-      // Files here are of the first run.
+      // Files in this folder belong to the first run.
       found.versions.push_back({folder, name, 1});
       continue;
     }
@@ -99,7 +99,7 @@ Result<OnDisk> list_files(const fs::path& state) {
   return found;
 }
 
-/// The version that the file belongs to; none for a file that belongs to none.
+/// The version that the file belongs to; none if it belongs to no version.
 std::optional<Version> version_of(const OnDisk::Entry& file) {
   if (*file.folder.begin() == "kept-updates") return round_of_kept(file.name);
   const Version version = version_in_name(file.name);
@@ -127,7 +127,8 @@ std::vector<NewerFile> newer_than(const HistoryExtent& known, const OnDisk& foun
       newer.push_back({folder.folder / folder.name, "it knows no run of this number"});
   for (const auto& file : found.versions) {
     const bool has_folder = file.folder.has_parent_path();
-    if (has_folder && file.run > known.newest_run) continue;  // The whole folder is listed.
+    if (has_folder && file.run > known.newest_run)
+      continue;  // The list has the whole folder already.
     if (auto one = is_newer_version(file, known)) newer.push_back(std::move(*one));
   }
   // Uploads of a pruned run stay until the next run has its first task, so nothing is compared
@@ -204,7 +205,7 @@ Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
   std::int64_t last = -1;
   bool has_warned = false;
   while (!*stop) {
-    // The note's error is no error of the store's, which would end the run.
+    // An error of the note is not returned as the store's, because that would end the run.
     auto note = [state, last](Store& of) -> Result<Noted> {
       FL_TRY(const std::int64_t rows, of.audit().rows());
       return Noted{rows, rows == last ? success() : note_audit(state, rows)};

@@ -20,29 +20,30 @@
 namespace fl {
 
 struct NewerFile {
-  std::filesystem::path path;  // In the state. A folder stands for all that is in it.
+  std::filesystem::path path;  // The path in the state. A folder stands for all that is in it.
   std::string why;             // Why it is newer, as a clause: "… run 1 ends at version 3".
 };
 
 /// Another process may use the state meanwhile. Errors: those of read_extent().
 [[nodiscard]] Result<std::vector<NewerFile>> find_newer_files(const std::filesystem::path& state);
 
-/// `conflict` if there are any, with what is missing and what to do.
+/// Returns `conflict` if there are newer files; the text says what is missing and what to do.
 [[nodiscard]] Result<void> check_nothing_newer(const std::filesystem::path& state);
 
-/// Moves them into a new folder of the state, and says so in the log. The state is locked.
+/// Moves the newer files into a new folder of the state, and says so in the log. The state is
+/// locked.
 [[nodiscard]] Result<void> set_newer_aside(const std::filesystem::path& state);
 
-/// Notes beside the history how many rows its audit has, as nothing else on the disk tells of
-/// members. Called after they are durable, so the note is never ahead.
+/// Writes beside the history how many rows its audit has, as nothing else on the disk tells of
+/// members. Called after the rows are durable, so the note is never ahead.
 [[nodiscard]] Result<void> note_audit(const std::filesystem::path& state, std::int64_t rows);
 
-/// Keeps that note until `stop`. One that can't be written is tried again, and the log says so
-/// once: no run ends for it. On the strand of `store`.
+/// Keeps that note up to date until `stop`. A note that can't be written is tried again, and the
+/// log says so once: no run ends for it. On the strand of `store`.
 [[nodiscard]] Awaitable<void> keep_audit_note(StoreThread& store, std::filesystem::path state,
                                               std::shared_ptr<std::atomic<bool>> stop);
-/// The note at the end of a server, with the rows since keep_audit_note() last looked. The log says
-/// if it can't be written.
+/// Writes the note at the end of a server, with the rows since keep_audit_note() last looked. The
+/// log says if it can't be written.
 void note_last_audit(Audit& audit, const std::filesystem::path& state);
 
 }  // namespace fl

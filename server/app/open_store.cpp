@@ -13,10 +13,10 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& state, bo
   Store::Options store;
   store.path = state / "history.sqlite";
   store.read_only = read_only;
-  store.migrates = false;  // Only a server's start does.
+  store.migrates = false;  // Only a server's start migrates.
   if (!read_only && posix_files().exists(state)) FL_CHECK(check_state_folder(state));
   if (!posix_files().exists(store.path)) {
-    // A folder that we may not read looks empty: opening the file tells the two apart.
+    // A folder without read permission looks empty: opening the file tells the two cases apart.
     const auto opened = posix_files().open(store.path, OpenMode::read);
     if (!opened && opened.error().code() != Errc::not_found) return opened.error();
     return Error(
@@ -25,7 +25,7 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& state, bo
             "{} has no history: start fl-server there first, or name another folder with --state",
             state.string()));
   }
-  // Even to open it for writing would change it, so that its missing part fits no more.
+  // Opening the history for writing would already change it, so that its missing part fits no more.
   if (!read_only) FL_CHECK(check_nothing_newer(state));
   return Store::open(store);
 }

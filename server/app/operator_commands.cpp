@@ -5,7 +5,7 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
@@ -74,7 +74,7 @@ Result<void> change_operators(const OperatorOptions& options) {
 Act operator_act(const OperatorOptions& options) {
   if (options.action == "list" || options.name.empty()) return {};
   if (options.action == "revoke") return {fmt::format("revokes the operator {}", options.name)};
-  if (options.role.empty()) return {};  // It is refused.
+  if (options.role.empty()) return {};  // The command refuses it.
   return {fmt::format("names an operator '{}' with the role {}", options.name, options.role)};
 }
 

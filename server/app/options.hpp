@@ -5,8 +5,8 @@
 #pragma once
 
 #include "server/run/settings.hpp"
-#include "shared/base/given_flags.hpp"
-#include "shared/net/traffic_flags.hpp"
+#include "shared/flags/given_flags.hpp"
+#include "shared/flags/traffic_flags.hpp"
 
 #include <set>
 #include <string>
@@ -25,13 +25,13 @@ struct SharedOptions {
 /// For the server and those sub-commands that make a run.
 struct RunOptions : SharedOptions {
   RunSettings settings;
-  std::set<std::string> given;  // Names of the settings' flags that were given.
+  std::set<std::string> given;  // The names of the given flags of a run's settings.
 };
 
 /// For the server itself.
 struct ServeOptions : RunOptions {
-  std::vector<std::string> arguments;  // The command line, to read the flags again.
-  GivenFlags flags;                    // The given flags of the program itself.
+  std::vector<std::string> arguments;  // The command line, so that the flags can be read again.
+  GivenFlags flags;                    // The flags of the program itself that were given.
 
   std::string listen = "0.0.0.0:8443";
   std::string advertise;  // HOST or HOST:PORT in tokens; "": derived from --listen.

@@ -12,15 +12,15 @@ namespace fl {
 
 namespace {
 
-/// The names of the files in a folder of a run's. The first run of a state has its models in the
-/// folder in which those of later runs have folders.
+/// The names of the files in one of a run's folders. The first run's models lie in the folder in
+/// which later runs have folders of their own.
 Result<std::vector<std::string>> files_of(Files& files, const std::filesystem::path& folder) {
   auto names = files.list(folder);
   if (!names && names.error().code() == Errc::not_found) return std::vector<std::string>();
   return names;
 }
 
-/// The folders of its models and of its kept updates.
+/// The folders of the run's models and of its kept updates.
 std::array<std::filesystem::path, 2> folders_of(const std::filesystem::path& state,
                                                 const RunRecord& run) {
   return {checkpoints_of(state, run), kept_updates_of(state, run)};
@@ -76,7 +76,8 @@ Result<void> prune_runs(Files& files, Store& store, const std::filesystem::path&
       return Error(Errc::conflict, fmt::format("run {} is not over any more", pruned.run.id));
     for (const auto& folder : folders_of(state, *record)) FL_CHECK(remove_files(files, folder));
     FL_CHECK(store.archive().remove_run(pruned.run.id));
-    std::error_code in_use;  // The folder of the first run's models has those of the others.
+    // The folder of the first run's models also has the folders of later runs.
+    std::error_code in_use;
     for (const auto& folder : folders_of(state, *record)) {
       if (folder != state / "checkpoints") std::filesystem::remove(folder, in_use);
     }

@@ -15,16 +15,16 @@ namespace fl {
 
 struct PruneRule {
   std::uint64_t keep_runs = 1;         // The number of newest runs that stay, whatever their age.
-  std::optional<double> older_than_s;  // Only runs that ended so long ago.
+  std::optional<double> older_than_s;  // Removes only runs that ended at least this long ago.
 };
 
 struct PrunedRun {
   EndedRun run;
   std::size_t files = 0;
-  std::uint64_t bytes = 0;  // The size of its files.
+  std::uint64_t bytes = 0;  // Bytes of the run's files.
 };
 
-/// The runs that the rule removes at this time, oldest first, with what their files take.
+/// The runs that the rule removes at this time, oldest first, with the bytes of their files.
 [[nodiscard]] Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
                                                            const std::filesystem::path& state,
                                                            const PruneRule& rule, double now);

@@ -10,9 +10,9 @@
 #include "server/history/cells.hpp"
 #include "server/versions/export_model.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/state_lock.hpp"
+#include "shared/flags/flags.hpp"
 #include "shared/identity/authority.hpp"
 
 #include <fmt/format.h>
@@ -85,7 +85,7 @@ Result<ModelFormat> model_format(const ExportOptions& options) {
       fmt::format("{} does not end with .safetensors or .npz: give --format", options.file));
 }
 
-/// The version that is asked for, of those that are kept.
+/// The kept version that the options ask for.
 Result<CheckpointRecord> kept_version(Rounds& rounds, const RunRecord& run,
                                       std::optional<Version> asked) {
   FL_TRY(const auto kept, rounds.checkpoints(run.id));

@@ -6,10 +6,10 @@
 #include "server/app/run_queue.hpp"
 #include "server/round/kept_round.hpp"
 #include "server/round/replay.hpp"
-#include "shared/base/flags.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/version.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ struct ReplayOptions : SharedOptions {
   bool as_json = false;
 };
 
-/// A server that closes a round describes it before it is recorded.
+/// A server that closes a round writes its description before the round is recorded.
 Result<std::vector<Round>> asked_rounds(Summaries& summaries, const ReplayOptions& options,
                                         const RunRecord& run) {
   if (options.round) return std::vector<Round>{*options.round};
@@ -45,7 +45,7 @@ Result<std::vector<Round>> asked_rounds(Summaries& summaries, const ReplayOption
       fmt::format("no updates of run {} are kept: a run with --keep-updates keeps them", run.id));
 }
 
-/// A number that may be missing.
+/// The number as text, also if it is missing.
 std::string shown(const std::optional<double>& number, int decimals) {
   return number ? fmt::format("{:.{}f}", *number, decimals) : "-";
 }

@@ -6,7 +6,7 @@
 
 namespace fl {
 
-/// The exit code when a round that was made again is not the recorded one.
+/// The exit code when a replayed round differs from the recorded one.
 inline constexpr int replay_differs = 4;
 
 [[nodiscard]] Command replay_command();

@@ -5,7 +5,7 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 

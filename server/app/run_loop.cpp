@@ -65,8 +65,8 @@ Awaitable<void> RunLoop::summarise() {
   }
 }
 
-/// A queued run that can't begin, for example because of its initial weights, is given up: nobody
-/// is there to correct it, and others may wait behind it. Other errors come back.
+/// Gives up a queued run that can't begin, for example because of its initial weights: nobody is
+/// there to correct it, and others may wait behind it. Other errors come back.
 Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
   auto mark = [run = run_.id, error](Store& store) -> Result<void> {
     FL_TRY(const auto open, store.runs().oldest_open());
@@ -79,7 +79,7 @@ Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
   co_return success();
 }
 
-/// False: there is none, or the server is to stop.
+/// Returns false if no run waits, or the server is to stop.
 Awaitable<Result<bool>> RunLoop::begin_next() {
   for (;;) {
     FL_CO_TRY(const auto next, co_await wait_for_next());
@@ -90,7 +90,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
       FL_CO_CHECK(co_await give_up(made.error()));
       continue;
     }
-    if (stop_) co_return false;  // An engine that would not run must not take sessions.
+    if (stop_) co_return false;  // Sessions must not join an engine that will not run.
     current_.set(std::move(*made));
     if (auto announced = actions_.announce(run_); !announced)
       log_warn("the address file still names the run before: {}", announced.error().message());
@@ -98,7 +98,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
   }
 }
 
-/// None: there is none and --stay was not given, or the server is to stop.
+/// None: no run waits and --stay was not given, or the server is to stop.
 Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
   bool has_said = false;
   while (!stop_) {

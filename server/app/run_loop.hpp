@@ -23,8 +23,8 @@ class RunLoop {
     std::function<Result<void>(const RunRecord&)> announce;
   };
 
-  /// `current` has the engine of `run`. `store` belongs to no run. `stop` is set when the server is
-  /// to end.
+  /// `current` has the engine of `run`. `store` is the server's own, not a run's. `stop` is set
+  /// when the server is to end.
   RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServeOptions& options,
           Actions actions, const std::atomic<bool>& stop);
 

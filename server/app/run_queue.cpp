@@ -5,6 +5,7 @@
 #include "server/versions/checkpoints.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -21,7 +22,7 @@ namespace fl {
 
 namespace {
 
-/// The server's flags ask for something that the run in the state does not allow.
+/// The error when the server's flags ask for something that the run in the state does not allow.
 Error other_run(const RunOptions& options, std::string_view what) {
   return {Errc::conflict,
           fmt::format("the run in {} {}; 'fl-server queue' adds another run behind it, --new-run "
@@ -62,7 +63,7 @@ Result<RunSettings> merge_settings(const RunRecord& run, const RunOptions& optio
   return merged;
 }
 
-/// Changes that were made to a run are logged, and stand in its history.
+/// Writes changes that were made to a run into the log and into its history.
 void note_changes(Events& events, const RunRecord& run, const std::set<std::string>& given,
                   const RunSettings& before, const RunSettings& now) {
   const RunSettingTable table = run_setting_table();
@@ -93,7 +94,7 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) 
   FL_CHECK(check_settings(settings));
   FL_TRY(const RunSettings before, settings_of(run));
   const std::string json_before = std::exchange(run.config_json, to_json(settings));
-  if (run.config_json != json_before) run.early_end.clear();  // Runs::change() does so, too.
+  if (run.config_json != json_before) run.early_end.clear();  // Runs::change() resets it likewise.
   run.rounds_total = settings.rounds;
   FL_CHECK(store.runs().change(run.id, run.rounds_total, run.config_json));
   note_changes(store.events(), run, options.given, before, settings);
@@ -101,7 +102,7 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) 
   return ChosenRun{std::move(run), std::move(settings)};
 }
 
-/// Says so if flags ask for something else than the run that is over had: they change nothing.
+/// Warns if flags ask for something else than the finished run had: they change nothing.
 void warn_of_idle_flags(const RunRecord& run, const RunSettings& settings,
                         const RunOptions& options) {
   const RunSettingTable table = run_setting_table();
@@ -127,9 +128,9 @@ Result<void> check_initial_weights(const RunSettings& settings) {
   return {};
 }
 
-/// A run has a seed of its own, unless --seed says which: two runs of one seed begin alike, and the
-/// difference of their sums tells a single member's update. Doubles hold each such number exactly,
-/// and so do readers of JSON that have nothing else.
+/// A run has a seed of its own, unless --seed says which: two runs with the same seed begin alike,
+/// and the difference of their sums would reveal a single member's update. A double holds each such
+/// number exactly, so readers of JSON that know only doubles can hold it.
 Result<void> draw_seed(const RunOptions& options, RunSettings& settings) {
   if (options.given.contains("seed")) return {};
   FL_CHECK(fill_random(std::as_writable_bytes(std::span(&settings.seed, 1))));

@@ -21,12 +21,12 @@ struct ChosenRun {
 /// settings for good; `conflict` if the run can't change one of them any more. A queued run keeps
 /// the settings it was queued with. --new-run ends all others (RunState::stopped). With --stay and
 /// no other run, the result is the finished run: it ends at once, and the server waits. A new run
-/// gets a random seed, unless one was given. `first`:
-/// the settings of a first run, if the caller has read its tensors already (take_tensors).
+/// gets a random seed, unless --seed gives one. `first`: the settings of a first run, if the caller
+/// has read its tensors already (take_tensors).
 [[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
                                            const std::optional<RunSettings>& first = {});
 
-/// The oldest run that is not finished; none if all are.
+/// The oldest run that is not finished; none if all are finished.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Runs& runs);
 
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.

@@ -64,7 +64,7 @@ std::string own_address() {
   return found;
 }
 
-/// The address in join tokens: --advertise, with the port that we really have.
+/// The address in join tokens: --advertise, with the port that is really bound.
 Result<ServerAddress> advertised(const ServeOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
     auto address = parse_server_address(options.advertise, bound.port);
@@ -101,11 +101,11 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
 }
 
 /// Makes glibc keep some freed memory. Every chunk of an upload is received into memory of its own;
-/// returning that to the kernel and asking for it again takes a seventh of a round's time.
+/// giving that back to the kernel and asking for it again would take a seventh of a round's time.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 16 << 20);  // For each thread's heap.
+  ::mallopt(M_TRIM_THRESHOLD, 16 << 20);  // Free bytes to keep in each thread's heap.
 #endif
 }
 
@@ -123,11 +123,11 @@ Result<Authority> prepare_authority(Members& members, const ServeOptions& option
   return authority;
 }
 
-/// Where clients and operators reach this server.
+/// The addresses at which clients and operators reach this server.
 struct Doors {
   net::ip::tcp::acceptor clients;
-  ServerAddress address;           // Where clients connect.
-  ServerAddress advertised;        // In join tokens.
+  ServerAddress address;           // The address for clients.
+  ServerAddress advertised;        // The address in join tokens.
   std::optional<AdminDoor> admin;  // None with --admin off.
   std::string admin_place;         // The real place of the admin pages, or "".
 };
@@ -224,12 +224,12 @@ std::string admin_pages_of(const Doors& doors) {
 
 Result<void> write_addresses(const ServeOptions& options, const Doors& doors,
                              const RunRecord& run) {
-  nlohmann::json json{{"listen", to_string(doors.address)},
-                      {"advertise", to_string(doors.advertised)},
-                      {"pid", ::getpid()},
-                      {"run", run.key}};
-  if (!doors.admin_place.empty()) json["admin"] = doors.admin_place;
-  const std::string text = json_text(json) + "\n";
+  nlohmann::json addresses{{"listen", to_string(doors.address)},
+                           {"advertise", to_string(doors.advertised)},
+                           {"pid", ::getpid()},
+                           {"run", run.key}};
+  if (!doors.admin_place.empty()) addresses["admin"] = doors.admin_place;
+  const std::string text = json_text(addresses) + "\n";
   FL_CHECK(posix_files().write_atomically(std::filesystem::path(options.state) / "address.json",
                                           bytes_of(text)));
   if (!options.ready_file.empty())
@@ -342,7 +342,7 @@ Result<int> note_end(Store& store, const ServeOptions& options,
 }  // namespace
 
 Result<int> serve(const ServeOptions& options) {
-  // These parts are taken apart in the reverse order: each may use those above it.
+  // The variables below are destroyed in reverse order: each may use those above it.
   const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
   const Places places = find_places();
@@ -357,7 +357,7 @@ Result<int> serve(const ServeOptions& options) {
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
-  // The doors first: a port that is taken must not cost a run.
+  // Opens the doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
   FL_CHECK(note_start(store->audit(), options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
@@ -375,7 +375,7 @@ Result<int> serve(const ServeOptions& options) {
   };
   FL_TRY(auto first_engine, make_engine(first));
   CurrentEngine current(std::move(first_engine));
-  // The way to the store for what is not of a run.
+  // The store's thread for work that belongs to no run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
@@ -431,7 +431,7 @@ Result<int> serve(const ServeOptions& options) {
                   io.stop();
                 });
   run_threads(io);
-  // Work that is under way hands its results to `io`, which is destroyed first: so finish it now.
+  // Finish work that is under way now: its results go to `io`, which is destroyed first.
   compute.finish();
   store_thread.finish();
   note_last_audit(store->audit(), state);

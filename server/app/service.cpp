@@ -13,7 +13,7 @@ namespace fl {
 
 namespace {
 
-constexpr const char* new_run = "--new-run";  // It was for the start.
+constexpr const char* new_run = "--new-run";  // This flag was for the first start only.
 constexpr const char* is_stopping_text = "the server is stopping";
 
 constexpr std::array<std::string_view, 5> live_flags{"--admin-host", "--admin-token-file",
@@ -65,7 +65,7 @@ void Service::reload() {
   manager_.ready();
 }
 
-/// Reads all before it changes anything.
+/// Reads all flags before it changes anything.
 Result<FlagReload> Service::read_again() {
   FL_TRY(ServeOptions now, read_options_again(options_.arguments, server_commands()));
   now.flags.erase(new_run);

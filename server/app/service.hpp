@@ -35,9 +35,10 @@ class Service {
   [[nodiscard]] const Probes& probes() const { return probes_; }
   /// The limits of traffic, as the flags are now.
   [[nodiscard]] const Governors& traffic() const { return traffic_; }
-  /// Clients can connect. Call it once; `parts` must live until the io_context has stopped.
+  /// Says that clients can connect. Call it once; `parts` must live until the io_context has
+  /// stopped.
   void start(const Parts& parts);
-  /// The server has been asked to end. Any thread.
+  /// Says that the server has been asked to end. Any thread.
   void stopping();
 
  private:

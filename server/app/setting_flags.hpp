@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of a table of settings (server/run/setting_row.hpp), for a program that uses CLI11. A
-// TOML file of flags takes the same names (shared/base/flags.hpp).
+// TOML file of flags takes the same names (shared/flags/flags.hpp).
 #pragma once
 
 #include "server/run/setting_row.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
     if constexpr (!std::is_same_v<T, NamedShapes>) {
       const auto take = [&row, &settings, &given, of](const T& wanted) {
         settings.*of = wanted;
-        // The server may run elsewhere, or later.
+        // No check that the file exists: the server may run on another machine, or later.
         if constexpr (std::is_same_v<T, std::string>)
           if (row.is_existing_file) settings.*of = std::filesystem::absolute(wanted).string();
         given.insert(std::string(row.flag));

@@ -2,6 +2,7 @@
 #include "server/cohort/codec_choice.hpp"
 
 #include "kernels/kernels.hpp"
+#include "shared/base/median.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace fl {
 
@@ -21,7 +23,7 @@ constexpr double deadline_share = 0.8;
 constexpr double pace_slack = 1.25;
 constexpr double too_slow_slack = 1.1;
 
-/// The rung of a client that nothing is known of.
+/// The rung of a client with an unknown speed.
 std::size_t middle_of(std::span<const Rung> rungs) { return rungs.size() / 2; }
 
 bool is_measured(const ClientHistory& client) { return client.update_bytes > 0; }
@@ -104,13 +106,12 @@ TimeLimit time_limit(std::span<const Rung> rungs, double deadline_s,
   for (const auto& [name, client] : histories) {
     if (is_measured(client)) seconds.push_back(predicted_seconds(client, middle));
   }
-  // Nothing is measured: there is no limit, and no client counts as late.
+  // Without measurements there is no limit, and no client counts as late.
   if (seconds.empty()) return {std::numeric_limits<double>::infinity(), ""};
-  const auto median = seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
-  std::ranges::nth_element(seconds, median);
-  return {pace_slack * *median,
+  const double median = lower_median(std::move(seconds));
+  return {pace_slack * median,
           fmt::format("{:.0f}% of the {:.2f} s that half of the clients need with {}",
-                      100 * pace_slack, *median, middle.codec)};
+                      100 * pace_slack, median, middle.codec)};
 }
 
 CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
@@ -120,7 +121,7 @@ CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
   std::ptrdiff_t below_late = 0;
   std::string was_late;
   const auto late = std::ranges::find(rungs, client.late_codec, &Rung::codec);
-  // A client is late by no fault of its own if the round closed early, with the updates it needed.
+  // A client is not to blame for being late if the round closed early, with the updates it needed.
   if (late != rungs.end() && client.last_seconds >= limit.seconds) {
     below_late = std::min(late - rungs.begin() + 1, coarsest);
     was_late = fmt::format("its last update, with {}, was late: one codec coarser", late->codec);

@@ -41,7 +41,7 @@ namespace fl {
 
 /// One codec of a ladder in one round.
 struct Rung {
-  std::string codec;        // Canonical.
+  std::string codec;        // In canonical form.
   std::uint64_t bytes = 0;  // Expected size of an update; 0 if the ladder has one rung.
 };
 
@@ -49,7 +49,7 @@ struct Rung {
 [[nodiscard]] std::vector<Rung> rungs_of(std::span<const std::string> ladder, Round round,
                                          const Layout& layout);
 
-/// How long after its offer an update should have arrived.
+/// The time after its offer in which an update should arrive.
 struct TimeLimit {
   double seconds = 0;
   std::string why;
@@ -61,7 +61,7 @@ struct TimeLimit {
 
 struct CodecChoice {
   std::string codec;
-  std::string reason;  // For the history, in words; "" if the ladder has one rung.
+  std::string reason;  // In words, for the history; "" if the ladder has one rung.
 };
 
 [[nodiscard]] CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,

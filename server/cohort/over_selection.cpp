@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/cohort/over_selection.hpp"
 
+#include "shared/base/median.hpp"
+
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -16,14 +19,12 @@ bool has_answered(const ClientHistory& history) {
 }  // namespace
 
 std::size_t adapted_cohort(std::uint32_t target, std::span<const Candidate> candidates) {
-  std::vector<double> times;  // Of the clients that brought an update.
+  std::vector<double> times;  // The times of the clients that brought an update.
   for (const Candidate& candidate : candidates) {
     if (has_answered(candidate.history)) times.push_back(candidate.history.last_seconds);
   }
   if (times.empty()) return target;
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  const double limit = slow_factor * *middle;
+  const double limit = slow_factor * upper_median(std::move(times));
 
   double judged = 0;
   double slow = 0;

@@ -19,7 +19,7 @@ namespace fl {
 inline constexpr double slow_factor = 2;
 inline constexpr double over_select_max = 2;
 
-/// From `target` to over_select_max times as many.
+/// The number of clients to ask: from `target` to over_select_max times as many.
 [[nodiscard]] std::size_t adapted_cohort(std::uint32_t target,
                                          std::span<const Candidate> candidates);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is asked to train, with which codec: the sampler, over-selection and the codec ladder of one
-// run, with what the history says of the clients. A function of the seed, the round, the candidates
-// and their history, so a restart asks the same clients again. On the engine's strand.
+// Decides which clients are asked to train, with which codec: the sampler, over-selection and the
+// codec ladder of one run, with the history of the clients. A function of the seed, the round, the
+// candidates and their history, so a restart asks the same clients again. On the engine's strand.
 #pragma once
 
 #include "server/cohort/codec_choice.hpp"
@@ -19,10 +19,10 @@ namespace fl {
 class Picker {
  public:
   struct Options {
-    std::vector<std::string> ladder;  // Codecs, see codec_choice.hpp.
+    std::vector<std::string> ladder;  // Specs of codecs (codec_choice.hpp).
     std::string sampling;             // A spec that parse_sampler() accepts.
     double over_select = 1;           // Asks this many times the clients needed; 0: adapts.
-    double deadline_s = 0;            // 0: none.
+    double deadline_s = 0;            // 0: no deadline.
     std::uint64_t seed = 0;
   };
 
@@ -38,8 +38,9 @@ class Picker {
   /// How many clients a round asks that needs `target` updates, if `everyone` is here.
   [[nodiscard]] std::size_t cohort_size(std::uint32_t target,
                                         std::span<const Candidate> everyone) const;
-  /// Tasks for up to `count` of the candidates, with client, examples, codec and its reason.
-  /// `already`: tasks that the round has; it tells several drawings of one round apart.
+  /// Makes tasks for up to `count` of the candidates, with client, examples, codec and its reason.
+  /// `already`: the number of tasks that the round has; it tells several drawings of one round
+  /// apart.
   [[nodiscard]] std::vector<TaskRecord> pick(std::span<const Candidate> candidates,
                                              std::size_t count, Round round,
                                              std::uint64_t already) const;

@@ -3,6 +3,7 @@
 
 #include "kernels/generic/philox.hpp"
 #include "server/history/counted_claims.hpp"
+#include "shared/base/median.hpp"
 #include "shared/base/spec/spec_options.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ std::vector<std::size_t> shuffle_first(std::vector<std::size_t> all, std::size_t
   return all;
 }
 
-/// The `count` candidates with the largest keys; those with equal keys in their order.
+/// The `count` candidates with the largest keys. Equal keys keep the candidates' order.
 template <class Key>
 std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, Key key) {
   std::vector<double> keys;
@@ -79,9 +80,7 @@ std::vector<double> known_losses(std::span<const Candidate> candidates) {
 /// The median of the known losses; 0 if none is known.
 double middle_loss(std::span<const Candidate> candidates) {
   std::vector<double> losses = known_losses(candidates);
-  if (losses.empty()) return 0;
-  std::ranges::sort(losses);
-  return losses[losses.size() / 2];
+  return losses.empty() ? 0 : upper_median(std::move(losses));
 }
 
 /// oort's T: clients that took at most this long are not too slow.
@@ -103,7 +102,7 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     (candidates[i].history.last_round > 0 ? known : fresh).push_back(i);
   }
-  // As many new clients as are to be explored (a fraction of one is decided by chance), and more if
+  // The number of new clients to explore (chance decides about a fraction of one), and more if
   // there are not enough known ones.
   const double part = sampler.explore * static_cast<double>(count) - 1e-9;
   const double whole = std::floor(std::max(0.0, part));
@@ -119,7 +118,7 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
     const ClientHistory& history = candidates[i].history;
     const double examples = candidates[i].counted_examples();
     const double since = std::max<double>(1, history.last_round);
-    // A client that was asked and has brought nothing yet has only the bonus.
+    // A client that was asked and has brought nothing yet gets only the bonus.
     const double loss = counted_figure(history.loss.value_or(0), loss_max);
     double utility = examples * std::max(0.0, loss);
     utility += examples * std::sqrt(0.1 * std::log(rounds) / since);
@@ -173,7 +172,8 @@ std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, st
       const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
       const double middle = middle_loss(candidates);
       return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
-        // New clients come first. One that was asked and has brought nothing counts as the median.
+        // New clients come first. A client that was asked and has brought nothing counts as the
+        // median.
         const ClientHistory& history = candidates[i].history;
         return history.loss.value_or(
             history.last_round == 0 ? std::numeric_limits<double>::infinity() : middle);

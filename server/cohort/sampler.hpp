@@ -33,8 +33,9 @@ namespace fl {
 struct Candidate {
   std::string name;
   std::uint64_t examples = 0;
-  ClientHistory history = {};      // In this run; empty if it was never asked.
-  std::uint64_t examples_max = 0;  // The most that it counts with (--weight-cap); 0: no limit.
+  ClientHistory history = {};  // The client's history in this run; empty if it was never asked.
+  /// The most examples that the client counts with (--weight-cap); 0: no limit.
+  std::uint64_t examples_max = 0;
 
   [[nodiscard]] double counted_examples() const {
     return static_cast<double>(examples_max == 0 ? examples : std::min(examples, examples_max));
@@ -46,7 +47,7 @@ struct Sampler {
   Kind kind = Kind::uniform;
   std::uint32_t d = 0;    // power-of-choice; 0: twice as many as are asked for.
   double alpha = 2;       // oort's penalty for slow clients.
-  double quantile = 0.8;  // oort's T.
+  double quantile = 0.8;  // The quantile that gives oort's T.
   double explore = 0.1;   // oort's part of clients that were never asked.
 
   [[nodiscard]] bool needs_history() const { return kind >= Kind::round_robin; }

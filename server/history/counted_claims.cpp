@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/counted_claims.hpp"
 
+#include "shared/base/median.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,13 +13,6 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// The median; of an even number of values the larger middle one. `values` must not be empty.
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 double weight_of(const Claim& claim) { return claim.weight > 0 ? claim.weight : claim.examples; }
 
 /// The most that an example counts with.
@@ -26,7 +21,7 @@ double weight_limit(std::span<const Claim> claims) {
   std::vector<double> weights;
   weights.reserve(claims.size());
   for (const Claim& claim : claims) weights.push_back(weight_of(claim) / claim.examples);
-  const double usual = weights.size() == 2 ? std::ranges::min(weights) : median_of(weights);
+  const double usual = weights.size() == 2 ? std::ranges::min(weights) : upper_median(weights);
   return std::max(claimed_weight_always, claimed_weight_ratio * usual);
 }
 
@@ -35,7 +30,7 @@ double examples_limit(std::span<const Claim> claims) {
   std::vector<double> examples;
   examples.reserve(claims.size());
   for (const Claim& claim : claims) examples.push_back(claim.examples);
-  return claimed_examples_ratio * median_of(std::move(examples));
+  return claimed_examples_ratio * upper_median(std::move(examples));
 }
 
 }  // namespace
@@ -46,7 +41,7 @@ double figure_limit(std::span<const double> figures) {
   for (const double figure : figures)
     if (std::isfinite(figure)) magnitudes.push_back(std::fabs(figure));
   if (magnitudes.size() < claims_to_judge_min) return claimed_figure_max;
-  const double usual = claimed_figure_ratio * median_of(std::move(magnitudes));
+  const double usual = claimed_figure_ratio * upper_median(std::move(magnitudes));
   return std::clamp(usual, claimed_figure_always, claimed_figure_max);
 }
 

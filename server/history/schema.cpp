@@ -194,7 +194,7 @@ constexpr const char* references = R"sql(
 ALTER TABLE task ADD COLUMN reference INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-// Sums choose their units themselves now (shared/codec/sums/sum_range.hpp).
+// Sums choose their units themselves now (server/sums/sum_range.hpp).
 constexpr const char* no_fixed_point = R"sql(
 ALTER TABLE round DROP COLUMN range_log2;
 ALTER TABLE round DROP COLUMN fraction_bits;

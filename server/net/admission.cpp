@@ -85,15 +85,15 @@ bool Admission::is_certificate_due() {
   return certificate_.is_due(Clock::unix_seconds());
 }
 
-/// A refusal in the log and the history. Whoever reaches the port can cause some: of each kind a
-/// few in a minute are told one by one, the others as a number.
+/// Writes a refusal into the log and the history. Anyone who reaches the port can cause refusals:
+/// of each kind a few in a minute are written one by one, the others as a number.
 void Admission::note_refusal(const std::string& kind, const std::string& text) {
   if (refusals_.passes(kind)) record_refusal(text);
 }
 
 void Admission::record_refusal(std::string text) { report(EventLevel::warning, std::move(text)); }
 
-/// A line in the log, and an event of the run at hand. From any strand.
+/// Writes a line into the log, and an event of the current run. Any strand.
 void Admission::report(EventLevel level, std::string text) {
   net::post(store_.executor(),
             [this, level, text = std::move(text), run = current_.get()->run_id()] {
@@ -166,8 +166,8 @@ Awaitable<void> Admission::serve(std::shared_ptr<Link> link, Place place, std::s
   if (session->is_at_fault()) place->blame();
 }
 
-/// Recorded before it is handed out: a certificate that the history does not know lets nobody in.
-/// And not to one whose certificate lets nobody in any more.
+/// Records the certificate before it is handed out: one that the history does not know lets nobody
+/// in. A client whose old certificate lets nobody in any more gets no new one.
 Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string serial,
                                                   std::string csr_pem) {
   FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
@@ -182,9 +182,9 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
   co_return renewed;
 }
 
-/// Does what other processes and the admin pages have written into the history: ends the sessions
-/// of those who were revoked, and a run that was ended. `seen`: the database's version when it
-/// looked last.
+/// Acts on what other processes and the admin pages have written into the history: ends the
+/// sessions of revoked clients, and a run that was ended. `seen`: the database's version at the
+/// last call.
 Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   auto look = [](Store& store) { return store.data_version(); };
   const auto version = co_await store_.with_store(std::move(look));

@@ -22,7 +22,7 @@
 
 namespace fl {
 
-/// How often each client may use its token again, after it has lost the answer.
+/// Limits how often each client may use its token again, after it has lost the answer.
 class RepeatedEnrolments {
  public:
   /// The error is `unavailable`.
@@ -32,7 +32,7 @@ class RepeatedEnrolments {
   std::map<std::string, TokenBucket> rates_;
 };
 
-/// The tokens and clients in the history, as enrolment wants them. On the store's thread.
+/// The tokens and clients in the history, as Enroller reads them. On the store's thread.
 class StoreTokenBook final : public TokenBook {
  public:
   StoreTokenBook(Members& members, RepeatedEnrolments& repeats)
@@ -53,7 +53,8 @@ class Admission final : public ConnectionHandler {
   Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
             std::vector<std::string> hosts, std::size_t sessions_max);
 
-  /// Makes the server's certificate. Called at the start, and again when a new one is due.
+  /// Makes the server's certificate. Called at the start, and again when the certificate is soon
+  /// due.
   [[nodiscard]] Result<void> renew_certificate();
 
   std::shared_ptr<net::ssl::context> tls() override;
@@ -62,10 +63,9 @@ class Admission final : public ConnectionHandler {
   Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                         std::string serial) override;
 
-  /// On the engines' strand, until `stop` is set, several times a second: does what others have
-  /// written into the history (ends the sessions of clients that were revoked, and a run that
-  /// somebody has ended), renews the server's certificate, and records refusals that were only
-  /// counted.
+  /// Acts several times a second, until `stop` is set, on what others have written into the history
+  /// (revoked clients, a run that somebody has ended), renews the server's certificate, and records
+  /// refusals that were only counted. On the engines' strand.
   Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
   [[nodiscard]] std::size_t sessions() const { return places_->count(); }
 
@@ -80,14 +80,14 @@ class Admission final : public ConnectionHandler {
   const CurrentEngine& current_;
   StoreThread& store_;
   const Authority& authority_;
-  const std::string authorities_;  // The digest of those that are trusted (wire::Welcome).
+  const std::string authorities_;  // The digest of the trusted authorities (wire::Welcome).
   std::vector<std::string> hosts_;
   std::shared_ptr<MemberPlaces> places_;
   LineLimit refusals_;
-  RepeatedEnrolments repeats_;  // On the store's thread.
-  std::mutex mutex_;            // Guards those below.
+  RepeatedEnrolments repeats_;  // Used on the store's thread.
+  std::mutex mutex_;            // Guards the members below.
   std::shared_ptr<net::ssl::context> tls_;
-  ServerCertificate certificate_;  // The one that `tls_` shows.
+  ServerCertificate certificate_;  // The certificate that `tls_` shows.
 };
 
 }  // namespace fl

@@ -7,13 +7,13 @@
 // unless a function says otherwise.
 #pragma once
 
+#include "server/net/client_hello.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/accept_pace.hpp"
 #include "shared/net/address_text.hpp"
-#include "shared/net/client_hello.hpp"
 #include "shared/net/strangers.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -81,27 +81,27 @@ class Doorway {
       acceptor_.close(ignored);
     });
   }
-  /// From any strand: it is no stranger any more, or gone. `member`: whom it has shown to be, or
-  /// has become; empty: nobody.
+  /// The connection is no stranger's any more, or is gone. `member`: the member it has shown to be,
+  /// or has become; empty: none. From any strand.
   void leave(Id id, std::string member = {}) {
     net::post(acceptor_.get_executor(), [this, id, member = std::move(member)] {
       member.empty() ? strangers_.leave(id) : strangers_.admit(id, member, Clock::now());
       if (connections_.erase(id) > 0) make_moves();
     });
   }
-  /// A line of the log about what a peer did: of each kind a few in a minute. Any thread.
+  /// Writes a line into the log about what a peer did: of each kind a few in a minute. Any thread.
   void note(LogLevel level, const std::string& kind, const std::string& text) {
     if (lines_.passes(kind)) log_at(level, "{}{}", name_, text);
   }
 
  private:
-  /// The pause after a connection could not be accepted, for want of file descriptors.
+  /// The pause after accept() failed for lack of file descriptors.
   static constexpr auto accept_pause = std::chrono::milliseconds(100);
 
-  /// Before its conversation begins.
+  /// A connection before its conversation begins.
   struct Plain {
     Socket socket;
-    std::string first;  // The bytes of its ClientHello that have arrived.
+    std::string first;  // The bytes of the ClientHello that have arrived.
   };
   using Connection = std::variant<Plain, End>;
 
@@ -112,8 +112,8 @@ class Doorway {
       auto [ec, socket] = co_await acceptor_.async_accept(strand, as_result);
       if (is_closed_) co_return;
       if (ec) {
-        // Most likely there are no file descriptors left. What waits in the backlog is served when
-        // some are free again.
+        // Most likely there are no file descriptors left. Connections that wait in the backlog are
+        // served when some are free again.
         note(LogLevel::warn, "connections that could not be accepted",
              "can't accept a connection: " + ec.message());
         co_await sleep_for(accept_pause);
@@ -137,7 +137,7 @@ class Doorway {
   void take(Socket socket) {
     boost::system::error_code ec;
     const auto peer = socket.remote_endpoint(ec);
-    if (ec) return;  // It has left already.
+    if (ec) return;  // The connection has left already.
     const auto id = strangers_.enter(stranger_address(*peer.data()), Clock::now());
     auto& plain = std::get<Plain>(
         connections_
@@ -155,7 +155,7 @@ class Doorway {
 
   void hear(Id id, const boost::system::error_code& ec) {
     const auto found = connections_.find(id);
-    if (found == connections_.end()) return;  // It was closed.
+    if (found == connections_.end()) return;  // The connection was closed.
     auto& plain = std::get<Plain>(found->second);
     switch (ec ? HelloStage::none : look_at(plain)) {
       case HelloStage::partial: listen_to(plain, id); return;
@@ -204,8 +204,8 @@ class Doorway {
     return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
   }
 
-  /// Appends what has come, as long as `text` has fewer than `bytes_max` bytes. False: nothing more
-  /// will come.
+  /// Appends the bytes that have come, as long as `text` has fewer than `bytes_max`. Returns false
+  /// if nothing more will come.
   static bool read_what_came(Socket& socket, std::string& text, std::size_t bytes_max) {
     std::array<char, 2048> room;
     while (text.size() < bytes_max) {
@@ -217,7 +217,7 @@ class Doorway {
     return true;
   }
 
-  /// As the system has measured it so far: since the connection was opened.
+  /// The round trip that the system has measured since the connection was opened.
   static Duration round_trip(Socket& socket) {
     tcp_info info{};
     socklen_t size = sizeof info;

@@ -121,7 +121,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
         fmt::format("{} ({}): WebSocket handshake: {}", *name, remote, link.error().message()));
     co_return;
   }
-  // On its own: what the handshake needed is freed.
+  // A function of its own, so that what the handshake needed is freed.
   const auto strand = (*link)->executor();
   net::co_spawn(strand, handler_.serve(std::move(*link), std::move(*place), *name, *serial),
                 report_end);

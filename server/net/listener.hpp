@@ -28,8 +28,8 @@ namespace fl {
 
 /// The answer to a request to enrol.
 struct Enrolment {
-  unsigned status = 200;  // HTTP's.
-  std::string body;       // JSON.
+  unsigned status = 200;  // The status of the HTTP answer.
+  std::string body;       // The answer's body, JSON.
   std::string member;     // The name of the client that has joined; empty after a refusal.
 };
 

@@ -19,7 +19,7 @@ Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::strin
   auto& places = of_member_[name];
   auto& rate = rates_.try_emplace(name, limits::quota_sessions, limits::quota_sessions_per_s, 0.0)
                    .first->second;
-  places.push_back(place.get());  // Given back by the destructor, also after a refusal.
+  places.push_back(place.get());  // The destructor gives it back, also after a refusal.
   ++count_;
   if (const Duration pause = faults.pause_until - Clock::now(); pause > Duration::zero()) {
     return Error(Errc::unavailable,

@@ -28,7 +28,7 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
     Place& operator=(const Place&) = delete;
     /// The session has its link now, and may be ended for a newer session of its member.
     void use(const std::shared_ptr<Link>& link) { owner_->use(*this, link); }
-    /// The session ended by its member's fault.
+    /// Notes that the session ended by its member's fault.
     void blame() { owner_->blame(name_); }
 
    private:
@@ -53,14 +53,14 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
   void blame(const std::string& name);
 
   struct Faults {
-    int count = 0;  // Without limits::fault_memory between two.
+    int count = 0;  // Faults with less than limits::fault_memory between one and the next.
     TimePoint last{};
     TimePoint pause_until{};
   };
   const std::size_t sessions_max_;
-  mutable std::mutex mutex_;  // Guards those below.
+  mutable std::mutex mutex_;  // Guards the members below.
   std::size_t count_ = 0;
-  std::map<std::string, std::deque<Place*>> of_member_;  // Oldest first.
+  std::map<std::string, std::deque<Place*>> of_member_;  // Each member's places, the oldest first.
   std::map<std::string, TokenBucket> rates_;             // How often each member may connect.
   std::map<std::string, Faults> faults_;
 };

@@ -58,7 +58,7 @@ MemberQuota::MemberQuota()
       renewals_(bucket(limits::quota_renewals, limits::quota_renewals_per_s, 0)) {}
 
 Result<void> MemberQuota::charge(const wire::Header& received) {
-  if (received.has_chunk()) return {};  // Part of an upload, which was granted.
+  if (received.has_chunk()) return {};  // The chunk belongs to an upload that was granted.
   if (!messages_.take(1)) return too_much("messages");
   if (!header_bytes_.take(static_cast<double>(received.ByteSizeLong())))
     return too_much("bytes in messages");

@@ -18,9 +18,9 @@ class TokenBucket {
   TokenBucket(double capacity, double per_s, double given_max)
       : capacity_(capacity), per_s_(per_s), given_max_(given_max) {}
 
-  /// Takes so many tokens. If the bucket has fewer, it takes none and returns false.
+  /// Takes `tokens` tokens. If the bucket has fewer, it takes none and returns false.
   [[nodiscard]] bool take(double tokens);
-  /// Adds tokens, beside those that time adds.
+  /// Adds tokens to those that time adds.
   void give(double tokens);
 
  private:

@@ -9,8 +9,9 @@
 namespace fl {
 
 struct Places {
-  std::size_t sessions = 0;   // Of members.
-  std::size_t strangers = 0;  // Not authenticated yet. They never take a member's place.
+  std::size_t sessions = 0;  // Sessions of members.
+  /// Connections that are not authenticated yet. They never take a member's place.
+  std::size_t strangers = 0;
 };
 
 /// A quarter of what limits::files_reserved leaves goes to strangers and a half to members, within

@@ -26,8 +26,8 @@ struct Session::Event {
 
 namespace {
 
-/// For a coroutine that only watches a session. What it throws (the program ends) ends the session
-/// as well, which tells it.
+/// Ignores an exception of a coroutine that only watches a session (the program ends): the session
+/// ends as well, and reports it.
 void left_to_the_session(const std::exception_ptr&) {}
 
 /// Closes the link unless the event happens in time.
@@ -85,7 +85,8 @@ Result<void> as_own_fault(Result<void> sent) {
 /// The log level for a client that is turned away.
 LogLevel level_of(const Error& error) {
   switch (error.code()) {
-    case Errc::cancelled: return LogLevel::debug;  // It waits for another run, and asks until then.
+    case Errc::cancelled:
+      return LogLevel::debug;  // The client waits for another run, and asks until that begins.
     case Errc::unavailable: return LogLevel::info;
     default: return LogLevel::warn;
   }
@@ -165,8 +166,8 @@ Awaitable<Result<Message>> Session::receive_within(Duration limit) {
   co_return message;
 }
 
-/// The client's Bye may lie unread behind a model that it was sent. Reads until it comes. True: the
-/// client has left for good.
+/// Reads until the client's Bye comes, which may wait behind a model that the client was sent.
+/// Returns true when the client has left for good.
 Awaitable<bool> Session::await_last_bye() {
   while (is_over_) {
     const auto message = co_await link_->receive();
@@ -201,13 +202,13 @@ Awaitable<Result<void>> Session::shake_hands() {
   header.mutable_welcome()->set_authorities(authorities_);
   const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
-  // Summaries are told only where they make the model.
+  // The client sends summaries only where they make the model.
   if (!has_model) link_->expect_messages_of(limits::ready_bytes_max);
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.bye().tensors_size() > 0)
     co_return co_await on(engine_->executor(), find_differences(engine_, second.header.bye()));
   if (second.header.has_bye()) {
-    // It can't do what the run asks for, and says why: for the history.
+    // The client can't do what the run asks for, and says why: this goes into the history.
     const std::string text =
         fmt::format("{} can't take part: {}", facts_.name,
                     printable(second.header.bye().reason(), limits::reason_bytes_max));
@@ -251,7 +252,7 @@ Awaitable<Result<void>> Session::serve() {
 
 Awaitable<Result<void>> Session::handle(Message message) {
   auto& header = message.header;
-  // Chunks of an upload that was put off may still have been on their way until now.
+  // Chunks of an upload that was put off may have been on their way until now.
   if (!upload_.upload && !header.has_chunk()) link_->expect_messages_of(limits::request_bytes_max);
   switch (header.kind_case()) {
     case wire::Header::kChunk: co_return co_await take_chunk(message);
@@ -328,7 +329,7 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
 
 Awaitable<Result<void>> Session::take_chunk(const Message& message) {
   if (!upload_.upload) {
-    // The tail of an upload that was given a verdict half-way is on its way still: let it pass.
+    // The rest of an upload that got its verdict half-way is still on its way: skip it.
     const std::uint64_t bytes = message.payload.bytes().size();
     const bool is_tail =
         message.header.chunk().transfer() == static_cast<std::uint64_t>(upload_.verdict.task());
@@ -367,7 +368,7 @@ Awaitable<Result<void>> Session::take_chunk(const Message& message) {
 Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> self,
                                     std::shared_ptr<Event> done, TaskId task,
                                     double bytes_per_s_min) {
-  // A client within a limit of its own sends such pieces at once, with pauses between them.
+  // A client that limits its own traffic sends such pieces at once, with pauses between them.
   const auto piece =
       static_cast<double>(std::min<std::uint64_t>(limits::chunk_bytes_min, upload_.begin.bytes()));
   const double window_s = std::max(seconds(limits::upload_window), piece / bytes_per_s_min);
@@ -402,7 +403,7 @@ Awaitable<Result<void>> Session::finish_upload() {
   co_return co_await send(std::move(header));
 }
 
-/// Gives up what is under way, if anything is.
+/// Gives up the upload under way, if there is one.
 void Session::end_upload() {
   if (upload_.upload) {
     upload_done_->happen();
@@ -454,7 +455,7 @@ Awaitable<void> Session::say_bye(wire::Bye::Cause cause, std::string reason) {
   link_->close();
 }
 
-/// Does not wait for a peer that does not listen: closes the link.
+/// Says a last message, but closes the link if the peer stops reading.
 Awaitable<void> Session::say_last(wire::Header bye) {
   auto said = std::make_shared<Event>(link_->executor());
   net::co_spawn(link_->executor(), watch(link_, limits::close_max, said), left_to_the_session);

@@ -20,12 +20,12 @@ using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_p
 
 class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
-  /// `name` and `serial` are what the client's certificate says; where there are none (in fl-sim),
-  /// the name is taken as it is. `authorities`: SHA-256 of those that are trusted, for the Welcome.
+  /// `name` and `serial` are what the client's certificate says; without a certificate (in fl-sim)
+  /// the name is taken as it is. `authorities`: SHA-256 of the trusted ones, for the Welcome.
   Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
           std::string serial = "", Renewer renewer = nullptr, std::string authorities = "");
 
-  /// From the hello to the end of the link. Spawn it on the link's executor.
+  /// Serves the client from its Hello to the end of the link. Spawn it on the link's executor.
   Awaitable<void> run();
   /// Whether the session ended by what the client sent: it broke the protocol or a limit. Known
   /// when run() has returned.
@@ -38,7 +38,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   std::uint64_t bytes_down() const override { return link_->bytes_sent(); }
 
  private:
-  struct Event;  // Has happened, or not yet; a coroutine can wait for it.
+  struct Event;  // An event that happens once; a coroutine can wait for it.
 
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
@@ -69,7 +69,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool is_at_fault_ = false;
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
-  /// With an upload while one is under way. One that was put off has only its verdict.
+  /// Has an upload while one is under way. An upload that was put off has only its verdict.
   UploadGrant upload_;
   /// Payload bytes that may still arrive of an upload that got its verdict before its end.
   std::uint64_t tail_bytes_ = 0;

@@ -14,7 +14,7 @@ namespace fl {
 
 class BulkBudget {
  public:
-  /// A transfer begins, or has ended, with chunks of up to this size.
+  /// A transfer begins, or has ended, with chunks of at most `chunk_bytes_max` bytes.
   void begin(std::size_t chunk_bytes_max) {
     ++transfers_;
     bytes_ += limits::chunks_of_transfer * chunk_bytes_max;
@@ -24,8 +24,8 @@ class BulkBudget {
     bytes_ -= limits::chunks_of_transfer * chunk_bytes_max;
   }
 
-  /// The size for the chunks of another transfer of so many bytes. Three quarters of the budget are
-  /// for large chunks, and nobody gets more than an eighth of what is left of them.
+  /// The size for the chunks of a new transfer of `bytes` bytes. Three quarters of the budget are
+  /// for large chunks, and one transfer gets at most an eighth of what is left of them.
   [[nodiscard]] std::size_t chunk_bytes_max(std::uint64_t bytes) const {
     constexpr std::size_t for_large = limits::bulk_bytes_max / 4 * 3;
     const std::size_t left = for_large - std::min(bytes_, for_large);
@@ -33,7 +33,7 @@ class BulkBudget {
                                          limits::chunk_bytes_min, limits::chunk_bytes_max);
     return static_cast<std::size_t>(std::clamp<std::uint64_t>(bytes, 1, chunk));
   }
-  /// Whether there is room for another. A download takes the least size even if not.
+  /// Whether there is room for another transfer. A download takes the least size even if not.
   [[nodiscard]] bool has_room() const {
     return bytes_ + limits::chunks_of_transfer * limits::chunk_bytes_min <= limits::bulk_bytes_max;
   }

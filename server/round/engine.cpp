@@ -72,7 +72,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   co_return co_await end(std::move(going), is_finished);
 }
 
-/// Ends every run, finished or not. Returns what run() returns.
+/// Ends the engine's work, whether the run is finished or not. Returns the result of run().
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, bool is_finished) {
   // A run that is stopped while the disk is full has nothing left to save.
   const bool is_pause = !going && control_.is_stopping() && will_pass(going.error());
@@ -89,7 +89,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   }
   co_await group_.join();
   co_await store_.join();
-  if (!tasks_.has_round()) sums_.release();  // A server may wait long for another run.
+  if (!tasks_.has_round()) sums_.release();  // The server may wait long for another run.
   if (control_.failure()) co_return *control_.failure();
   co_return is_finished ? Outcome::finished : Outcome::stopped;
 }
@@ -131,8 +131,8 @@ Awaitable<Result<void>> RoundEngine::restore_versions() {
   co_return success();
 }
 
-/// Reads what earlier rounds tell: losses, weights, who took part and how often, misses, who is
-/// waited for. Removes references that no update needs.
+/// Reads what earlier rounds left: losses, weights, who took part and how often, misses, and which
+/// clients to wait for. Removes references that no update needs.
 Awaitable<Result<void>> RoundEngine::restore_clients() {
   const RunId run = plan_.run.id;
   auto summarise = [run](Store& store) { return store.summaries().rounds(run); };
@@ -154,7 +154,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
     FL_CO_TRY(const auto counts, co_await store_.with_store(std::move(count)));
     roster_.set_update_counts(counts);
   }
-  // Where late updates count, a client may be late without harm.
+  // Where late updates count, a late client does no harm.
   const double deadline = plan_.mode.carries() ? 0 : plan_.settings.deadline_s;
   auto list_misses = [run, deadline, now = Clock::unix_seconds()](Store& store) {
     return store.rounds().misses(run, deadline, now);
@@ -166,8 +166,8 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   co_return references_.prepare(std::move(newest));
 }
 
-/// The updates of the last recorded round that a crash has left in the spool, and what they refer
-/// to.
+/// Restores the updates of the last recorded round that a crash has left in the spool, and the
+/// references they need.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
   const Round last = versions_.empty() ? 0 : versions_.newest_number();
   auto list = [run = plan_.run.id, last](Store& store) { return store.rounds().tasks(run, last); };
@@ -175,7 +175,7 @@ Awaitable<Result<void>> RoundEngine::restore_kept() {
   co_return kept_.restore(last, tasks);
 }
 
-/// The round that was open, with its sums, and the tasks that are under way.
+/// Restores the round that was open, with its sums, and the tasks that are under way.
 Awaitable<Result<void>> RoundEngine::restore_round() {
   const RunId run = plan_.run.id;
   auto find_open = [run](Store& store) { return store.rounds().unfinished(run); };
@@ -203,7 +203,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   tasks_.open(std::move(round));
   FL_CO_CHECK(spool_.keep_only(spooled));
   FL_CO_CHECK(co_await sums_.rebuild());
-  // Only now: adding up again may take long, or wait for the disk.
+  // Set the deadline only now: adding up again may take long, or wait for the disk.
   if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
   if (const auto accepted = tasks_.round().count(TaskState::accepted); accepted > 0)
     log_info("round {} goes on with {} accepted updates", tasks_.round().record.round, accepted);
@@ -214,15 +214,17 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
 
 /// Waits for enough clients, and for the initial model.
 Awaitable<Result<void>> RoundEngine::gather() {
-  // Read before the wait: nobody can leave between the last look at the clients and the sampling.
+  // Reads the histories before the wait: nobody can leave between the last look at the clients and
+  // the sampling.
   FL_CO_CHECK(co_await offers_.read_histories());
   std::string said;
   while (is_going()) {
-    if (tasks_.has_round()) co_return success();  // It goes on after a restart.
+    if (tasks_.has_round())
+      co_return success();  // The round was open before a restart, and goes on.
     const bool has_trainers = roster_.trainer_count() >= plan_.settings.min_clients;
-    // Not before somebody is here: until there is a model, the run's method may be changed
-    // (Changeable::before_first_model). A model that scales values is made of the summaries of
-    // --min-clients trainers.
+    // Makes no model before a client is here: until there is a model, the run's method may be
+    // changed (Changeable::before_first_model). A model that scales values is made of the summaries
+    // of --min-clients trainers.
     const bool may_make = plan_.summaries() > 0 ? has_trainers : roster_.trainer_count() > 0;
     if (may_make && versions_.empty()) {
       FL_CO_CHECK(co_await initial_.make());
@@ -282,9 +284,9 @@ Awaitable<Result<void>> RoundEngine::collect() {
       round.is_closing = true;
     }
     if (round.is_closing && !round.is_verifying()) {
-      // It had enough when it began to close. If updates were judged too large since, it may lack
-      // some, and others are asked. If not, it closes: a buffer that has nobody left to wait for
-      // with fewer than its target.
+      // The round had enough when it began to close. If updates were judged too large since, it may
+      // lack some, and other clients are asked. If no client is left to ask, a buffer closes with
+      // fewer updates than its target.
       const bool is_full = round.count(TaskState::accepted) >= round.record.target;
       const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
       if (is_enough || !round.has_refused_updates) co_return success();
@@ -296,8 +298,8 @@ Awaitable<Result<void>> RoundEngine::collect() {
   co_return success();
 }
 
-/// The deadline of a synchronous round has passed: a miss for each client whose update has not
-/// come. Where late updates count, a client may be slow without harm, and has no miss.
+/// The deadline of a synchronous round has passed: notes a miss for each client whose update has
+/// not come. Where late updates count, a slow client does no harm, and gets no miss.
 void RoundEngine::note_misses() {
   for (auto& [client, task] : tasks_.round().tasks) {
     if (!task.is_open() || task.has_arrived) continue;
@@ -307,10 +309,10 @@ void RoundEngine::note_misses() {
 }
 
 /// Ends the tasks of clients that have not answered in time, which gives their places to others.
-/// False: there were none.
+/// Returns false if there were none.
 Awaitable<Result<bool>> RoundEngine::drop_overdue() {
   const auto overdue = tasks_.overdue(Clock::now());
-  std::list<VerifyingGuard> guards;  // Nothing else decides on these tasks.
+  std::list<VerifyingGuard> guards;  // While a guard lives, nothing else decides on the task.
   for (Task* const task : overdue) guards.emplace_back(*task);
   for (Task* const task : overdue) {
     TaskRecord record = task->record;
@@ -334,8 +336,8 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   co_return std::optional<CheckpointRecord>(*made);
 }
 
-/// What the round's transaction writes. Decides which versions go (--keep-checkpoints), and which
-/// open tasks end.
+/// Collects what the round's transaction writes. Decides which versions go (--keep-checkpoints),
+/// and which open tasks end.
 RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const OpenRound& round = tasks_.round();
   RoundCommit commit;
@@ -367,7 +369,8 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
 }
 
 /// Records the round in one transaction; the new version's file is durable already. Then removes
-/// what is not needed any more, and publishes the version. `apply_time`: how long that file took.
+/// what is not needed any more, and publishes the version. `apply_time`: how long it took to make
+/// that file.
 Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration apply_time) {
   const OpenRound& round = tasks_.round();
   const TimePoint applied_at = Clock::now();
@@ -410,7 +413,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   ++past_.recorded_here;
   tasks_.close(commit.oldest_base);
 
-  // A kill from here on leaves garbage, which the next start removes.
+  // A kill after this point leaves unused files, which the next start removes.
   std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
   const auto tidy_up = [&]() -> Result<void> {
@@ -435,8 +438,8 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
 
 // Finish ---------------------------------------------------------------------------------------
 
-/// The run is over: its clients are told first, then it is recorded as finished. A kill in between
-/// lets the next start tell them again.
+/// Ends the run: tells its clients first, then records it as finished. After a kill in between, the
+/// next start tells them again.
 Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
@@ -452,11 +455,11 @@ Awaitable<Result<void>> RoundEngine::finish() {
     return store.runs().set_state(run, RunState::finished);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(close)));
-  co_return spool_.keep_only({});  // What was still under way goes.
+  co_return spool_.keep_only({});  // Uploads that were still under way are removed.
 }
 
 /// Waits for clients that lost the connection a moment ago, or were here when the server was
-/// killed: they would try to reach it for ever.
+/// killed: otherwise they would try to reach it for ever.
 Awaitable<void> RoundEngine::await_absent() {
   for (bool is_said = false; !control_.is_stopping(); is_said = true) {
     const TimePoint next = roster_.expire_absences();
@@ -468,8 +471,8 @@ Awaitable<void> RoundEngine::await_absent() {
   }
 }
 
-/// Tells the clients that the run is over. Returns when all have answered or are given up, with
-/// those that come back only now.
+/// Tells the clients that the run is over. Returns when all have answered or are given up,
+/// including clients that come back only now.
 Awaitable<void> RoundEngine::dismiss_finished() {
   control_.phase = Phase::dismissing;
   std::set<std::shared_ptr<Peer>> told;

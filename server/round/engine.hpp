@@ -43,10 +43,10 @@ class RoundEngine {
   };
   struct Workers {
     Offload* store;    // One thread: the only one that calls this Store.
-    Offload* compute;  // Decoding, adding up, writing models.
-    /// Shared with the server's own StoreThread, where there is one.
+    Offload* compute;  // Workers that decode, add up and write models.
+    /// Shared with the server's own StoreThread, if there is one.
     std::shared_ptr<StoreThread::Pause> pause = std::make_shared<StoreThread::Pause>();
-    /// Gets every round that is recorded. Null: nobody asks.
+    /// Receives every round that is recorded. Null: no one reads them.
     std::shared_ptr<RecordedRounds> recorded = nullptr;
   };
   enum class Outcome { finished, stopped };
@@ -64,53 +64,56 @@ class RoundEngine {
   /// accepted update's file is gone); then the message says what to do, as a restart alone does not
   /// help. Spawn it once, on executor(); the engine must live until it has returned.
   Awaitable<Result<Outcome>> run();
-  /// Before run(): no round begins until so many sessions are here, evaluators included.
+  /// Call before run(): no round begins until `sessions` sessions are here, evaluators included.
   void wait_for_sessions(std::size_t sessions) { expected_sessions_ = sessions; }
-  /// A clean end as soon as what is being made durable is durable. The next start goes on here.
+  /// Asks for a clean end: the engine ends as soon as what is being made durable is durable. The
+  /// next start goes on from here.
   void stop();
 
   // What sessions call, on the engine's strand. --------------------------------------------------
 
-  /// What a new client needs to know. The Error's text goes to the client.
+  /// What the Welcome tells a new client. The Error's text goes to the client.
   [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
                                               const wire::Hello& hello) const;
-  /// What the client is told whose tensors, in its Bye, are not the run's.
+  /// The error for a client whose tensors, in its Bye, are not the run's.
   [[nodiscard]] Error other_tensors(const wire::Bye& bye) const;
-  /// A client was turned away before it joined. The history has it once, until it joins.
+  /// Notes that a client was turned away before it joined. The history has it once, until the
+  /// client joins.
   void note_refusal(const std::string& name, const std::string& remote, const Error& error);
   /// A client is ready. A second session of the same client replaces the first, whose connection
   /// broke without our noticing. The Error's text goes to the client.
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
-  /// Without `for_good` the peer may be trying to come back. Otherwise it loses its task, for this
-  /// `reason`.
+  /// A session has ended. Without `for_good` the client may be trying to come back. Otherwise it
+  /// loses its task, for this `reason`.
   void leave(const std::shared_ptr<Peer>& peer, bool for_good = false,
              std::string reason = "the client left");
   /// Returns what answers a client's Fetch. Errors: not_found for a version that is not kept;
-  /// unavailable while the run ends or too many files are open. Any other one has stopped the run.
+  /// unavailable while the run ends or too many files are open. Any other error has stopped the
+  /// run.
   Awaitable<Result<Download>> download(std::shared_ptr<Peer> peer, wire::Fetch fetch);
-  /// A client announces an update. Waits while a round is closing. The grant has the file
-  /// that takes its bytes, and from which one on; or a verdict at once. The session asks for one
-  /// upload at a time. Each grant with an upload ends with one end_transfer(): after
+  /// A client announces an update. Waits while a round is closing. The grant has the file that
+  /// takes the bytes, and the offset of the first one; or a verdict at once. The session asks for
+  /// one upload at a time. Each grant with an upload ends with one end_transfer(): after
   /// finish_upload() has returned, or without it when the upload breaks off.
   Awaitable<UploadGrant> begin_upload(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
-  /// After the last byte: checks, makes durable, adds up, decides. May take until the round closes
-  /// (Uploads::await_judgement).
+  /// Call it after the last byte: checks the update, makes it durable, adds it up, decides. May
+  /// take until the round closes (Uploads::await_judgement).
   Awaitable<wire::Verdict> finish_upload(std::shared_ptr<Peer> peer, UploadGrant grant);
-  /// What a session was granted, to send or to receive, has ended.
+  /// A transfer that a session was granted, to send or to receive, has ended.
   void end_transfer(const Peer& peer, Transfers::Way way, std::size_t chunk_bytes_max) {
     bulk_.end(chunk_bytes_max);
     transfers_.end(peer, way);
   }
-  /// A client's answer to Evaluate. One that can't be right is reported and ignored.
+  /// Records a client's answer to Evaluate. An invalid answer is reported and ignored.
   Awaitable<void> record_evaluation(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client can't do its task or an evaluation, and says why.
   Awaitable<void> record_failure(std::shared_ptr<Peer> peer, wire::Failed failed);
-  /// An upload for this task came too slowly, as `text` says, and its session ends.
+  /// Ends an upload that came too slowly, as `text` says; its session ends.
   Awaitable<void> end_slow_upload(std::shared_ptr<Peer> peer, TaskId task, bool trickles,
                                   std::string text);
-  /// A line in the log, and an event of this run in the history.
+  /// Writes a line into the log, and an event of this run into the history.
   void report(EventLevel level, std::string text) { control_.report(level, std::move(text)); }
-  /// The same, of what a client has caused (RunControl::report_of).
+  /// Reports something that a client has caused (RunControl::report_of).
   void report_of(const std::string& client, EventLevel level, std::string text) {
     control_.report_of(client, level, std::move(text));
   }
@@ -119,16 +122,17 @@ class RoundEngine {
 
   // What others call, on the engine's strand. ----------------------------------------------------
 
-  /// Expels a client that was revoked, and forgets what it has measured.
+  /// Expels a client that was revoked, and forgets its evaluations.
   void revoke(const std::string& name);
   /// Ends the session of a client whose certificate is not valid any more, and its task.
   void expel(const std::string& name, const std::string& reason);
   /// An operator has ended the run, and the history says so: no round opens after this one.
   void end_early(std::string why) { evaluations_.take_end(std::move(why)); }
-  /// The store failed for somebody else: the run stops.
+  /// The store failed in work that was not this engine's: the run stops.
   void fail(const Error& error) { control_.fail(error); }
   [[nodiscard]] EngineStatus status() const;
-  /// What a dashboard shows at a glance, with as many of the transfers under way as it may.
+  /// What a dashboard shows at a glance, with at most limits::admin_transfers_max of the transfers
+  /// under way.
   [[nodiscard]] LiveStatus live_status() const;
   /// What the clients with these names are doing, in the same order.
   [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
@@ -191,7 +195,7 @@ class RoundEngine {
   InitialModel initial_;
   Offers offers_;
   NextVersion next_;
-  std::map<std::string, std::string> refused_;  // Why, by client.
+  std::map<std::string, std::string> refused_;  // The reasons, by client.
   std::size_t expected_sessions_ = 0;
   double started_at_ = 0;  // Unix seconds.
   TaskGroup group_;

@@ -112,7 +112,7 @@ Result<void> check_claims(const Peer::Facts& facts, const ClientRecord& member) 
 Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   control_.expect_strand();
   const auto& facts = peer->facts();
-  // An upload that ended while the sums are added up again would be counted twice.
+  // An upload that ended while the sums are being rebuilt would be counted twice.
   while (!control_.is_restored() && !control_.is_going_down())
     co_await control_.changed.wait(never);
   if (control_.is_going_down()) co_return Error(Errc::unavailable, "the server is shutting down");
@@ -127,7 +127,8 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   FL_CO_CHECK(evaluations_.check_metrics_of(facts));
   if (!facts.summaries.empty() || (versions_.empty() && !facts.evaluator))
     FL_CO_CHECK(check_summaries(facts.summaries, plan_.summaries(), facts.train_examples));
-  // It may have been revoked since it was admitted, or its name was enrolled with another key.
+  // The client may have been revoked since it was admitted, or its name was enrolled with another
+  // key.
   auto touch = [facts](Store& store) -> Result<void> {
     if (!facts.serial.empty()) {
       FL_CHECK(store.members().admit(facts.name, facts.serial));
@@ -167,7 +168,7 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
 void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good, std::string reason) {
   control_.expect_strand();
   if (!roster_.leave(peer, for_good)) return;
-  // Another is asked in its place at once.
+  // Another client is asked in its place at once.
   const Task* const task = tasks_.task_of(peer->facts().name);
   if (for_good && task != nullptr && task->is_open() && !control_.has_ended())
     group_.spawn(uploads_.lose_task(peer->facts().name, task->record.id, std::move(reason)));
@@ -263,7 +264,7 @@ Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId 
   co_await uploads_.lose_task(name, id, std::move(text));
 }
 
-/// When a run is over all clients leave, which is no news for the history.
+/// When a run is over all clients leave: the history need not say so.
 void RoundEngine::report_unless_over(const std::string& client, std::string text) {
   if (end_.is_over()) {
     log_info("{}", text);

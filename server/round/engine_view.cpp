@@ -9,7 +9,7 @@ namespace fl {
 
 namespace {
 
-/// Seconds until this moment; none if it never comes.
+/// Seconds until this moment; none for `never`.
 std::optional<double> seconds_until(TimePoint time, TimePoint now) {
   if (time == never) return std::nullopt;
   return seconds(time - now);

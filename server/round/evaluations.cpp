@@ -14,7 +14,7 @@ namespace fl {
 
 namespace {
 
-/// A loss that is not finite is that of a model that diverged: recorded without figures.
+/// A loss that is not finite comes from a model that diverged: it is recorded without figures.
 double finite_or_nan(double value) { return std::isfinite(value) ? value : std::nan(""); }
 
 /// Checks that the client has declared each metric and reports it once.
@@ -33,7 +33,7 @@ Result<std::vector<MetricValue>> checked(std::vector<MetricValue> metrics,
   return metrics;
 }
 
-/// Nothing was evaluated on, or nothing in it was to be predicted.
+/// Whether the evaluation had no examples, or nothing to predict in them.
 bool has_nothing(const wire::Evaluation& evaluation) {
   return evaluation.examples() == 0 ||
          (evaluation.has_predictions() && evaluation.predictions() == 0);
@@ -133,7 +133,8 @@ Result<void> Evaluations::check_metrics_of(const Peer::Facts& facts) const {
   return check_direction(facts.metrics, target_);
 }
 
-/// An evaluator that disagrees with the others is let in: who is right is decided by the most.
+/// An evaluator whose metrics disagree with the others' is let in: the majority decides which kind
+/// is right.
 void Evaluations::warn_of_kinds(const Peer::Facts& facts) {
   for (const DeclaredMetric& declared : declared_) {
     const MetricKind& kind = declared.kind;
@@ -149,7 +150,7 @@ void Evaluations::warn_of_kinds(const Peer::Facts& facts) {
   }
 }
 
-/// An evaluator that does not measure what the settings name is of no use for them.
+/// Warns of an evaluator that does not measure the metrics that the settings name.
 void Evaluations::warn_of_missing(const Peer::Facts& facts) {
   const auto warn = [&](std::string_view flag, const std::string& name) {
     if (name.empty() || name == loss_name) return;
@@ -267,7 +268,7 @@ void Evaluations::judge(const EvaluationRecord& answer) {
   if (!newest_.empty() && newest_.front().version < answer.version) newest_.clear();
   std::erase_if(newest_, [&](const auto& other) { return other.client == answer.client; });
   newest_.push_back(answer);
-  // In one order, so that sums round in the same way whoever answers first.
+  // Sorted, so that sums round in the same way whoever answers first.
   std::ranges::sort(newest_, {}, &EvaluationRecord::client);
 }
 
@@ -294,10 +295,10 @@ void Evaluations::forget(const std::string& client) {
   parts_.control.changed.notify();
 }
 
-/// The evaluators that are here or were a moment ago, and those that have answered lately. Where
-/// the settings name the metric, only those that measure it: an evaluator of something else must
-/// not keep the run from its end. Where they don't, one evaluator must not make up a metric that
-/// only it measures, and judge by that.
+/// The evaluators that are here or were a moment ago, and those that have answered lately. If the
+/// settings name the metric, only those that measure it: an evaluator of something else must not
+/// keep the run from its end. If they don't, a single evaluator must not make up a metric that only
+/// it measures, and judge by that.
 Voters Evaluations::voters_of(const Judgement& judgement) const {
   const std::string& name = judgement.kind().name;
   const bool is_named = !parts_.plan.settings.metric.empty() || target_;
@@ -431,7 +432,7 @@ Awaitable<void> Evaluations::await_last() {
   while (!control.is_stopping() && Clock::now() < deadline && is_missing()) {
     co_await control.changed.wait(deadline);
     if (before == next_) continue;
-    before = next_;  // One more has come.
+    before = next_;  // Another answer has come.
     deadline = Clock::now() + limits::last_evaluations_max;
   }
 }

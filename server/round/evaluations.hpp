@@ -19,8 +19,8 @@
 
 namespace fl {
 
-/// An evaluator that has left still has a say in when the run ends until others have answered for
-/// so many later versions.
+/// An evaluator that has left still counts for the run's end until others have answered for this
+/// many later versions.
 inline constexpr Version evaluator_remembered = 20;
 
 class Evaluations {
@@ -40,15 +40,15 @@ class Evaluations {
 
   // Asking ----------------------------------------------------------------------------------------
 
-  /// There is a new version. `is_last`: the run is over, and trainers measure it on their held-out
-  /// data too.
+  /// Asks for the new version. `is_last`: the run is over, and trainers measure it on their
+  /// held-out data too.
   void ask_all(bool is_last);
-  /// A client has come: an evaluator is asked for the newest version, and a trainer whose last
-  /// evaluation is still owed (`is_last`) for that.
+  /// A client has come: an evaluator is asked for the newest version, and with `is_last` a trainer
+  /// whose last evaluation is still missing, too.
   void welcome(Peer& peer, bool is_last);
-  /// Whether it has yet to answer for the newest version, and can.
+  /// Whether the client has yet to answer for the newest version, and can.
   [[nodiscard]] bool owes_last(const Peer& peer) const;
-  /// From which version on an evaluator that is here, or was a moment ago, may still ask for one,
+  /// The oldest version that an evaluator which is here, or was a moment ago, may still ask for,
   /// when version `made` was just made. An evaluator that is too slow for the rounds is not waited
   /// for (limits::evaluations_behind_*).
   [[nodiscard]] Version oldest_awaited(Version made) const;
@@ -58,22 +58,23 @@ class Evaluations {
 
   // Answers ---------------------------------------------------------------------------------------
 
-  /// Records an answer. One that can't be right is reported and ignored.
+  /// Records an answer. An invalid answer is reported and ignored.
   Awaitable<void> record(std::shared_ptr<Peer> peer, wire::Evaluation evaluation);
   /// A client has answered for a version, or can't.
   void note_answered(Peer& peer, Version version);
 
-  /// A member was revoked: what it has answered and declared counts no more.
+  /// Forgets a revoked member: its answers and declared metrics count no more.
   void forget(const std::string& client);
-  /// Whether what a client declares is right and fits the run's target. The Error's text is for the
-  /// client's user.
+  /// Checks whether what a client declares is right and fits the run's target. The Error's text is
+  /// for the client's user.
   [[nodiscard]] Result<void> check_metrics_of(const Peer::Facts& facts) const;
-  /// The run's main metric: what the settings say, or else what most evaluators declare first.
+  /// The run's main metric: the one that the settings name, or else the one that most evaluators
+  /// declare first.
   [[nodiscard]] std::string main_metric() const;
   /// The evaluators' figures for the newest version that they have answered for, with the loss.
   /// Empty if most of them say that the version has diverged.
   [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
-  /// Why the run ends before its last round: its target, or --patience. Empty: it does not.
+  /// Why the run ends before its last round: its target, or --patience. Empty: it goes on.
   [[nodiscard]] std::string early_end() const;
   /// An operator has ended the run, durably: from here on early_end() is `why`.
   void take_end(std::string why);
@@ -100,11 +101,13 @@ class Evaluations {
 
   Parts parts_;
   const std::optional<Target> target_;
-  std::map<std::string, Version> next_;  // By client: the version after the newest it answered for.
-  std::map<std::string, Version> unasked_;  // By evaluator: the version after the newest asked for.
-  std::vector<DeclaredMetric> declared_;    // As Measurements::declared() has them.
+  std::map<std::string, Version>
+      next_;  // By client: the version after the newest that it answered for.
+  std::map<std::string, Version>
+      unasked_;  // By evaluator: the version after the newest that it was asked for.
+  std::vector<DeclaredMetric> declared_;  // The rows of Measurements::declared().
   std::vector<Judgement>
-      judgements_;  // By wanted_kinds(): the main one, the target's if it differs.
+      judgements_;  // By wanted_kinds(): the main metric's, and the target's if it differs.
   std::vector<EvaluationRecord> newest_;  // Evaluators' answers for the newest judged version.
   std::string kept_end_;
 };

@@ -31,9 +31,9 @@ Awaitable<Result<void>> InitialModel::make() {
   co_return success();
 }
 
-/// What all trainers that are here tell together. Each counts with its examples, as in a round.
-/// Under a robust rule it is the median over the trainers, of means and of variances, so that none
-/// of them decides alone.
+/// The combined summaries of all trainers that are here. Each counts with its examples, as in a
+/// round. Under a robust rule it is the median over the trainers, of means and of variances, so
+/// that none of them decides alone.
 std::vector<ColumnSummary> InitialModel::summaries() const {
   if (parts_.plan.summaries() == 0) return {};
   std::vector<std::vector<ColumnSummary>> told;
@@ -57,7 +57,7 @@ std::vector<ColumnSummary> InitialModel::summaries() const {
   return all;
 }
 
-/// On a worker, as the two below.
+/// Runs on a worker, as the next two functions do.
 Result<CheckpointRecord> InitialModel::write(std::span<const ColumnSummary> summaries) const {
   const RunPlan& plan = parts_.plan;
   std::vector<std::pair<std::string, std::string>> notes{{"run", plan.run.key},
@@ -65,7 +65,8 @@ Result<CheckpointRecord> InitialModel::write(std::span<const ColumnSummary> summ
   const bool has_file = !plan.settings.initial_weights.empty();
   if (has_file) notes.emplace_back("from", plan.settings.initial_weights);
   FL_TRY(std::vector<float> values, has_file ? values_of_file() : values_of_seed(summaries));
-  values.resize(plan.layout.elements());  // What travels with the model begins with zeros.
+  // Shared vectors, which travel with the model, begin with zeros.
+  values.resize(plan.layout.elements());
   FL_TRY(auto out,
          CheckpointWriter::create(parts_.files, parts_.versions.folder(), 0, plan.layout, notes));
   FL_CHECK(out.append(values));

@@ -46,7 +46,7 @@ void Judgement::note(const EvaluationRecord& answer) {
                      is_finite,
                      has_metric,
                      {value.value, value.weight, static_cast<double>(answer.examples)}});
-  // In one order, so that sums round in the same way whoever answers first.
+  // Sorted, so that sums round in the same way whoever answers first.
   std::ranges::sort(clients, {}, &OfClient::client);
   note_mean(answer.version);
   note_own(answer.client, answer.version);
@@ -138,7 +138,7 @@ double Judgement::own_score(const OfClient& of) const {
   return score(of.claim.value);
 }
 
-/// A loss that is not finite is missing, unless most of them are.
+/// A loss that is not finite counts as missing, unless most of them are not finite.
 std::optional<double> Judgement::mean_of(const OfVersion& version) const {
   std::size_t measured = 0;
   std::vector<Claim> claims;
@@ -162,7 +162,8 @@ std::optional<double> Judgement::middle_of(const OfVersion& version, const Voter
   return kind_.lower_is_better ? -middle : middle;
 }
 
-/// Only this version's mean is made anew, so a run's answers cost no more than they are sorted.
+/// Updates only this version's mean, so the time for all of a run's answers is that of sorting
+/// them.
 void Judgement::note_mean(Version version) {
   OfVersion& of = versions_.at(version);
   by_mean_.erase({-of.score, version});
@@ -170,7 +171,7 @@ void Judgement::note_mean(Version version) {
   by_mean_.insert({-of.score, version});
 }
 
-/// Looks through all versions only where the client's best one may have got worse.
+/// Looks through all versions only if the client's best one may have got worse.
 void Judgement::note_own(const std::string& client, Version version) {
   const auto score_at = [&](const OfVersion& of) {
     return own_score(*std::ranges::find(of.clients, client, &OfClient::client));

@@ -17,8 +17,8 @@
 
 namespace fl {
 
-/// The names of the evaluators that have a say. claims_to_judge_min of them or more decide
-/// by majority, so that no single one does.
+/// The names of the evaluators whose answers count. claims_to_judge_min of them or more decide by
+/// majority, so that no single one does.
 using Voters = std::set<std::string>;
 
 /// Compares the versions by one metric ("loss" is one too) that evaluators measure.
@@ -32,29 +32,31 @@ class Judgement {
   explicit Judgement(MetricKind kind) : kind_(std::move(kind)) {}
   [[nodiscard]] const MetricKind& kind() const { return kind_; }
 
-  /// Whether a judgement by this kind would come to the same.
+  /// Whether a judgement by this kind would have the same result.
   [[nodiscard]] bool judges_by(const MetricKind& kind) const;
 
-  /// A client's second answer for a version replaces its first. An answer without this metric does
-  /// not count, unless its loss is not finite: then it says only that the model has diverged, and
-  /// only of a client that has a say.
+  /// Notes an answer. A client's second answer for a version replaces its first. An answer without
+  /// this metric does not count, unless its loss is not finite: then it says only that the model
+  /// has diverged, and only if the client is a voter.
   void note(const EvaluationRecord& answer);
-  /// As if the client had never answered.
+  /// Forgets all answers of the client.
   void forget(const std::string& client);
 
-  /// Nobody has measured anything.
+  /// True if nobody has measured anything.
   [[nodiscard]] bool empty() const { return versions_.empty(); }
   /// Whether the client has measured the metric.
   [[nodiscard]] bool knows(const std::string& client) const;
-  /// The newest version that somebody has answered for; of three voters or more, more than half.
+  /// The newest version that somebody has answered for; with three voters or more, that more than
+  /// half have answered for.
   [[nodiscard]] std::optional<Version> newest(const Voters& voters) const;
-  /// Nothing if the version has diverged, or too few have a value of it.
+  /// The version's value; none if it has diverged, or too few have a value of it.
   [[nodiscard]] std::optional<double> value_of(Version version, const Voters& voters) const;
-  /// The first of equal ones, and the first of all if none has a value. Of three voters or more
-  /// each has its own best one, and the middle one of these counts. Not for an empty judgement.
+  /// The best version: the first of equal ones, and the first of all if none has a value. With
+  /// three voters or more each has its own best one, and the middle one of these counts. Not for an
+  /// empty judgement.
   [[nodiscard]] Version best(const Voters& voters) const;
-  /// Whether so many versions in a row were no better than the best one before them. Three voters
-  /// or more count each for itself, and more than half must say so.
+  /// Whether the last `patience` versions were no better than the best one before them. Three
+  /// voters or more count each for itself, and more than half must say so.
   [[nodiscard]] bool is_stuck(std::uint32_t patience, const Voters& voters) const;
   /// Whether most of the voters' losses of the newest version are not finite: the model has
   /// diverged.
@@ -64,7 +66,7 @@ class Judgement {
   struct OfClient {
     std::string client;
     bool is_finite = true;   // Whether the client's loss is finite.
-    bool has_metric = true;  // Otherwise its loss is not finite, and the claim is that loss.
+    bool has_metric = true;  // False: the loss is not finite, and the claim is that loss.
     Claim claim;
   };
   struct OfVersion {
@@ -73,7 +75,7 @@ class Judgement {
   };
   /// The best versions by one client's own figures.
   struct Own {
-    int measured = 0;  // Versions that it has measured the metric of.
+    int measured = 0;  // The number of versions whose metric the client has measured.
     Version newest = 0;
     Version best = 0;
     double best_score = 0;
@@ -90,7 +92,8 @@ class Judgement {
 
   MetricKind kind_;
   std::map<Version, OfVersion> versions_;
-  /// The negative score by the evaluators' mean, and the version: so the best one is the first.
+  /// The negative score by the evaluators' mean, with the version: so the best version is the
+  /// first.
   std::set<std::pair<double, Version>> by_mean_;
   std::map<std::string, Own> own_;
 };

@@ -66,7 +66,7 @@ Result<std::vector<KeptState>> files_in(const nlohmann::json& json) {
   return files;
 }
 
-/// Throws what nlohmann throws for a value that is missing or of another kind.
+/// Throws nlohmann's exceptions for a value that is missing or of another kind.
 Result<KeptRound> round_in(const nlohmann::json& json) {
   KeptRound round;
   read_field(json, "run", round.run_key);
@@ -87,7 +87,7 @@ Result<KeptRound> round_in(const nlohmann::json& json) {
     FL_TRY(update.digest, digest_in(each));
   }
   FL_TRY(round.state, files_in(json.at("state")));
-  // Descriptions of before deltas were kept have none.
+  // Older descriptions, from before deltas were kept, have no references.
   if (json.contains("references")) {
     FL_TRY(round.references, files_in(json.at("references")));
   }

@@ -18,10 +18,10 @@
 
 namespace fl {
 
-/// An update, as it came: a payload, with the spool's mark behind it. With a codec "delta+…" it is
-/// the difference to the update of `reference`.
+/// An update's bytes as they arrived: a payload, with the spool's mark behind it. With a codec
+/// "delta+…" it is the difference to the update of `reference`.
 struct KeptUpdate {
-  std::string file;  // Beside the description.
+  std::string file;  // The file's name, beside the description.
   TaskId task = TaskId::none;
   std::string client;
   std::string codec;
@@ -29,13 +29,12 @@ struct KeptUpdate {
   std::uint64_t examples = 0;
   std::uint64_t steps = 0;
   TaskId reference = TaskId::none;
-  std::uint64_t bytes = 0;  // Of the payload.
-  Digest digest;            // Of the payload.
+  std::uint64_t bytes = 0;  // The payload's size.
+  Digest digest;            // The payload's digest.
   bool operator==(const KeptUpdate&) const = default;
 };
 
-/// A file beside the checkpoints: the strategy's state and the like (state_names()). Or a
-/// reference.
+/// A file beside the checkpoints, for example the strategy's state (state_names()); or a reference.
 struct KeptState {
   std::string file;
   std::uint64_t bytes = 0;
@@ -46,8 +45,8 @@ struct KeptState {
 struct KeptRound {
   std::string run_key;
   Round round = 0;
-  std::string software;  // Which has closed the round.
-  std::string settings;  // As JSON (settings_from_json()).
+  std::string software;  // The software that has closed the round.
+  std::string settings;  // The run's settings as JSON (settings_from_json()).
   std::vector<KeptUpdate> updates;
   std::vector<KeptState> state;
   /// The files that deltas refer to (delta_references.hpp), in the description's folder.
@@ -65,7 +64,7 @@ struct KeptRound {
 /// The round in such a name; none for any other name.
 [[nodiscard]] std::optional<Round> round_of_kept(std::string_view name);
 
-/// The round's update of this task, as a description has it. The task is accepted.
+/// The row for the round's update of this task in a description. The task is accepted.
 [[nodiscard]] KeptUpdate kept_update_of(Round round, const TaskRecord& task);
 
 /// Writes the description, durably.
@@ -74,7 +73,7 @@ struct KeptRound {
 /// Errors: not_found; corrupt, if it was changed.
 [[nodiscard]] Result<KeptRound> read_description(Files& files, const std::filesystem::path& folder,
                                                  Round round);
-/// The rounds with a description, in order. Without the folder: none.
+/// The rounds with a description, in order; none if the folder is missing.
 [[nodiscard]] Result<std::vector<Round>> described_rounds(Files& files,
                                                           const std::filesystem::path& folder);
 

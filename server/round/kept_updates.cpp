@@ -80,7 +80,8 @@ std::filesystem::path KeptUpdates::reference_of(const KeptUpdate& update) const 
   return DeltaReferences::path_of(folders_.references, update.reference);
 }
 
-/// The updates' names stand in the description. Without one, the next start finds them.
+/// Removes a round: its description, the updates that this names, and the files beside its base.
+/// Updates without a description are found by the next start.
 Result<void> KeptUpdates::drop(Round round) {
   const auto described = read_description(files_, folders_.kept, round);
   FL_CHECK(files_.remove(folders_.kept / description_name(round)));
@@ -109,13 +110,13 @@ Result<void> KeptUpdates::restore(Round last, const std::vector<TaskRecord>& tas
     FL_CHECK(move(last, updates));
   }
   FL_CHECK(tidy(last));
-  // The version before the last one is the base of a replay, or of no use.
+  // Keeps the state of the oldest replay's base, and always that of the version before the last.
   const Version oldest = is_on ? plan_.first_kept(last) - 1 : last;
   return drop_state_before(std::min<Version>(oldest, last > 0 ? last - 1 : 0));
 }
 
-/// Removes all that is not of a kept round: descriptions of rounds that were never recorded, and
-/// updates without a description. Descriptions go first.
+/// Removes all files that belong to no kept round: descriptions of rounds that were never recorded,
+/// and updates without a description. Descriptions go first.
 Result<void> KeptUpdates::tidy(Round last) {
   FL_TRY(const auto names, files_.list(folders_.kept));
   std::set<Round> described;

@@ -41,14 +41,14 @@ class KeptUpdates {
   /// in the spool is taken. Removes rounds that are too old, and what a crash has left.
   [[nodiscard]] Result<void> restore(Round last, const std::vector<TaskRecord>& tasks);
 
-  /// The description of a round that closes, but for what lies beside its base. If nothing is kept
+  /// The description of a round that closes, without what lies beside its base. If nothing is kept
   /// it is empty, and describe() and take() do nothing.
   [[nodiscard]] KeptRound description_of(const OpenRound& round) const;
   /// Completes the description and writes it, before the round is recorded. It reads the files
-  /// beside the base, and what deltas refer to, once. Doing it again replaces the description.
+  /// beside the base, and the references of deltas, once. Doing it again replaces the description.
   [[nodiscard]] Result<void> describe(KeptRound round) const;
-  /// The round is recorded: takes its updates out of the spool, with what they refer to, and
-  /// removes the round that is too old now. Doing it again changes nothing.
+  /// Call it when the round is recorded: takes its updates out of the spool, with their references,
+  /// and removes the round that is too old now. Doing it again changes nothing.
   [[nodiscard]] Result<void> take(const KeptRound& round);
 
  private:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/loss_weight.hpp"
 
+#include "shared/base/median.hpp"
+
 #include <algorithm>
-#include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -17,9 +19,7 @@ double predictions_max(std::span<const LossWeight> losses, double cap) {
     if (weight > 0) weights.push_back(weight);
   }
   if (cap == 0 || weights.empty()) return std::numeric_limits<double>::infinity();
-  const auto middle = weights.begin() + static_cast<std::ptrdiff_t>((weights.size() - 1) / 2);
-  std::ranges::nth_element(weights, middle);
-  return cap * *middle;
+  return cap * lower_median(std::move(weights));
 }
 
 }  // namespace

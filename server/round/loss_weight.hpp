@@ -8,14 +8,15 @@
 
 namespace fl {
 
-/// A client's mean loss and what it may count with.
+/// A client's mean loss and what its weight is made of.
 struct LossWeight {
   double loss = 0;
-  double examples = 0;                     // Those that its update counts with.
-  std::optional<double> predictions = {};  // What the client says; nothing: its examples.
+  double examples = 0;  // The examples that its update counts with.
+  /// The predictions that the client claims; none: its examples.
+  std::optional<double> predictions = {};
 };
 
-/// The mean of these losses; NaN if none of them counts. Nobody checks what a client says of its
+/// The mean of these losses; NaN if none of them counts. Nobody checks a client's claim about its
 /// predictions, so they count as at most `cap` times the lower median of the weights above 0, as
 /// with examples (--weight-cap). 0: no limit.
 [[nodiscard]] double mean_loss(std::span<const LossWeight> losses, double cap);

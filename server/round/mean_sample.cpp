@@ -13,7 +13,8 @@ MeanSample::MeanSample(const Layout& layout, std::uint64_t parameters) {
   if (parameters <= pieces * piece) {
     if (parameters > 0) ranges_.push_back({0, parameters});
   } else {
-    // A piece begins with a block, as most codecs cut them: so few blocks more are decoded.
+    // A piece begins at the start of a block of most codecs, so that few additional blocks are
+    // decoded.
     const BlockMap blocks(layout, block_elements_default);
     for (std::uint64_t i = 0; i < pieces; ++i) {
       const std::uint64_t middle = parameters / pieces * i + parameters / pieces / 2;

@@ -20,11 +20,12 @@ class MeanSample {
   /// `parameters`: how many elements from the front are parameters; the others don't count.
   MeanSample(const Layout& layout, std::uint64_t parameters);
 
-  /// Reads `mean`, and keeps what is in the sample. This object and `mean` must outlive the result.
+  /// Returns a function that reads `mean` and keeps the elements of the sample. This object and
+  /// `mean` must outlive it.
   [[nodiscard]] ReadMean keep_of(const ReadMean& mean);
   /// Ascending.
   [[nodiscard]] std::span<const ElementRange> ranges() const { return ranges_; }
-  /// Reads what was kept. Requires: all elements are of one range.
+  /// Reads elements that were kept. Requires: all elements are of one range.
   void read(std::uint64_t first, std::span<float> out) const;
 
  private:

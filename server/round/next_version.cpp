@@ -17,7 +17,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
   const auto downlink =
       parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
   const bool is_replay = to != versions.folder();
-  // What a replay of kept updates needs stays, until they go (kept_updates.hpp).
+  // The files that a replay of kept updates needs stay, until the updates go (kept_updates.hpp).
   const bool drops_state = plan.kept_rounds == 0 && !is_replay;
   ReadMean mean;
   const StepJob job{versions.files(),

@@ -27,13 +27,13 @@ class NextVersion {
       : parts_(parts), sample_(parts.plan.layout, parts.plan.run_layout.parameter_elements) {}
 
   /// Gives the open round's sums their final units and writes the version that they make into the
-  /// folder `to`, durably. In another folder than the versions' (a replay) the mean that it was
-  /// made of lies beside it (open_kept_mean()), and nothing of other versions is removed. Only
+  /// folder `to`, durably. If `to` is not the versions' own folder (a replay), the mean update is
+  /// written beside the version (open_kept_mean()), and nothing of other versions is removed. Only
   /// while nobody adds. While the disk is full it waits. Errors: those of RoundSums::settle(),
   /// RoundSums::mean() and make_next_version().
   Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to);
-  /// The cosine of each accepted update with what make() has made of them, on a sample. Updates
-  /// without one are left out. Errors: those of reading the updates.
+  /// The cosine of each accepted update with the mean of which make() has made the version, on a
+  /// sample. Updates without a cosine are left out. Errors: those of reading the updates.
   Awaitable<Result<std::vector<TaskCosine>>> cosines();
 
  private:

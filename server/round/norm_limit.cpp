@@ -45,7 +45,7 @@ void RoundNorms::refuse(const std::string& client) {
   const auto refused = cohort_.extract(client);
   FL_ASSERT(!refused.empty());
   of_cohort_.remove(refused.mapped());
-  (*past_)[client] = refused.mapped();  // It stays in of_all_.
+  (*past_)[client] = refused.mapped();  // The norm stays in of_all_.
 }
 
 bool RoundNorms::fits(double norm, double median) const {

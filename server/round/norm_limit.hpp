@@ -18,7 +18,7 @@
 
 namespace fl {
 
-/// Fewer norms, with its own among them, say nothing about an update.
+/// With fewer norms, its own among them, nothing is known about whether an update is too large.
 inline constexpr std::size_t norms_to_judge_min = 3;
 
 enum class NormVerdict { fits, waits, too_large };
@@ -36,15 +36,16 @@ class SortedNorms {
   /// Removes a norm that was added.
   void remove(double norm);
   [[nodiscard]] std::size_t count() const { return norms_.size(); }
-  /// If the number of norms is even, the larger middle one. 0: there are too few to judge.
+  /// The median: with an even number of norms, the larger middle one. 0: there are too few to
+  /// judge.
   [[nodiscard]] double median() const;
 
  private:
   std::vector<double> norms_;
 };
 
-/// The norms of a round's updates, and of those before. They are kept in order, so a judgement
-/// takes the same time with any number of clients. On the engine's strand.
+/// The norms of a round's updates, and of the clients' updates before. They are kept in order, so a
+/// judgement takes the same time with any number of clients. On the engine's strand.
 class RoundNorms {
  public:
   /// `past`: by client, the norm of its last update that was accepted, or refused for its norm. It
@@ -60,7 +61,7 @@ class RoundNorms {
   /// Judges an update that has arrived, while the round takes more of them. One that is too large
   /// waits. If the median is 0 all norms fit.
   [[nodiscard]] JudgedNorm judge(double norm) const;
-  /// The same at the end of a round, when an update either fits or is too large. It is compared
+  /// Judges an update at the end of a round, when it either fits or is too large. It is compared
   /// with the round's updates alone, if they are enough. If there are too few in all, it fits. The
   /// first call fixes what is compared with until reopen(): so it does not matter who is judged
   /// first.
@@ -74,9 +75,9 @@ class RoundNorms {
 
   std::map<std::string, double>* past_;
   double limit_;
-  std::map<std::string, double> cohort_;  // By client, of this round.
+  std::map<std::string, double> cohort_;  // The norms of this round's updates, by client.
   SortedNorms of_cohort_;
-  SortedNorms of_all_;  // With the past ones of clients that have none in this round.
+  SortedNorms of_all_;  // The norms of this round, and past norms of clients without one in it.
   std::optional<double> median_at_end_;
 };
 

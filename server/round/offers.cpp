@@ -4,6 +4,7 @@
 #include "server/run/target.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/train_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -35,7 +36,8 @@ Awaitable<Result<void>> Offers::open_round() {
   weigh_everyone(opening.record);
   opening.opened_at = Clock::now();
   if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
-  opening.before = parts_.roster.recorded_traffic();  // Bytes between two rounds count here.
+  // Traffic between two rounds counts for the next round.
+  opening.before = parts_.roster.recorded_traffic();
   parts_.tasks.open(std::move(opening));
   OpenRound& round = parts_.tasks.round();
   const auto all = plan.target_clients(available);
@@ -62,11 +64,11 @@ Awaitable<Result<void>> Offers::open_round() {
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
   warn_of_settings(available);
-  parts_.control.changed.notify();  // For updates that came between two rounds.
+  parts_.control.changed.notify();  // Wake the updates that came between two rounds.
   co_return success();
 }
 
-/// Sets what the clients that are here, or were asked in a round before, count in the round: each
+/// Sets what the clients that are here, or were asked in an earlier round, count in the round: each
 /// one's limit, and all of them together.
 void Offers::weigh_everyone(RoundRecord& round) {
   auto everyone = parts_.past.totals.examples;
@@ -183,23 +185,22 @@ void Offers::send(Task& task) {
   if (!peer) return;
   const auto& base = *parts_.versions.at(task.record.base_version);
   const Round round = task.record.base_version + 1;  // In which the task was first offered.
-  const TrainSettings work = plan.work_of(round, parts_.past.losses);
+  TrainSettings work = plan.work_of(round, parts_.past.losses);
+  work.seed = plan.client_seed_of(round, client);
+  if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
+    const auto left = std::max(Duration::zero(), deadline - Clock::now());
+    const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+    work.deadline_s = static_cast<double>(left_ms) / 1000;
+  }
   wire::Header header;
   auto& offer = *header.mutable_offer();
   offer.set_task(number_of(task.record.id));
-  offer.set_round(round);
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  fill_offer(plan.settings, work, offer);
-  offer.set_seed(plan.client_seed_of(round, client));
+  write_train_settings(work, offer);
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
   offer.set_reference(number_of(task.record.reference));
-  if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
-    const auto left = std::max(Duration::zero(), deadline - Clock::now());
-    offer.set_deadline_ms(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
-  }
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
   if (plan.came_from_seed() && parts_.versions.contains(0) &&
       parts_.roster.take_initial_notice(client))

@@ -34,9 +34,9 @@ class Offers {
   Awaitable<Result<void>> read_histories();
   /// Opens the next round: its row and its tasks are durable before the first offer is sent.
   Awaitable<Result<void>> open_round();
-  /// Asks up to `count` more clients in the open round. False: nobody can be asked now.
+  /// Asks up to `count` more clients in the open round. Returns false if nobody can be asked now.
   Awaitable<Result<bool>> add(std::size_t count);
-  /// Sends a task's offer, again if it was sent before; nothing while the client is not here.
+  /// Sends a task's offer, even if it was sent before. Does nothing while the client is not here.
   void send(Task& task);
 
  private:
@@ -46,7 +46,8 @@ class Offers {
   void warn_of_settings(std::size_t available);
 
   Parts parts_;
-  std::set<std::string> capped_;  // Clients whose limit (--weight-cap) was reported.
+  std::set<std::string>
+      capped_;  // Clients for which reaching the limit (--weight-cap) was reported.
 };
 
 }  // namespace fl

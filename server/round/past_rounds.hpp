@@ -10,9 +10,9 @@ namespace fl {
 
 struct PastRounds {
   std::vector<double> losses;  // Training loss of each recorded round, the first round's first.
-  Rounds::Before totals;       // Population, the last norms and the clients' examples.
-  Round recorded_here = 0;     // Rounds that this process recorded.
-  double seconds_here = 0;     // The time that these took together.
+  Rounds::Before totals;       // The population, the last norms and the clients' examples.
+  Round recorded_here = 0;     // The number of rounds that this process recorded.
+  double seconds_here = 0;     // The time that these rounds took together.
 };
 
 }  // namespace fl

@@ -19,19 +19,20 @@ class Peer {
   /// The client's name comes from its certificate. The rest is what the client said of itself.
   struct Facts {
     std::string name;
-    std::string serial;  // Of the certificate; empty where the link has none.
+    std::string
+        serial;  // The certificate's serial number; empty where the link has no certificate.
     bool evaluator = false;
     std::uint64_t train_examples = 0;
     std::uint64_t holdout_examples = 0;
     std::vector<MetricKind> metrics = {};  // Checked by join().
-    /// Of a trainer that was here before there was a model; checked by join().
+    /// From a trainer that was here before there was a model; checked by join().
     std::vector<ColumnSummary> summaries = {};
-    std::string software = {};       // Name and version of its program, as it says.
+    std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
   };
 
   virtual ~Peer() = default;
-  /// They do not change after join().
+  /// The facts do not change after join().
   [[nodiscard]] virtual const Facts& facts() const = 0;
   /// Sends a control message, in order. Drops the session when too many messages wait.
   virtual void post(wire::Header header) = 0;

@@ -30,7 +30,7 @@ struct Ingredients {
   KeptRound kept;
   RunSettings settings;
   PastRounds past;
-  std::map<Version, CheckpointRecord> versions;  // Those that are on the disk.
+  std::map<Version, CheckpointRecord> versions;  // The versions that are on the disk.
   Digest recorded;
 };
 
@@ -57,7 +57,7 @@ Result<KeptRound> description_of(const ReplaySource& from, Round round) {
                   round, from.run.id, rounds_there(rounds)));
 }
 
-/// The accepted tasks, each with its file in place of the spool's. They must be those of the
+/// The accepted tasks, each with its kept file in place of the spool's. They must match the
 /// description.
 Result<std::vector<TaskRecord>> counted_tasks(const Ingredients& of) {
   std::vector<TaskRecord> counted;
@@ -173,7 +173,7 @@ Result<Ingredients> gather(const ReplaySource& from, Round round) {
 }
 
 /// The parts of an engine that close a round, without an engine: there are no clients, and the
-/// history is only read. Everything runs in the caller.
+/// history is only read. Everything runs on the caller's thread.
 class Workbench {
  public:
   Workbench(const ReplaySource& from, Ingredients all, const Layout& model)
@@ -191,7 +191,7 @@ class Workbench {
         sums_(
             {control_, store_, caller_, plan_, spool_, references_, versions_, tasks_, all_.past}),
         next_({store_, caller_, plan_, references_, versions_, tasks_, all_.past, sums_}) {
-    store_.stop();  // What would wait for room on the disk ends instead.
+    store_.stop();  // A step that would wait for room on the disk ends instead.
     store_.close();
   }
 
@@ -261,7 +261,7 @@ Result<void> Workbench::take_versions() {
   return {};
 }
 
-/// As a restart opens it.
+/// Opens the round as a restart does.
 void Workbench::open_round() {
   OpenRound round;
   round.record = all_.stored.round;
@@ -347,7 +347,8 @@ Result<std::string> Workbench::first_value(const CheckpointRecord& made) {
       found->second.file);
 }
 
-/// Where the next round is kept too, its description has digests of what lay beside this version.
+/// Where the next round is kept too, its description has digests of the files that lay beside this
+/// version.
 Result<std::string> Workbench::state_difference() {
   const auto next = read_description(from_.files, from_.kept, all_.kept.round + 1);
   if (!next) return std::string();

@@ -26,30 +26,31 @@ struct ReplaySource {
   Files& files;
   Store& store;
   RunRecord run;
-  std::filesystem::path checkpoints;  // Of the run.
+  std::filesystem::path checkpoints;  // The run's checkpoints.
   std::filesystem::path kept;         // The run's kept updates.
-  /// An empty folder for what is made again: a model, the mean that it was made of, and what the
-  /// method keeps beside it.
+  /// An empty folder for what the replay makes: a model, the mean update that it was made of, and
+  /// the strategy's files beside it.
   std::filesystem::path scratch;
   std::function<Result<Layout>(const RunSettings&)> layout_of = checked_layout;
 };
 
 struct ReplayedRound {
   Round round = 0;
-  /// The updates, in the order of their clients' names. The mean is what was made again: with a
-  /// robust rule what that rule has made.
+  /// The updates, in the order of their clients' names. They are compared with the replayed mean:
+  /// with a robust rule, with what that rule has made.
   std::vector<UpdateDirection> updates;
   Digest recorded;
   Digest made;
   std::string closed_by;  // The software that has closed the round.
-  /// The first value, or file, in which what was made again differs; "": none does.
+  /// The first value, or file, in which the replayed version differs from the recorded one; "":
+  /// none does.
   std::string difference;
   [[nodiscard]] bool is_same() const { return difference.empty(); }
 };
 
-/// Errors: not_found for a round that there is not, whose updates were not kept, or of which
-/// something is missing; conflict, if it is open; corrupt, if something of it was changed, which
-/// the error names; and those of writing into `scratch`.
+/// Errors: not_found for a round that does not exist, whose updates were not kept, or of which
+/// something is missing; conflict, if it is open; corrupt, with the name of the file, if something
+/// was changed; and those of writing into `scratch`.
 [[nodiscard]] Result<ReplayedRound> replay_round(const ReplaySource& from, Round round);
 
 }  // namespace fl

@@ -11,7 +11,8 @@ namespace fl {
 
 namespace {
 
-/// For how long a client is not asked that has missed so often in a row and took so long each time.
+/// For how long a client is not asked that has missed `misses` times in a row and took `lost` each
+/// time.
 Duration bench_time(int misses, Duration lost) {
   if (misses < limits::misses_max) return Duration::zero();
   constexpr int doublings_max = 10;
@@ -185,7 +186,7 @@ void Roster::set_misses(const std::map<std::string, Misses>& all) {
   for (const auto& [name, misses] : all) {
     Client& client = clients_[name];
     client.misses = misses.in_a_row;
-    // A clock that was set back makes the time since then negative: it counts as none.
+    // A clock that was set back makes the time since then negative: then it counts as zero.
     client.benched_until = Clock::now() +
                            bench_time(misses.in_a_row, duration_of(misses.lost_seconds)) -
                            duration_of(misses.seconds_since);

@@ -18,8 +18,8 @@ namespace fl {
 
 /// Bytes, as Link counts them.
 struct Traffic {
-  std::uint64_t up = 0;    // From clients.
-  std::uint64_t down = 0;  // To them.
+  std::uint64_t up = 0;    // Bytes from clients.
+  std::uint64_t down = 0;  // Bytes to clients.
   bool operator==(const Traffic&) const = default;
 };
 
@@ -33,15 +33,16 @@ class Roster {
 
   // Sessions --------------------------------------------------------------------------------------
 
-  /// Replaces an earlier session of the same client, which the caller has ended (leave()).
+  /// Adds a session. It replaces an earlier one of the same client, which the caller has ended
+  /// (leave()).
   void enter(PeerPointer peer);
-  /// False: a newer session has replaced this one, and nothing changes. Without `for_good` the
-  /// client is expected back for limits::farewell_max.
+  /// Removes a session. Returns false if a newer session has replaced this one: then nothing
+  /// changes. Without `for_good` the client is expected back for limits::farewell_max.
   bool leave(const PeerPointer& peer, bool for_good);
-  /// Its open session; null while it is not here.
+  /// The client's open session; null while it is not here.
   [[nodiscard]] PeerPointer find(const std::string& client) const;
   [[nodiscard]] bool is_here(const std::string& client) const { return find(client) != nullptr; }
-  /// By name.
+  /// All open sessions, by the clients' names.
   [[nodiscard]] std::vector<PeerPointer> here() const;
   [[nodiscard]] std::vector<PeerPointer> trainers() const;
   [[nodiscard]] std::size_t sessions() const { return sessions_; }
@@ -58,14 +59,14 @@ class Roster {
 
   /// Waits for the client for limits::farewell_max.
   void expect_back(const std::string& client);
-  /// Here, or expected back.
+  /// Whether the client is here, or expected back.
   [[nodiscard]] bool is_awaited(const std::string& client) const;
-  /// Gives up the expected clients whose time is over. Returns when the next one's is; `never` when
-  /// there is none.
+  /// Gives up the expected clients whose time is over. Returns the end of the next one's time;
+  /// `never` if there is none.
   TimePoint expire_absences();
   [[nodiscard]] std::size_t absent_count() const;
 
-  /// A client that was revoked, or whose name was enrolled anew: nobody waits for its tasks.
+  /// Expels a client that was revoked, or whose name was enrolled anew: nobody waits for its tasks.
   void expel(const std::string& client, const std::string& reason);
   /// Names and reasons of expelled clients that have not come back since.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> expelled() const;
@@ -74,17 +75,17 @@ class Roster {
 
   // Traffic ---------------------------------------------------------------------------------------
 
-  /// Of all its sessions since this process began the run.
+  /// The client's traffic in all its sessions since this process began the run.
   [[nodiscard]] Traffic traffic_of(const std::string& client) const;
   [[nodiscard]] Traffic traffic() const;
-  /// What the last recorded round has counted; before the first, traffic().
+  /// The traffic that the last recorded round has counted; before the first round, traffic().
   [[nodiscard]] Traffic recorded_traffic() const { return recorded_traffic_.value_or(traffic()); }
   void set_recorded_traffic(Traffic traffic) { recorded_traffic_ = traffic; }
 
   // Pace: bounded staleness (SSP) of an asynchronous run ------------------------------------------
 
   void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
-  /// An update was accepted. Its client has no misses any more (note_miss()).
+  /// Counts an accepted update. Its client has no misses any more (note_miss()).
   void count_update(const std::string& client);
   /// trainers_to_ask() without those that must wait for the slowest one. Nobody waits for a client
   /// with limits::misses_max misses.
@@ -92,14 +93,14 @@ class Roster {
 
   // Clients without updates that count ------------------------------------------------------------
 
-  /// At a start, with what the history has of them (Rounds::misses).
+  /// Sets the misses that the history has of clients (Rounds::misses), at a start.
   void set_misses(const std::map<std::string, Misses>& misses);
   /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
   /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.
   Duration note_miss(const std::string& client, Duration lost);
-  /// How many times in a row (note_miss()).
+  /// How many times in a row the client has missed (note_miss()).
   [[nodiscard]] int misses_of(const std::string& client) const;
-  /// Until when the client is not asked; in the past: it may be.
+  /// Until when the client is not asked; if that is past, it may be asked.
   [[nodiscard]] TimePoint benched_until(const std::string& client) const;
   /// The trainers that are here and may be asked, sorted by name. If these are fewer than `least`:
   /// all trainers that are here.
@@ -108,14 +109,14 @@ class Roster {
  private:
   struct Client {
     PeerPointer peer;  // Null while it is not here.
-    Traffic departed;  // Of its ended sessions.
+    Traffic departed;  // Traffic of its ended sessions.
     std::optional<TimePoint> absent_until;
-    std::optional<std::string> expelled;  // Why.
-    std::uint64_t updates = 0;            // Accepted ones, raised by join_pace().
+    std::optional<std::string> expelled;  // Why the client was expelled.
+    std::uint64_t updates = 0;            // Accepted updates, raised by join_pace().
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};
     int displaced = 0;
-    int misses = 0;  // In a row.
+    int misses = 0;  // Misses in a row.
     TimePoint benched_until{};
   };
 

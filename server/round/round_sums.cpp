@@ -2,8 +2,8 @@
 #include "server/round/round_sums.hpp"
 
 #include "server/round/spooled_rows.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "server/versions/delay_compensation.hpp"
-#include "shared/aggregate/robust_mean.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
@@ -17,7 +17,7 @@ namespace fl {
 
 namespace {
 
-/// An error in an update that was accepted: what to do, if its file is gone or damaged.
+/// The error when an accepted update's file is gone or damaged; it says what to do.
 Error in_accepted(const TaskRecord& task, const Error& error) {
   const Error named = error.at(fmt::format("the accepted update {}", task.spool_file));
   if (named.code() != Errc::not_found && named.code() != Errc::corrupt) return named;
@@ -41,7 +41,7 @@ void RoundSums::begin() {
     sketches = parts_.plan.summed_sketches(round.record.round);
   }
   const std::uint64_t expected = expected_weight();
-  // The vector of the round before is used again: two would be twice the memory.
+  // Uses the last round's vector again: two would take twice the memory.
   if (sums_) {
     sums_->reset(expected, seed, std::move(sketches));
   } else {
@@ -49,8 +49,8 @@ void RoundSums::begin() {
   }
 }
 
-/// The weight that the round's updates will probably have. Rounds of a run are alike; the first one
-/// has only its tasks to go by.
+/// The weight that the round's updates will probably have. Rounds of a run are alike; for the first
+/// round only its tasks are known.
 std::uint64_t RoundSums::expected_weight() const {
   if (sums_ && sums_->total_weight() > 0) return sums_->total_weight();
   const OpenRound& round = parts_.tasks.round();
@@ -175,7 +175,8 @@ Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRec
   return read(file, bytes, task, Reading::again, use);
 }
 
-/// Opens the update and gives it to `use`, with its weight and what changes it before it is added.
+/// Opens the update and gives it to `use`, with its weight and the function that changes it before
+/// it is added.
 Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
                              Reading reading, const Accumulator::AddUpdate& use) const {
   FileSource source(file);

@@ -9,10 +9,10 @@
 #include "server/round/spool.hpp"
 #include "server/round/tasks.hpp"
 #include "server/run/run_plan.hpp"
+#include "server/sums/accumulator.hpp"
 #include "server/versions/delta_references.hpp"
 #include "server/versions/make_version.hpp"
 #include "server/versions/versions.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <memory>
 #include <vector>
@@ -34,19 +34,19 @@ class RoundSums {
   };
   explicit RoundSums(const Parts& parts) : parts_(parts) {}
 
-  /// All sums are 0. Before the first begin(), and after release(), there are no sums: nothing else
-  /// may be called.
+  /// Sets all sums to 0. Before the first begin(), and after release(), there are no sums: nothing
+  /// else may be called.
   void begin();
-  /// Adds up the open round's accepted updates from the spool: the same sums as before. While the
-  /// disk is full it waits.
+  /// Adds up the open round's accepted updates from the spool: the result is the same sums as
+  /// before. While the disk is full it waits.
   Awaitable<Result<void>> rebuild();
   /// Makes the sums those of the accepted updates, whatever order they came in (sum_range.hpp).
   /// Parts of some are read again from the spool. While the disk is full it waits. Only while
   /// nobody adds.
   Awaitable<Result<void>> settle();
-  /// What the accepted updates make: their weighted mean, or what the robust rule says. On a
-  /// worker, after settle(). It is valid until the next round; with a robust rule it keeps a
-  /// block of each update in memory. Errors: those of reading the spool.
+  /// Reads the result of the accepted updates: their weighted mean, or what the robust rule makes
+  /// of them. On a worker, after settle(). It is valid until the next round; with a robust rule it
+  /// keeps a block of each update in memory. Errors: those of reading the spool.
   [[nodiscard]] Result<ReadMean> mean() const;
 
   /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
@@ -68,7 +68,8 @@ class RoundSums {
   void release() { sums_.reset(); }
 
  private:
-  /// An update is read for the first time, or again: then its reference is on the disk already.
+  /// Whether an update is read for the first time, or again: then its reference is on the disk
+  /// already.
   enum class Reading { first, again };
   [[nodiscard]] std::uint64_t expected_weight() const;
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;

@@ -21,17 +21,17 @@ class RunControl {
   RunControl(net::any_io_executor strand, StoreThread& store)
       : changed(strand), strand_(std::move(strand)), store_(store) {}
 
-  /// Asks for a clean end: whatever waits looks at is_stopping().
+  /// Asks for a clean end: everything that waits looks at is_stopping().
   void stop();
-  /// An error that must not be retried: the run stops, and run() returns the first of these.
+  /// Stops the run for an error that must not be retried. run() returns the first of these errors.
   void fail(const Error& error);
-  /// The main loop is over; nothing waits for a round any more.
+  /// Says that the main loop is over; nothing waits for a round any more.
   void end();
-  /// The main loop has read from the history what a restart needs: clients may join.
+  /// Says that the main loop has read from the history what a restart needs: clients may join.
   void set_restored();
 
-  // Three questions that are not the same. is_stopping(): the process shall end, and the run goes
-  // on at the next start. has_ended(): the main loop has returned, for whatever reason. And
+  // Three different questions. is_stopping(): the process shall end, and the run goes on at the
+  // next start. has_ended(): the main loop has returned, for whatever reason. And
   // RunEnd::is_over(): the run has all its rounds, or its goal.
   [[nodiscard]] bool is_restored() const { return is_restored_; }
   [[nodiscard]] bool is_stopping() const { return is_stopping_; }
@@ -39,20 +39,20 @@ class RunControl {
   [[nodiscard]] bool is_going_down() const { return is_stopping_ || has_ended_; }
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
-  /// A line in the log and an event of this run.
+  /// Writes a line into the log and an event of this run.
   void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
-  /// The same for what a client can cause as often as it likes: of each client only a few in a
-  /// minute are told one by one (LineLimit).
+  /// Reports what a client can cause as often as it likes: for each client only a few in a minute
+  /// are reported one by one (LineLimit).
   void report_of(const std::string& client, EventLevel level, std::string text);
 
-  /// What last went wrong with a client, since this process began the run. report_of() notes what
-  /// is a warning or worse.
+  /// The last thing that went wrong with a client, since this process began the run. report_of()
+  /// notes what is a warning or worse.
   struct Trouble {
     std::string text;
     double at = 0;  // Unix seconds.
   };
   void note_trouble(const std::string& client, const std::string& text);
-  /// Null: nothing did.
+  /// Null: nothing went wrong with the client.
   [[nodiscard]] const Trouble* trouble_of(const std::string& client) const;
 
   /// Counts a call from another strand, which is a mistake of ours. What sessions call begins with

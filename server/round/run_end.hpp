@@ -15,13 +15,13 @@ class RunEnd {
          const Evaluations& evaluations)
       : plan_(plan), tasks_(tasks), versions_(versions), evaluations_(evaluations) {}
 
-  /// No other round will open.
+  /// Whether no other round will open.
   [[nodiscard]] bool is_over() const {
     if (was_over()) return true;
     if (tasks_.has_round() || versions_.empty()) return false;
     return versions_.newest_number() >= plan_.settings.rounds || !evaluations_.early_end().empty();
   }
-  /// It was recorded as finished before this engine began.
+  /// Whether the run was recorded as finished before this engine began.
   [[nodiscard]] bool was_over() const { return plan_.run.state == RunState::finished; }
 
  private:

@@ -19,7 +19,7 @@ constexpr std::size_t hash_block_bytes = 1 << 20;
 constexpr std::string_view prefix = "task-";
 
 /// The mark behind an upload's bytes: the next offset, and a digest of everything that the mark
-/// depends on. So the mark of another upload, or half a mark, is not taken for one of this upload.
+/// depends on. So neither another upload's mark nor half a mark is taken for one of this upload.
 constexpr std::size_t mark_bytes = sizeof(std::uint64_t) + 16;
 
 Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
@@ -80,7 +80,7 @@ Result<void> Upload::mark_progress() {
   return file_->write_at(bytes_, mark);
 }
 
-/// 0 without a mark of this very upload.
+/// The offset in the mark of this very upload; 0 without one.
 Result<std::uint64_t> Upload::marked_progress() {
   std::array<std::byte, mark_bytes> mark;
   FL_TRY(const std::size_t got, file_->read_at(bytes_, mark));
@@ -115,8 +115,8 @@ Result<void> Upload::hash_what_is_there() {
         static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), there - next_offset_));
     const MutableBytes part(block.data(), bytes);
     FL_CHECK(file_->read_exactly(next_offset_, part));
-    // If a sync failed before a restart, the kernel has what we read in its cache only, but counts
-    // it as written. We write it again, so that our own sync makes it durable.
+    // If a sync failed before a restart, the bytes we read are only in the kernel's cache, but
+    // count as written. We write them again, so that our own sync makes them durable.
     FL_CHECK(file_->write_at(next_offset_, part));
     hasher_.update(part);
     next_offset_ += bytes;
@@ -131,8 +131,8 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
   std::shared_ptr<Upload> upload;
   {
-    // Registered under the lock, so that keep_only() makes no spare of a file that is written to
-    // next.
+    // Registers the upload under the lock, so that keep_only() does not recycle a file that is
+    // written to next.
     const std::lock_guard lock(mutex_);
     FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
@@ -224,7 +224,7 @@ Result<void> Spool::keep_only(const std::set<TaskId>& tasks) {
   return {};
 }
 
-/// Called with mutex_ held. A session that has lost its line may hold its upload for a while still.
+/// Called with mutex_ held. A session that has lost its connection may hold its upload for a while.
 bool Spool::may_be_spare(const std::string& name) {
   const auto writers = writers_.find(name);
   return spares_.size() < limits::spare_uploads_max && writers != writers_.end() &&

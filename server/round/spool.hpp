@@ -82,16 +82,16 @@ class Spool {
  public:
   Spool(Files& files, std::filesystem::path folder) : files_(files), folder_(std::move(folder)) {}
 
-  /// Makes the folder.
+  /// Makes the spool's folder.
   [[nodiscard]] Result<void> prepare();
-  /// Begins the task's upload of the bytes with this digest, or goes on with it. Removes what
-  /// came of other bytes for this task since the start; `unavailable` while those are being
-  /// written, or whole.
+  /// Begins the task's upload of the bytes with this digest, or resumes it. Removes other bytes
+  /// that came for this task since the start; `unavailable` while those are being written, or
+  /// whole.
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
   /// Calls Upload::finish(). A whole upload stays until remove() or keep_only() removes it.
   [[nodiscard]] Result<void> finish(Upload& upload);
-  /// An accepted upload, to be read again.
+  /// Opens an accepted upload, to read it again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
   [[nodiscard]] Result<void> remove(const std::string& name);
   /// Moves an accepted upload, if it is there, to another place. Where that is another file system
@@ -99,9 +99,9 @@ class Spool {
   [[nodiscard]] Result<void> move_out(const std::string& name, const std::filesystem::path& to);
   /// Makes the names of new files durable.
   [[nodiscard]] Result<void> sync_names();
-  /// Removes all files but those of these tasks. Some of them become spares.
+  /// Removes all files except those of these tasks. Some of them become spares.
   [[nodiscard]] Result<void> keep_only(const std::set<TaskId>& tasks);
-  /// Removes the spares: the disk is full, or the run is over.
+  /// Removes the spares, because the disk is full or the run is over.
   [[nodiscard]] Result<void> drop_spares();
 
  private:
@@ -111,12 +111,12 @@ class Spool {
 
   Files& files_;
   std::filesystem::path folder_;
-  std::mutex mutex_;  // Guards what follows.
+  std::mutex mutex_;  // Guards the members below.
   std::vector<std::string> spares_;
   std::uint64_t next_spare_ = 0;
-  /// The uploads that may still write to a file. A file may become a spare only without any.
+  /// The uploads that may still write to a file. A file may become a spare only if there are none.
   std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
-  std::set<std::string> whole_;  // Names of files with all their bytes, checked and synced.
+  std::set<std::string> whole_;  // Names of complete files, checked and synced.
 };
 
 }  // namespace fl

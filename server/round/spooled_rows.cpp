@@ -87,7 +87,7 @@ Result<void> SpooledRows::Row::decode_at(std::uint64_t element, const AdjustUpda
   const auto adjusted = !decoded ? Result<void>(decoded.error())
                         : adjust ? adjust(block.flat, values)
                                  : success();
-  if (!adjusted) values.clear();  // They have no meaning.
+  if (!adjusted) values.clear();  // The values have no meaning.
   return adjusted;
 }
 

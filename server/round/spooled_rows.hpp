@@ -5,10 +5,10 @@
 // each lane. One thread at a time, which may bring lanes.
 #pragma once
 
-#include "shared/aggregate/robust_mean.hpp"
+#include "server/sums/accumulator.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ class SpooledRows final : public UpdateRows {
     std::function<Result<std::shared_ptr<File>>()> open;
     /// Makes the function that changes the decoded values of a block, or null. Called like `open`.
     std::function<Result<AdjustUpdate>()> adjust;
-    /// Says in which update an error is.
+    /// Adds to an error which update it is in.
     std::function<Error(const Error&)> named;
   };
   /// Adds the next update, of `bytes` bytes. The layout must outlive this object. Errors: those of
@@ -57,7 +57,7 @@ class SpooledRows final : public UpdateRows {
     Source source;
     std::unique_ptr<UpdateFile> file;
     PayloadReader reader;
-    std::uint64_t begin = 0;    // Of the decoded block, in the layout.
+    std::uint64_t begin = 0;    // The first element of the decoded block in the layout.
     std::vector<float> values;  // The decoded block; empty before the first.
 
     Result<void> decode_at(std::uint64_t element, const AdjustUpdate& adjust);

@@ -12,7 +12,7 @@
 
 namespace fl {
 
-/// Where the main loop is.
+/// What the main loop is doing.
 enum class Phase {
   starting,
   restoring,
@@ -26,15 +26,15 @@ enum class Phase {
   stopping,
 };
 
-/// What waits or is being done, in each of the engine's queues.
+/// The number of waiting or running items in each of the engine's queues.
 struct QueueLengths {
   std::size_t store = 0;         // Calls of the store, which has one thread.
-  std::size_t events = 0;        // Of these, rows of events and of the audit.
-  std::size_t verdicts = 0;      // To be made durable with the next group.
-  std::size_t checks = 0;        // Updates that are all here, and are checked and added up.
-  std::size_t uploads = 0;       // Updates under way.
-  std::size_t downloads = 0;     // Versions under way.
-  std::size_t buffer_bytes = 0;  // Of limits::bulk_bytes_max, for these transfers.
+  std::size_t events = 0;        // Events and rows of the audit among these.
+  std::size_t verdicts = 0;      // Verdicts that will be made durable with the next group.
+  std::size_t checks = 0;        // Complete updates that are being checked and added up.
+  std::size_t uploads = 0;       // Uploads under way.
+  std::size_t downloads = 0;     // Downloads under way.
+  std::size_t buffer_bytes = 0;  // The part of limits::bulk_bytes_max that these transfers use.
 };
 
 struct EngineStatus {
@@ -42,7 +42,7 @@ struct EngineStatus {
   std::string run_key;
   std::string model;
   std::string phase;  // In words: "waiting for 2 clients (1 is here)", "collecting", ...
-  Round round = 0;    // The one under way, or the last.
+  Round round = 0;    // The round under way, or the last one.
   Round rounds_total = 0;
   std::uint32_t clients = 0;  // Connected trainers.
   std::uint32_t evaluators = 0;
@@ -65,11 +65,11 @@ enum class Activity {
   downloading,  // Gets a version of the model.
   training,     // Has its task, and has not begun to upload.
   uploading,
-  interrupted,  // Its upload has begun and is not under way.
-  checking,     // Its update is here, and being checked.
-  waiting,      // Its update is here, and waits for a round that takes it.
-  accepted,     // Its update counts in the open round.
-  failed,       // It brought no update that counts in the open round.
+  interrupted,  // The upload has begun and is not under way.
+  checking,     // The update is here, and being checked.
+  waiting,      // The update is here, and waits for a round that takes it.
+  accepted,     // The update counts in the open round.
+  failed,       // The client brought no update that counts in the open round.
 };
 inline constexpr std::size_t activity_count = 11;
 
@@ -77,18 +77,18 @@ inline constexpr std::size_t activity_count = 11;
 struct MemberStatus {
   std::string name;
   Activity activity = Activity::away;
-  bool is_awaited = false;  // Here, or expected back.
-  bool evaluator = false;   // These four only while it is here.
+  bool is_awaited = false;  // The client is here, or expected back.
+  bool evaluator = false;   // These four are known only while the client is here.
   std::string software;
   double certificate_ends_at = 0;  // Unix seconds; 0: unknown.
-  std::string expelled;            // Why; "": it was not.
+  std::string expelled;            // Why it was expelled; "": it was not.
   std::uint64_t bytes_up = 0;      // Since this process began the run.
   std::uint64_t bytes_down = 0;
-  Round round = 0;                // Of its task; 0: it has none.
-  std::optional<double> task_s;   // For how long it has had its task.
-  std::optional<double> due_s;    // Until its task's time is over.
-  std::optional<double> pause_s;  // Until it may be asked again.
-  int misses = 0;                 // In a row.
+  Round round = 0;                // The round of its task; 0: it has none.
+  std::optional<double> task_s;   // For how long the client has had its task.
+  std::optional<double> due_s;    // Until the time for its task is over.
+  std::optional<double> pause_s;  // Until the client may be asked again.
+  int misses = 0;                 // Misses in a row.
   std::string trouble;            // What last went wrong with it; "": nothing.
   double trouble_at = 0;          // Unix seconds.
 };
@@ -96,30 +96,31 @@ struct MemberStatus {
 struct TransferStatus {
   std::string client;
   bool is_up = false;
-  std::uint32_t number = 0;  // The version that is sent, or the round of the update.
+  std::uint32_t number = 0;  // The number of the version that is sent, or of the update's round.
   std::uint64_t bytes = 0;
   std::uint64_t done = 0;
-  std::uint64_t offset = 0;     // So much was there before it began.
-  double seconds = 0;           // Since it began.
-  std::optional<double> due_s;  // Until its client's time is over.
+  std::uint64_t offset = 0;     // Bytes that were there before this transfer began.
+  double seconds = 0;           // Time since it began.
+  std::optional<double> due_s;  // Until the client's time is over.
 };
 
 struct LiveStatus {
   EngineStatus status;
   Phase phase = Phase::starting;
-  std::string paused;  // Why nothing goes on (the disk is full, say); "": it does.
+  std::string paused;  // Why nothing goes on (for example a full disk); "": it does.
   bool is_async = false;
-  Version version = 0;        // The newest.
+  Version version = 0;        // The newest version.
   std::uint32_t target = 0;   // Updates that close the round.
-  std::uint32_t quorum = 0;   // The least that it may close with.
-  std::uint32_t refused = 0;  // Of the open round.
+  std::uint32_t quorum = 0;   // The fewest updates that it may close with.
+  std::uint32_t refused = 0;  // Refused updates of the open round.
   std::uint32_t lost = 0;
   std::uint32_t min_clients = 0;
-  std::size_t absent = 0;                                  // Expected back.
-  std::optional<double> due_s;                             // Until the open round's deadline.
-  std::array<std::uint32_t, activity_count> activities{};  // Clients here, by Activity.
-  double certificate_ends_at = 0;         // The first of those of clients here; 0: unknown.
-  std::string certificate_of;             // Whose.
+  std::size_t absent = 0;       // Clients that are expected back.
+  std::optional<double> due_s;  // Until the open round's deadline.
+  std::array<std::uint32_t, activity_count>
+      activities{};                // The number of clients here, by Activity.
+  double certificate_ends_at = 0;  // The earliest end of the clients' certificates; 0: unknown.
+  std::string certificate_of;      // The client with that certificate.
   std::vector<TransferStatus> transfers;  // The first limits::admin_transfers_max.
   std::size_t transfers_total = 0;
 };

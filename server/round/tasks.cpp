@@ -130,7 +130,7 @@ TimePoint Tasks::next_event(TimePoint now, bool asks_others) const {
   TimePoint next = round_->deadline;
   for (const auto& [client, task] : round_->tasks) {
     if (task.is_open() && !task.has_arrived) next = std::min(next, due(task));
-    // A client that could already be asked, and was not, waits for something else than time.
+    // A client that could already be asked, and was not, does not wait for time to pass.
     const bool may_come = asks_others && task.has_failed() && task.ask_again_at > now;
     if (may_come && roster_.is_here(client)) next = std::min(next, task.ask_again_at);
   }
@@ -158,7 +158,7 @@ bool Tasks::may_be_asked(const std::string& client) const {
   const auto found = round_->tasks.find(client);
   if (found == round_->tasks.end()) return true;
   const bool may_try = found->second.has_failed() && Clock::now() >= found->second.ask_again_at;
-  // A member that stays silent does not hold the place of one that failed once.
+  // A member that stays silent does not keep a client that failed once from being asked again.
   return may_try && (plan_.mode.is_async || expected_in_time() < quorum());
 }
 

@@ -25,24 +25,26 @@ struct Task {
   TaskRecord record;
   bool has_norm = false;          // Verifying: its update is in the sums, and OpenRound::norms.
   bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
-  bool is_verifying = false;      // It is being decided: its update is checked, or its final state
-                                  // is being made durable.
-  bool has_arrived = false;       // All of its update is here and waits for a round that takes it.
-  bool has_missed = false;        // Open at a deadline of its round, which waits for another one.
+  bool is_verifying = false;  // A decision is being made: its update is checked, or its final state
+                              // is being made durable.
+  bool has_arrived = false;   // The complete update is here and waits for a round that takes it.
+  /// The task was open at a deadline of its round, which waits for another one.
+  bool has_missed = false;
   TimePoint offered_at{};
-  TimePoint begun_at{};      // When its upload began, the first time.
+  TimePoint begun_at{};      // The time when its upload first began.
   Traffic before;            // The client's traffic when the task was offered.
-  int failures = 0;          // Of this client in this round.
+  int failures = 0;          // Failures of this client in this round.
   int slow_uploads = 0;      // Sessions that were ended for their slow upload.
   int wrong_digests = 0;     // Uploads whose bytes were not those that were announced.
-  TimePoint ask_again_at{};  // From then on the client may be asked again.
+  TimePoint ask_again_at{};  // When the client may be asked again.
 
-  /// It was offered and is not decided, and no update of it is being verified.
+  /// Whether the task was offered and is not decided, and no update of it is being verified.
   [[nodiscard]] bool is_open() const { return record.state == TaskState::offered && !is_verifying; }
   [[nodiscard]] bool has_failed() const {
     return record.state == TaskState::refused || record.state == TaskState::lost;
   }
-  /// Its client brought no update that counts: it is asked again only after a growing pause.
+  /// Notes that the client brought no update that counts: it is asked again only after a growing
+  /// pause.
   void note_failure();
 };
 
@@ -61,31 +63,31 @@ class VerifyingGuard {
 
 struct OpenRound {
   RoundRecord record;
-  std::map<std::string, Task> tasks;  // By client.
-  TimePoint opened_at{};              // In this process; it may have been open in ones before.
-  double seconds_before = 0;          // How long.
+  std::map<std::string, Task> tasks;  // Tasks by client.
+  TimePoint opened_at{};  // When this process opened it; earlier processes may have had it open.
+  double seconds_before = 0;  // How long earlier processes had it open.
   TimePoint deadline = never;
   Traffic before;           // All traffic when it opened.
-  bool is_durable = false;  // The history has its row, and that carried tasks are in it.
-  /// It takes no further update. Those that wait for their norm are judged.
+  bool is_durable = false;  // The history has its row, and carried tasks belong to it.
+  /// The round takes no further updates. Those that wait for their norm are judged.
   bool is_closing = false;
   /// The norms that its updates are compared with. None before the first is judged.
   std::optional<RoundNorms> norms;
-  bool has_refused_updates = false;  // While it was closing, updates were judged too large.
+  bool has_refused_updates = false;  // Updates were judged too large while it was closing.
 
-  /// Takes over the tasks that go on from the round before. The round has none yet.
+  /// Takes over the tasks that go on from the round before. This round has none yet.
   void take(std::map<std::string, Task> carried);
   /// Adds a client's task, or its next one if its last one has failed.
   Task& put(Task task);
   void update_task(Task& task, TaskRecord record);
-  /// It was closing, and has too few updates now.
+  /// Takes updates again: the round was closing, and has too few now.
   void reopen();
   /// The number of tasks in a state. Takes the same time with any number of tasks.
   [[nodiscard]] std::uint32_t count(TaskState state) const {
     return counts_[static_cast<std::size_t>(state)];
   }
   [[nodiscard]] bool is_verifying() const;
-  /// The Unix time if it ends now. How long it took does not depend on steps of the wall clock.
+  /// The Unix time if the round ends now. Its length does not depend on steps of the wall clock.
   [[nodiscard]] double ends_at() const {
     return record.started_at + seconds_before + seconds(Clock::now() - opened_at);
   }
@@ -103,21 +105,21 @@ class Tasks {
   // The open round --------------------------------------------------------------------------------
 
   [[nodiscard]] bool has_round() const { return round_.has_value(); }
-  /// Only while has_round(). Stays at its place until close().
+  /// Only while has_round(). The round's address stays the same until close().
   [[nodiscard]] OpenRound& round() { return *round_; }
   [[nodiscard]] const OpenRound& round() const { return *round_; }
   /// Opens a round, with the tasks that go on from the round before.
   void open(OpenRound round);
-  /// The round is recorded: its open tasks that train from `oldest_base` or a later version go on
-  /// in the next one; the others end.
+  /// Closes the recorded round: its open tasks that train from `oldest_base` or a later version go
+  /// on in the next one; the others end.
   void close(Version oldest_base);
-  /// At a restart between two rounds.
+  /// Adds a task that goes on, at a restart between two rounds.
   void carry(TaskRecord record);
 
   /// The client's task of the open round, or one that goes on from the last; or null. The pointer
   /// is valid until the next co_await, and longer while a VerifyingGuard holds the task.
   [[nodiscard]] Task* task_of(const std::string& client);
-  /// The same, if it has this id.
+  /// The client's task, if it has this id; else null.
   [[nodiscard]] Task* find(const std::string& client, TaskId id);
   /// The tasks under way between two rounds.
   [[nodiscard]] const std::map<std::string, Task>& carried() const { return carried_; }
@@ -126,9 +128,9 @@ class Tasks {
 
   /// The least number of accepted updates that the round may close with.
   [[nodiscard]] std::uint32_t quorum() const;
-  /// Updates that are accepted, or will be unless they are judged too large.
+  /// The number of updates that are accepted, or will be unless they are judged too large.
   [[nodiscard]] std::uint32_t ready() const;
-  /// It has its target of updates; or the quorum, and no others come in time.
+  /// Whether the round has its target of updates; or the quorum, and no others come in time.
   [[nodiscard]] bool has_enough(TimePoint now) const;
   /// How many more clients should be asked now: in an asynchronous run as many as may train at the
   /// same time, else as many as the target lacks.
@@ -181,17 +183,17 @@ class Tasks {
   [[nodiscard]] bool is_base(Version version) const;
 
  private:
-  /// The largest magnitude that an accepted update's loss counts with.
+  /// The largest magnitude of an accepted update's loss that counts.
   [[nodiscard]] double loss_limit() const;
-  /// Updates that are accepted, or may be.
+  /// The number of updates that are accepted, or may be.
   [[nodiscard]] std::uint32_t expected() const;
-  /// The same without those that have missed a deadline.
+  /// expected() without the tasks that have missed a deadline.
   [[nodiscard]] std::uint32_t expected_in_time() const;
 
   const RunPlan& plan_;
   const Roster& roster_;
   std::optional<OpenRound> round_;
-  std::map<std::string, Task> carried_;  // Between two rounds: what is still under way.
+  std::map<std::string, Task> carried_;  // Between two rounds: the tasks that are still under way.
 };
 
 }  // namespace fl

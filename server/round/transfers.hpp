@@ -20,17 +20,17 @@ class Transfers {
  public:
   enum class Way { up, down };
   struct Size {
-    std::uint64_t bytes = 0;   // Of the whole.
-    std::uint64_t offset = 0;  // So much was there before, where a broken transfer goes on.
+    std::uint64_t bytes = 0;   // The size of the whole version or update.
+    std::uint64_t offset = 0;  // The bytes that were there before, where a broken transfer goes on.
   };
   struct Transfer {
     std::shared_ptr<const Peer> peer;
-    std::uint32_t number = 0;  // The version that is sent, or the round of the update.
+    std::uint32_t number = 0;  // The number of the version that is sent, or of the update's round.
     Size size;
-    std::uint64_t counter_before = 0;  // The session's when it began.
+    std::uint64_t counter_before = 0;  // The session's counter when the transfer began.
     TimePoint began_at{};
 
-    /// Bytes of the whole that are there. Messages have headers too, so it may be a few less.
+    /// Bytes of the whole that have arrived. Messages have headers too, so it may be a few less.
     [[nodiscard]] std::uint64_t done(Way way) const {
       return std::min(size.bytes, size.offset + counter(*peer, way) - counter_before);
     }
@@ -42,14 +42,15 @@ class Transfers {
     const Key key{peer->facts().name, way};
     under_way_[key] = {std::move(peer), number, size, before, Clock::now()};
   }
-  /// Nothing happens if it has ended already (the engine ends an upload when its last byte is here,
-  /// the session when it is decided), or if another session's has taken its place.
+  /// Ends a transfer. Nothing happens if it has ended already (the engine ends an upload when its
+  /// last byte is here, the session when it is decided), or if another session's transfer has
+  /// replaced it.
   void end(const Peer& peer, Way way) {
     const auto found = under_way_.find({peer.facts().name, way});
     if (found != under_way_.end() && found->second.peer.get() == &peer) under_way_.erase(found);
   }
 
-  /// By client. Null: none is under way.
+  /// The client's transfer; null if none is under way.
   [[nodiscard]] const Transfer* find(const std::string& client, Way way) const {
     const auto found = under_way_.find({client, way});
     return found != under_way_.end() ? &found->second : nullptr;

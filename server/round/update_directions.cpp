@@ -10,7 +10,7 @@ namespace fl {
 
 namespace {
 
-/// In four lanes: additions that wait for each other take twice as long.
+/// Adds in four lanes: additions that wait for each other take twice as long.
 void add_products(std::span<const float> ours, std::span<const float> theirs, DirectionSums& sums) {
   constexpr std::size_t lanes = 4;
   double products[lanes] = {};

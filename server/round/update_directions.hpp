@@ -8,9 +8,9 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/sums/accumulator.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace fl {
 
-/// Sums over the same parameters of an update and of the round's mean.
+/// Sums over elements of an update and of the round's mean.
 struct DirectionSums {
   double product = 0;
   double update_squares = 0;
@@ -52,11 +52,11 @@ struct UpdateDirection {
   TaskId task = TaskId::none;
   std::string client;
   double norm = 0;
-  /// The norm by the median of the round's norms, of an even number the larger middle one. None,
-  /// if that is 0.
+  /// The norm divided by the median of the round's norms (with an even number, by the larger middle
+  /// one). None, if the median is 0.
   std::optional<double> relative_norm;
-  /// Between the update and the mean: 1 is the same way, below 0 the other way. None, if one of
-  /// them is 0.
+  /// The cosine of the update and the mean: 1 is the same direction, below 0 the opposite one.
+  /// None, if one of them is 0.
   std::optional<double> cosine;
 };
 
@@ -64,7 +64,7 @@ struct UpdateDirection {
 class UpdateDirections {
  public:
   void add(const TaskRecord& task, const DirectionSums& sums);
-  /// In the order they were added.
+  /// The directions, in the order in which the updates were added.
   [[nodiscard]] std::vector<UpdateDirection> finish();
 
  private:

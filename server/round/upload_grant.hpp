@@ -18,11 +18,11 @@ namespace fl {
 struct UploadGrant {
   std::shared_ptr<Upload> upload;  // Null: `verdict` is the answer.
   std::size_t chunk_bytes_max = 0;
-  double bytes_per_s_min = 0;  // A slower upload is given up.
+  double bytes_per_s_min = 0;  // An upload slower than this is given up.
   wire::Verdict verdict;
-  wire::UploadBegin begin;  // As the client announced it.
+  wire::UploadBegin begin;  // The announcement as the client sent it.
   TimePoint began_at{};
-  std::uint64_t offset = 0;  // Bytes of it that were here at began_at.
+  std::uint64_t offset = 0;  // Bytes of the update that were here at began_at.
 };
 
 [[nodiscard]] inline wire::Verdict verdict_for(const wire::UploadBegin& begin,

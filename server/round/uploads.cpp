@@ -63,7 +63,7 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
   co_return grant;
 }
 
-/// The slowest pace that is in time: an upload of so many bytes takes all of the time it has.
+/// The slowest pace that is in time: at it an upload of `bytes` bytes takes all of its time.
 double Uploads::least_pace(std::uint64_t bytes) const {
   const double deadline_s = parts_.plan.settings.deadline_s;
   if (deadline_s == 0) {
@@ -113,7 +113,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
   co_return grant;
 }
 
-/// The answer to an upload whose task is not open, or whose server goes down: its verdict, if the
+/// The answer to an upload whose task is not open, or whose server stops: its verdict, if the
 /// client has not heard it, or that it is too late, or that it is to be announced again.
 Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
                                                      const wire::UploadBegin& begin) {
@@ -161,7 +161,8 @@ Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) co
                                            "task asked for the difference to task {}",
                                            begin.reference(), task.record.reference));
   }
-  const auto codec = parse_codec(task.record.codec).value();  // A warm-up changes it by round.
+  // A warm-up changes the codec by round.
+  const auto codec = parse_codec(task.record.codec).value();
   const std::uint64_t bytes_max = codec->payload_bytes_max(parts_.plan.layout);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
     return bad(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
@@ -190,7 +191,7 @@ std::string not_a_duration(std::string_view what, double value) {
 
 }  // namespace
 
-/// The figures that only the history shows.
+/// Checks the figures that only the history shows.
 Result<void> Uploads::check_figures(const wire::UploadBegin& begin) const {
   const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
   if (!std::isfinite(begin.loss()))
@@ -261,7 +262,7 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   co_return verdict_for(begin, outcome, record.reason);
 }
 
-/// Puts what the client says went wrong meanwhile into the history.
+/// Puts the client's notes about what went wrong meanwhile into the history.
 void Uploads::report_notes(const std::string& client, const wire::UploadBegin& begin) {
   for (int i = 0; i < std::min(begin.notes_size(), limits::upload_notes_max); ++i) {
     parts_.control.report_of(
@@ -285,8 +286,8 @@ wire::Verdict::Outcome Uploads::reject(const Task& task, const UploadGrant& gran
     record.reason = "the server's disk failed";
     return wire::Verdict::LATER;
   }
-  // Bytes that differ from those announced are lost for this session only: the client sends them
-  // again, a few times.
+  // Bytes that differ from the announced digest are discarded, and the client sends them again, a
+  // few times.
   const bool may_repeat = error.code() == Errc::corrupt && grant.upload->differs() &&
                           task.wrong_digests < limits::wrong_digests_max;
   const bool again = will_pass(error) || may_repeat;
@@ -329,7 +330,8 @@ Awaitable<Result<void>> Uploads::add(Task& task, TaskRecord& record, const Uploa
     parts_.sums.count(*added);
     co_return success();
   }
-  if (judged.error().code() == Errc::cancelled) co_return judged;  // The sums end with the process.
+  if (judged.error().code() == Errc::cancelled)
+    co_return judged;  // The process ends, and the sums with it.
   auto undo = [this, upload = grant.upload, &record] {
     return parts_.sums.take_back(*upload->file(), upload->bytes(), record);
   };
@@ -376,7 +378,8 @@ JudgedNorm Uploads::judge(OpenRound& round, double norm) {
   return round.norms->judge_at_end(norm);
 }
 
-/// The norms of the round's updates so far; after a restart, of those that were accepted before.
+/// The norms of the round's updates so far; after a restart, of the updates that were accepted
+/// before.
 RoundNorms& Uploads::norms_of(OpenRound& round) {
   if (round.norms) return *round.norms;
   round.norms.emplace(parts_.past.totals.norms, parts_.plan.settings.norm_limit);
@@ -391,7 +394,8 @@ void Uploads::note_figures(TaskRecord& record, const Task& task, const UploadGra
   const auto& begin = grant.begin;
   record.loss = begin.loss();
   if (begin.has_predictions()) record.predictions = begin.predictions();
-  // No more than have passed. After a restart of the server the offer is younger than the work.
+  // A client can't have worked longer than the time that has passed. After a restart of the server
+  // the offer is younger than the work.
   const double passed = std::max(seconds(arrived_at - task.offered_at),
                                  Clock::unix_seconds() - parts_.tasks.round().record.started_at);
   record.train_seconds = std::min(begin.train_seconds(), passed);
@@ -442,7 +446,7 @@ Awaitable<Result<void>> Uploads::settle(Task& task, TaskRecord record) {
   if (committed && parts_.tasks.has_round()) {
     parts_.tasks.round().update_task(task, record);
   } else if (committed) {
-    task.record = record;  // It is carried to the next round.
+    task.record = record;  // The task is carried to the next round.
   }
   if (record.state != TaskState::accepted) {
     task.note_failure();

@@ -37,10 +37,11 @@ class Uploads {
   };
   explicit Uploads(const Parts& parts) : parts_(parts) {}
 
-  /// A client announces an update.
+  /// Answers a client that announces an update.
   Awaitable<UploadGrant> begin(std::shared_ptr<Peer> peer, wire::UploadBegin begin);
-  /// All of its bytes have come: checks, makes durable, adds up, decides. May take until the round
-  /// closes, as an update may have to wait for its judgement; its session reads nothing else then.
+  /// Handles a complete upload: checks it, makes it durable, adds it up, decides. May take until
+  /// the round closes, as an update may have to wait for its judgement; its session reads nothing
+  /// else then.
   Awaitable<wire::Verdict> finish(std::shared_ptr<Peer> peer, UploadGrant grant);
   /// Opens the spool's file for an announced update; the caller has checked `begin`. When the file
   /// can't be opened the grant's verdict says LATER.
@@ -49,14 +50,15 @@ class Uploads {
   /// Ends a task with a final state, and returns when that is durable. The caller holds a
   /// VerifyingGuard of the task: until then nothing else decides on it, and its round can't close.
   Awaitable<Result<void>> settle(Task& task, TaskRecord record);
-  static constexpr TaskId any_task = TaskId::none;  // Ids are above it.
-  /// Ends a client's open task without an update: the task with this id, or with any_task whatever
-  /// task it has. While a round is closing its tasks stay as they are, so this waits.
+  static constexpr TaskId any_task = TaskId::none;  // Real ids are above it.
+  /// Ends a client's open task without an update: the task with this id, or with any_task any task
+  /// that it has. While a round is closing its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
-  /// A client's task has failed, or its time is over. After a few in a row the client is
+  /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.
   void note_miss(const Task& task);
-  /// What the client's program tells about an update that counts (UploadBegin.notes): events.
+  /// Writes what the client's program says about an update that counts (UploadBegin.notes) as
+  /// events.
   void report_notes(const std::string& client, const wire::UploadBegin& begin);
   /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
   /// or verified.

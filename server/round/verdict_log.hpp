@@ -20,7 +20,7 @@ class VerdictLog {
   /// Returns when the task's final state, and the name of its spooled file, are durable. Errors:
   /// Rounds::decide; unavailable after the end of the run.
   Awaitable<Result<void>> commit_verdict(TaskRecord record);
-  /// Commits what is waiting, until close(). The engine runs it beside its main loop.
+  /// Commits the waiting verdicts, until close(). The engine runs it beside its main loop.
   Awaitable<void> commit_all();
   void close();
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
@@ -37,7 +37,7 @@ class VerdictLog {
   Spool& spool_;
   std::deque<std::shared_ptr<Decision>> waiting_;
   bool is_closed_ = false;
-  Signal changed_;  // waiting_ grew, or one of the verdicts has its outcome.
+  Signal changed_;  // Notified when waiting_ grew, or a verdict has its outcome.
 };
 
 }  // namespace fl

@@ -18,7 +18,7 @@ std::uint64_t RoundMode::discounted(std::uint64_t weight, Round staleness) const
     case Discount::constant: break;
     case Discount::inverse: part = 1 / age; break;
     case Discount::sqrt: part = 1 / std::sqrt(age); break;
-    case Discount::exponential:  // Multiplied out, as pow() differs between libraries.
+    case Discount::exponential:  // A product, as pow() differs between libraries.
       for (Round i = 0; i < staleness; ++i) part *= base;
       break;
   }

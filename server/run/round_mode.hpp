@@ -35,7 +35,7 @@ struct RoundMode {
   bool is_async = false;
   std::uint32_t buffer = 10;  // K.
   Discount discount = Discount::sqrt;
-  double base = 0.9;        // Of the exponential discount.
+  double base = 0.9;        // The base of the exponential discount.
   Round late_max = 0;       // The largest staleness that counts.
   std::uint32_t ahead = 0;  // 0: no limit.
   Round sync_every = 0;     // 0: never.

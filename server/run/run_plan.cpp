@@ -4,12 +4,14 @@
 #include "server/cohort/codec_choice.hpp"
 #include "shared/base/io/digest.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/median.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace fl {
 
@@ -42,10 +44,8 @@ TimePoint RunPlan::deadline_after(TimePoint start) const {
 
 std::uint64_t RunPlan::examples_max(std::vector<std::uint64_t> examples) const {
   if (settings.weight_cap == 0 || examples.empty()) return 0;
-  const auto middle = examples.begin() + static_cast<std::ptrdiff_t>(examples.size() / 2);
-  std::ranges::nth_element(examples, middle);
-  const double most =
-      std::ceil(settings.weight_cap * static_cast<double>(std::max<std::uint64_t>(1, *middle)));
+  const std::uint64_t usual = std::max<std::uint64_t>(1, upper_median(std::move(examples)));
+  const double most = std::ceil(settings.weight_cap * static_cast<double>(usual));
   return most < 0x1p63 ? static_cast<std::uint64_t>(most) : 0;
 }
 

@@ -6,7 +6,7 @@
 #include "server/history/records.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings.hpp"
-#include "shared/aggregate/rule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
@@ -29,8 +29,8 @@ namespace fl {
 [[nodiscard]] std::uint64_t client_seed(std::uint64_t run_seed, Round round,
                                         const std::string& client);
 
-/// Version 0 of `model`, all its tensors, as the seed gives it. Errors: invalid_input for a model
-/// that it does not know.
+/// Makes version 0 of `model`, all its tensors, from the seed. Errors: invalid_input for an unknown
+/// model.
 using WeightsFromSeed =
     std::function<Result<std::vector<float>>(std::string_view model, std::uint64_t seed)>;
 
@@ -41,25 +41,25 @@ struct RunPlan {
   RunPlan& operator=(const RunPlan&) = delete;
 
   const RunSettings settings;
-  const RunRecord run;                    // As it was when this engine began.
+  const RunRecord run;                    // The run's record when this engine began.
   const std::vector<std::string> ladder;  // The codecs that clients may be asked for, mostly one.
   const RoundMode mode;
   const std::shared_ptr<const Strategy> strategy;
   const AggregateRule rule;  // --aggregate.
-  const Round kept_rounds;   // Of so many of the newest rounds the updates are kept; 0: of none.
+  const Round kept_rounds;  // The number of newest rounds whose updates are kept; 0: none are kept.
   const Layout model;
-  const RunLayout run_layout;  // Versions, updates and sums have this layout.
-  const Layout& layout;        // Its tensors.
+  const RunLayout run_layout;  // The layout of versions, updates and sums.
+  const Layout& layout;        // The layout's tensors.
 
   /// How many clients a round wants of `available` trainers.
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;
-  /// `never` without --deadline.
+  /// The end of a task's or round's time; `never` without --deadline.
   [[nodiscard]] TimePoint deadline_after(TimePoint start) const;
 
   /// The most examples that one client may count with (--weight-cap): a multiple of the upper
   /// median. 0: no limit. Of two clients the larger one is the median, as neither is the odd one.
   [[nodiscard]] std::uint64_t examples_max(std::vector<std::uint64_t> examples) const;
-  /// How much a client with so many examples counts in a round.
+  /// How much a client with `examples` examples counts in a round.
   [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples, const RoundRecord& round) const {
     return strategy->weight_of(counted_examples(examples, round));
   }
@@ -67,13 +67,14 @@ struct RunPlan {
                                                       const RoundRecord& round) {
     return round.examples_max == 0 ? examples : std::min(examples, round.examples_max);
   }
-  /// What the offers of a round ask for. It is the same whenever it is asked, also after the round.
-  /// `losses`: the training losses of the rounds before it at least, the first round's first.
+  /// The work that the offers of a round ask for. It is the same whenever it is computed, also
+  /// after the round. `losses`: the training losses of at least the rounds before it, the first
+  /// round's first.
   [[nodiscard]] TrainSettings work_of(Round round, std::span<const double> losses) const {
     return local_work(settings, *strategy, round, losses);
   }
 
-  /// The first of the rounds whose updates are kept once `last` is recorded.
+  /// The first round whose updates are still kept once `last` is recorded.
   [[nodiscard]] Round first_kept(Round last) const {
     return last > kept_rounds ? last - kept_rounds + 1 : 1;
   }
@@ -89,14 +90,15 @@ struct RunPlan {
   /// The seed of a client's training in a round. It does not depend on the task's number, so it is
   /// the same after every restart.
   [[nodiscard]] std::uint64_t client_seed_of(Round round, const std::string& client) const;
-  /// The sketches that can be added up in a round: those of the one codec that all are asked for.
+  /// The sketches that can be added up in a round: those of the one codec that all clients are
+  /// asked for.
   [[nodiscard]] SummedSketches summed_sketches(Round round) const;
-  /// The values of which the clients tell mean and variance for the initial model: those that a
-  /// built-in model scales (builtin_summaries()). 0 if the initial model comes from a file.
+  /// The number of values whose mean and variance the clients report for the initial model: those
+  /// that a built-in model scales (builtin_summaries()). 0 if the initial model comes from a file.
   [[nodiscard]] std::uint64_t summaries() const {
     return settings.initial_weights.empty() ? builtin_summaries(run.model) : 0;
   }
-  /// The initial model follows from model and seed alone.
+  /// Whether the initial model follows from model and seed alone.
   [[nodiscard]] bool came_from_seed() const {
     return settings.initial_weights.empty() && summaries() == 0;
   }

@@ -10,7 +10,6 @@
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
-#include "shared/wire/message.hpp"
 
 #include <fmt/format.h>
 
@@ -30,14 +29,14 @@ namespace fl {
 /// Names and shapes of tensors, in order.
 using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
 
-/// Until when a run that exists takes another value of a setting.
+/// How long an existing run accepts another value of a setting.
 enum class Changeable {
   always,              // Also between two rounds: from the next start on.
   before_first_model,  // As long as the run has no initial model.
   not_at_all,
 };
 
-/// What local work depends on besides the settings.
+/// The facts that local work depends on besides the settings.
 struct WorkRound {
   const Strategy& strategy;
   std::uint32_t round;             // From 1.
@@ -52,21 +51,19 @@ struct SettingRow {
   /// Without "--"; also the key in a TOML file of flags. "": the setting has no flag.
   std::string_view flag = {};
   std::string_view help = {};
-  /// What the help begins with, where it is made at run time; may be null.
+  /// Makes the start of the help text, if it is made at run time; may be null.
   std::string (*help_names)() = nullptr;
   /// The key in stored JSON, and so in `history --runs --json`. "": the flag, with _ for -.
   std::string_view key = {};
-  /// What --help shows as the default. "": the field's value.
+  /// The default that --help shows. "": the field's value.
   std::string_view default_shown = {};
   std::uint32_t flag_min = 0;     // The least whole number that the flag takes.
   bool is_existing_file = false;  // The flag names a file, and the setting is its absolute path.
   Changeable changeable = Changeable::always;
-  /// Whether the value is possible by itself. Its error is shown behind "--FLAG: ". May be null.
+  /// Checks the value by itself. Its error is shown behind "--FLAG: ". May be null.
   Result<void> (*check)(const Settings&) = nullptr;
-  /// The two of a setting that clients see; null in the others. The first computes what a round's
-  /// work has for it; the second writes that into the offer.
+  /// Computes what a round's work has for a setting that clients see; null in the others.
   void (*into_work)(const Settings&, const WorkRound&, Work&) = nullptr;
-  void (*into_offer)(const Settings&, const Work&, wire::Offer&) = nullptr;
 
   [[nodiscard]] std::string json_key() const {
     std::string name(key.empty() ? flag : key);
@@ -100,8 +97,8 @@ class SettingTable {
     return json_text(object);
   }
 
-  /// A key that is missing leaves the default: the run is older than the setting. Keys that no row
-  /// has are ignored. Errors: corrupt, with the key, the value and what it must be.
+  /// Reads settings. A missing key leaves the default: the run is older than the setting. Unknown
+  /// keys are ignored. Errors: corrupt, with the key, the value and what it must be.
   [[nodiscard]] Result<Settings> from_json(std::string_view text) const {
     const auto object = parse_json(text);
     if (!object.is_object()) return Error(Errc::corrupt, "they are not a JSON object");
@@ -116,7 +113,7 @@ class SettingTable {
     return settings;
   }
 
-  /// Each value by itself, in the order of the table. Errors name the flag.
+  /// Checks each value by itself, in the order of the table. Errors name the flag.
   [[nodiscard]] Result<void> check_each(const Settings& settings) const {
     for (const Row& row : rows_) {
       if (row.check == nullptr) continue;
@@ -141,12 +138,6 @@ class SettingTable {
       if (row.into_work != nullptr) row.into_work(settings, round, work);
     }
     return work;
-  }
-
-  void fill_offer(const Settings& settings, const Work& work, wire::Offer& offer) const {
-    for (const Row& row : rows_) {
-      if (row.into_offer != nullptr) row.into_offer(settings, work, offer);
-    }
   }
 
  private:

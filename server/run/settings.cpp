@@ -70,7 +70,7 @@ Result<Layout> model_layout(const RunSettings& settings) {
 
 Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec,
                                                           std::uint32_t round) {
-  if (spec == "none" || spec == "none+ef") return parse_codec("none");  // Loses nothing.
+  if (spec == "none" || spec == "none+ef") return parse_codec("none");  // This codec loses nothing.
   FL_TRY(auto codec, parse_codec(spec, round));
   if (codec->is_delta()) {
     return Error(
@@ -105,10 +105,6 @@ TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, 
   TrainSettings work = run_setting_table().work(settings, at);
   work.round = round;
   return work;
-}
-
-void fill_offer(const RunSettings& settings, const TrainSettings& work, wire::Offer& offer) {
-  run_setting_table().fill_offer(settings, work, offer);
 }
 
 }  // namespace fl

@@ -22,22 +22,19 @@
 
 namespace fl {
 
-namespace wire {
-class Offer;
-}  // namespace wire
-
 struct RunSettings {
   std::string model = "lenet";
   std::string strategy = "fedavg";
   std::uint64_t seed = 0;  // A server draws one where none is given (run_queue.cpp).
   Round rounds = 10;
-  std::uint32_t min_clients = 2;        // Before a round starts, and accepted before it may close.
-  std::uint32_t clients_per_round = 0;  // 0: fraction decides.
-  double fraction = 1.0;                // Of the connected clients.
+  /// Clients needed before a round starts, and updates accepted before it may close.
+  std::uint32_t min_clients = 2;
+  std::uint32_t clients_per_round = 0;  // 0: `fraction` decides.
+  double fraction = 1.0;                // A fraction of the connected clients.
   std::string sampling = "uniform";
   std::string mode = "sync";
-  double over_select = 1.0;        // Asks this many times as many clients as needed; 0: adapts.
-  double deadline_s = 600;         // For a round, in an asynchronous run for a task; 0: none.
+  double over_select = 1.0;  // Asks this many times as many clients as needed; 0: adapts.
+  double deadline_s = 600;  // The time for a round, in an asynchronous run for a task; 0: no limit.
   std::uint32_t local_epochs = 0;  // 0: not given; one epoch, unless steps or seconds are given.
   std::uint32_t local_steps = 0;   // 0: epochs.
   std::string local_steps_schedule = "constant";
@@ -52,18 +49,19 @@ struct RunSettings {
   double proximal_mu = 0;
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
-  std::string aggregate = "mean";       // A rule of shared/aggregate/rule.hpp.
-  std::string metric;                   // The main one; "": the target's, or the first reported.
-  std::string target;                   // As for parse_target() (target.hpp); "": none.
-  double target_accuracy = 0;           // Short for a target "accuracy>=X"; 0: none.
-  std::uint32_t patience = 0;           // Versions that are not better; 0: no limit.
-  std::uint32_t target_examples = 10;   // The least that such a value was measured on.
+  std::string aggregate = "mean";  // A rule of server/sums/aggregate_rule.hpp.
+  std::string metric;              // The main metric; "": the target's, or the first reported.
+  std::string target;              // For parse_target() (target.hpp); "": none.
+  double target_accuracy = 0;      // Short for a target "accuracy>=X"; 0: none.
+  std::uint32_t patience = 0;      // Versions in a row that may be no better; 0: no limit.
+  /// The fewest examples that a value for the target is measured on.
+  std::uint32_t target_examples = 10;
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
   double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
-  std::uint32_t keep_checkpoints = 10;  // 0: all.
-  std::string keep_updates = "none";    // As for parse_kept_rounds().
+  std::uint32_t keep_checkpoints = 10;  // 0: keeps all.
+  std::string keep_updates = "none";    // For parse_kept_rounds().
   std::string initial_weights;  // Absolute path of a safetensors file; "": weights from the seed.
-  /// The model's tensors where the model is custom:NAME; empty otherwise. They are those of the
+  /// The model's tensors if the model is custom:NAME; empty otherwise. They are those of the
   /// initial weights, sorted by name, with statistics (layout.hpp) last: so the order in the file
   /// does not matter.
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors;
@@ -83,8 +81,8 @@ struct RunSettings {
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
     const std::string& spec, std::uint32_t round = warmed_up);
 
-/// Of how many of the newest rounds the updates are kept: 0 for "none", all_rounds for "all".
-/// Errors: invalid_input.
+/// The number of newest rounds whose updates are kept: 0 for "none", all_rounds for "all". Errors:
+/// invalid_input.
 [[nodiscard]] Result<Round> parse_kept_rounds(std::string_view text);
 inline constexpr Round all_rounds = std::numeric_limits<Round>::max();
 
@@ -94,11 +92,8 @@ inline constexpr Round all_rounds = std::numeric_limits<Round>::max();
 [[nodiscard]] TrainSettings local_work(const RunSettings& settings, const Strategy& strategy,
                                        Round round, std::span<const double> losses);
 
-/// Writes the round's work into an offer, without the task's seed.
-void fill_offer(const RunSettings& settings, const TrainSettings& work, wire::Offer& offer);
-
-/// Everything that can be wrong with the settings themselves: each by itself, then whether they fit
-/// each other. Errors name the flag.
+/// Checks everything that can be wrong with the settings themselves: each by itself, then whether
+/// they fit each other. Errors name the flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);
 
 }  // namespace fl

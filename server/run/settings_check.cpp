@@ -3,9 +3,9 @@
 // says (settings_table.cpp).
 #include "server/cohort/codec_choice.hpp"
 #include "server/run/round_mode.hpp"
+#include "server/run/schedule.hpp"
 #include "server/run/settings_table.hpp"
-#include "shared/aggregate/rule.hpp"
-#include "shared/algorithm/schedule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
@@ -48,7 +48,7 @@ Result<void> check_amounts(const RunSettings& s) {
   return {};
 }
 
-/// Clients refuse longer names (client/agent/handshake.cpp).
+/// Clients refuse longer names (client/agent/joined_run.cpp).
 Result<void> check_lengths(const RunSettings& s) {
   const std::pair<std::string_view, std::string_view> specs[] = {
       {"strategy", s.strategy}, {"optimizer", s.optimizer}, {"codec", s.codec}};
@@ -60,7 +60,7 @@ Result<void> check_lengths(const RunSettings& s) {
   return {};
 }
 
-/// Whether model, strategy and local work fit each other.
+/// Checks whether model, strategy and local work fit each other.
 Result<void> check_method(const RunSettings& s) {
   const auto strategy = parse_strategy(s.strategy).value();
   const Layout model = model_layout(s).value();
@@ -82,7 +82,7 @@ Result<void> check_method(const RunSettings& s) {
   return strategy->check(local_work(s, *strategy, 1, {}));
 }
 
-/// Whether strategy and local work allow the mode.
+/// Checks whether strategy and local work allow the mode.
 Result<void> check_mode(const RunSettings& s) {
   const RoundMode mode = parse_mode(s.mode).value();
   const auto strategy = parse_strategy(s.strategy).value();
@@ -109,7 +109,7 @@ Result<void> check_mode(const RunSettings& s) {
   return {};
 }
 
-/// Whether strategy and mode allow each codec that clients may be asked for.
+/// Checks whether strategy and mode allow each codec that clients may be asked for.
 Result<void> check_codecs(const RunSettings& s) {
   const bool counts_signs = parse_strategy(s.strategy).value()->counts_signs();
   const bool carries = parse_mode(s.mode).value().carries();
@@ -142,7 +142,7 @@ bool has_selector(const Codec& codec) {
   });
 }
 
-/// Whether mode, strategy and numbers of clients allow a robust rule.
+/// Checks whether mode, strategy and numbers of clients allow a robust rule.
 Result<void> check_robust_round(const RunSettings& s, const AggregateRule& rule) {
   const auto no = [&](std::string_view why) {
     return unfit("aggregate", fmt::format("{}: {}", s.aggregate, why));
@@ -178,7 +178,7 @@ Result<void> check_robust_round(const RunSettings& s, const AggregateRule& rule)
   return {};
 }
 
-/// Whether all other settings allow the rule of --aggregate.
+/// Checks whether all other settings allow the rule of --aggregate.
 Result<void> check_aggregate(const RunSettings& s) {
   const AggregateRule rule = parse_aggregate(s.aggregate).value();
   if (rule.is_mean()) return {};

@@ -5,9 +5,9 @@
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
 #include "server/run/round_mode.hpp"
+#include "server/run/schedule.hpp"
 #include "server/run/target.hpp"
-#include "shared/aggregate/rule.hpp"
-#include "shared/algorithm/schedule.hpp"
+#include "server/sums/aggregate_rule.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -126,15 +126,12 @@ constexpr RunSettingRow table[] = {
      .help = "Passes over the local data in a round",
      .default_shown = "1",
      .flag_min = 1,
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.local_epochs = epochs_of(s); },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_local_epochs(w.local_epochs); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.local_epochs = epochs_of(s); }},
     {.field = &S::local_steps,
      .flag = "local-steps",
      .help = "Mini-batch steps in a round, instead of epochs; 0: epochs",
-     .into_work = [](const S& s, const WorkRound& at, Work& w) { w.local_steps = steps_of(s, at); },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_local_steps(w.local_steps); }},
+     .into_work = [](const S& s, const WorkRound& at,
+                     Work& w) { w.local_steps = steps_of(s, at); }},
     {.field = &S::local_steps_schedule,
      .flag = "local-steps-schedule",
      .help = "How many of --local-steps each round takes: constant, warmup:rounds=10 (from 1 to "
@@ -149,39 +146,30 @@ constexpr RunSettingRow table[] = {
            return must_be(s.local_seconds >= 0 && s.local_seconds <= local_seconds_max,
                           fmt::format("from 0 to {:g}", local_seconds_max), s.local_seconds);
          },
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.local_seconds = s.local_seconds; },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_local_seconds(w.local_seconds); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.local_seconds = s.local_seconds; }},
     {.field = &S::batch_size,
      .flag = "batch-size",
      .help = "Examples in a mini-batch",
      .check = is_positive_count<&S::batch_size>,
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.batch_size = s.batch_size; },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_batch_size(w.batch_size); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.batch_size = s.batch_size; }},
     {.field = &S::accumulate,
      .flag = "accumulate",
      .help = "Mini-batches whose gradients make one step. It works like a batch that is this many "
              "times as large, in the memory of one",
      .check = is_positive_count<&S::accumulate>,
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.accumulate = s.accumulate; },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_accumulate(w.accumulate); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.accumulate = s.accumulate; }},
     {.field = &S::optimizer,
      .flag = "optimizer",
      .help = "The clients' optimizer: sgd, nesterov, adam or "
              "adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]",
      .check = [](const S& s) { return outcome_of(parse_optimizer(s.optimizer)); },
      .into_work = [](const S& s, const WorkRound&,
-                     Work& w) { w.optimizer = parse_optimizer(s.optimizer).value(); },
-     .into_offer = [](const S& s, const Work&,
-                      wire::Offer& offer) { offer.set_optimizer(s.optimizer); }},
+                     Work& w) { w.optimizer = parse_optimizer(s.optimizer).value(); }},
     {.field = &S::lr,
      .flag = "lr",
      .help = "The clients' learning rate",
      .check = [](const S& s) { return must_be(std::isfinite(s.lr) && s.lr > 0, "above 0", s.lr); },
-     .into_work = [](const S& s, const WorkRound& at, Work& w) { w.lr = rate_of(s, at); },
-     .into_offer = [](const S&, const Work& w, wire::Offer& offer) { offer.set_lr(w.lr); }},
+     .into_work = [](const S& s, const WorkRound& at, Work& w) { w.lr = rate_of(s, at); }},
     {.field = &S::lr_schedule,
      .flag = "lr-schedule",
      .help =
@@ -195,16 +183,12 @@ constexpr RunSettingRow table[] = {
          [](const S& s) {
            return must_be(s.momentum >= 0 && s.momentum < 1, "at least 0 and below 1", s.momentum);
          },
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.momentum = s.momentum; },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_momentum(w.momentum); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.momentum = s.momentum; }},
     {.field = &S::weight_decay,
      .flag = "weight-decay",
      .help = "The clients' weight decay",
      .check = is_not_negative<&S::weight_decay>,
-     .into_work = [](const S& s, const WorkRound&, Work& w) { w.weight_decay = s.weight_decay; },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_weight_decay(w.weight_decay); }},
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.weight_decay = s.weight_decay; }},
     {.field = &S::proximal_mu,
      .flag = "proximal-mu",
      .help = "How strongly clients are pulled towards the global model, with any strategy; the "
@@ -213,9 +197,7 @@ constexpr RunSettingRow table[] = {
      .into_work =
          [](const S& s, const WorkRound& at, Work& w) {
            w.proximal_mu = std::max(s.proximal_mu, at.strategy.proximal_mu());
-         },
-     .into_offer = [](const S&, const Work& w,
-                      wire::Offer& offer) { offer.set_proximal_mu(w.proximal_mu); }},
+         }},
     {.field = &S::codec,
      .flag = "codec",
      .help = "How clients code their updates ('fl-server codecs' lists them; none: fp32), or "

@@ -10,7 +10,7 @@ namespace fl {
 using RunSettingRow = SettingRow<RunSettings, TrainSettings>;
 using RunSettingTable = SettingTable<RunSettings, TrainSettings>;
 
-/// In the order in which --help shows them and check_settings() looks at them.
+/// All settings, in the order in which --help shows them and check_settings() looks at them.
 [[nodiscard]] RunSettingTable run_setting_table();
 
 }  // namespace fl

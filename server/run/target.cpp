@@ -16,7 +16,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t shown_bytes_max = 100;  // Of a wrong target, in an error.
+constexpr std::size_t shown_bytes_max = 100;  // Bytes of a wrong target that an error shows.
 
 std::string_view trimmed(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);

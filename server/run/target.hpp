@@ -17,7 +17,7 @@ struct RunSettings;
 /// A bound of a metric. A run ends once an evaluator measures a value within it.
 struct Target {
   std::string metric;
-  bool lower_is_better = false;  // From the sign: "<=" is true, ">=" is false.
+  bool lower_is_better = false;  // The sign: true for "<=", false for ">=".
   double bound = 0;
 
   [[nodiscard]] bool is_met(double value) const {
@@ -31,7 +31,7 @@ struct Target {
 /// invalid_input.
 [[nodiscard]] Result<Target> parse_target(const std::string& text);
 
-/// Checks what --metric says: the name of a metric or "loss"; "": the first that is reported.
+/// Checks the value of --metric: the name of a metric or "loss"; "": the first that is reported.
 /// Errors: invalid_input.
 [[nodiscard]] Result<void> check_main_metric(const std::string& name);
 
@@ -39,8 +39,8 @@ struct Target {
 /// check_settings().
 [[nodiscard]] std::optional<Target> target_of(const RunSettings& settings);
 
-/// How a metric is judged: by the target's sign if the target names it, else as it is known, else
-/// as `kinds` has it; otherwise higher is better and the mean is exact.
+/// How a metric is judged: by the target's sign if the target names it, else by its known kind,
+/// else by `kinds`; otherwise higher is better and the mean is exact.
 [[nodiscard]] MetricKind judged_kind(const std::string& name, const std::optional<Target>& target,
                                      std::span<const MetricKind> kinds);
 

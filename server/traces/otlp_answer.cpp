@@ -14,9 +14,9 @@
 namespace fl {
 namespace {
 
-constexpr std::size_t said_bytes_max = 300;  // Of what a collector says, in the log.
+constexpr std::size_t said_bytes_max = 300;  // Bytes of a collector's answer that the log shows.
 
-/// Seconds, or a date (RFC 9110, section 10.2.3). What is neither counts as not there.
+/// Seconds, or a date (RFC 9110, section 10.2.3). Any other text counts as a missing header.
 Duration parse_retry_after(const std::string& text, double unix_now) {
   double wait_s = 0;
   if (const auto number = number_in<std::uint64_t>(std::string_view(text))) {
@@ -24,7 +24,7 @@ Duration parse_retry_after(const std::string& text, double unix_now) {
   } else if (const auto date = parse_http_date(text)) {
     wait_s = *date - unix_now;
   }
-  // A longer one is longer than the exporter tries.
+  // A longer pause is longer than the exporter keeps trying.
   const double most = seconds(2 * limits::otlp_retry_max);
   const std::chrono::duration<double> wait(std::clamp(wait_s, 0.0, most));
   return std::chrono::duration_cast<Duration>(wait);
@@ -66,7 +66,7 @@ OtlpVerdict judge_answer(const HttpClient::Answer& answer, double unix_now) {
   const bool will_pass = status == 429 || status == 502 || status == 503 || status == 504;
   verdict.kind = will_pass ? OtlpVerdict::Kind::later : OtlpVerdict::Kind::refused;
   if (will_pass) verdict.pause = parse_retry_after(answer.retry_after, unix_now);
-  // The body is a google.rpc.Status, or whatever a proxy writes.
+  // The body is a google.rpc.Status, or any text that a proxy writes.
   std::string said = text_in(parse_json(answer.body), "message");
   if (said.empty()) said = answer.body;
   verdict.text = fmt::format("HTTP status {}{}{}", status, said.empty() ? "" : ": ",

@@ -2,8 +2,8 @@
 // What a collector's answer to a request means (OTLP 1.9, "OTLP/HTTP response"). Pure functions.
 #pragma once
 
+#include "server/traces/http_client.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/net/http_client.hpp"
 
 #include <cstdint>
 #include <string>
@@ -17,9 +17,9 @@ struct OtlpVerdict {
     refused,  // Trying again would not help.
   };
   Kind kind = Kind::refused;
-  Duration pause = Duration::zero();  // What the collector has asked for; 0: it has not.
+  Duration pause = Duration::zero();  // The pause that the collector has asked for; 0: none.
   std::uint64_t spans_rejected = 0;
-  std::string text;  // For the log: what the collector says; "": nothing.
+  std::string text;  // The collector's answer, for the log; "": it said nothing.
 };
 
 /// `unix_now`: for a Retry-After that is a date.

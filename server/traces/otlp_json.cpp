@@ -40,7 +40,7 @@ json attributes_json(const Attributes& attributes) {
 std::string nanoseconds(double unix_seconds) {
   constexpr double latest = 9e9;  // In the year 2255; 64 bits are enough for twice as long.
   const double within = std::clamp(std::isfinite(unix_seconds) ? unix_seconds : 0.0, 0.0, latest);
-  // Apart, as their product needs more bits than a double has.
+  // Whole seconds and the rest apart, as their product needs more bits than a double has.
   const double whole = std::floor(within);
   const auto rest = static_cast<std::uint64_t>(std::llround((within - whole) * 1e9));
   return std::to_string(static_cast<std::uint64_t>(whole) * 1'000'000'000 + rest);

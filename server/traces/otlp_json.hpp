@@ -11,8 +11,8 @@
 
 namespace fl {
 
-/// `resource`: what tells this process from others. Values of an attribute that are not finite are
-/// left out.
+/// `resource`: attributes that tell this process from others. Values of an attribute that are not
+/// finite are left out.
 [[nodiscard]] std::string otlp_json(const Attributes& resource, std::span<const Span> spans);
 
 }  // namespace fl

@@ -21,7 +21,7 @@ struct Setting {
   std::string value;
 };
 
-/// An empty variable is as good as none.
+/// An empty variable counts as missing.
 std::optional<Setting> find(const Environment& environment, const char* name) {
   auto value = environment(name);
   if (!value || value->empty()) return std::nullopt;
@@ -83,7 +83,7 @@ Result<HttpHeaders> parse_list(const Setting& setting) {
   return list;
 }
 
-/// Which address the environment names; none if it names none, or says that nothing is sent.
+/// The address that the environment names; none if it names none, or says that nothing is sent.
 Result<std::optional<OtlpSettings>> find_endpoint(const Environment& environment) {
   const auto disabled = find(environment, "OTEL_SDK_DISABLED");
   const auto exporter = find(environment, "OTEL_TRACES_EXPORTER");

@@ -3,11 +3,11 @@
 // follow (its specification, "OTLP exporter configuration" and "Environment variables").
 #pragma once
 
+#include "server/traces/http_client.hpp"
 #include "server/traces/span.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/base/limits.hpp"
-#include "shared/net/http_client.hpp"
 
 #include <optional>
 #include <string>
@@ -16,12 +16,13 @@ namespace fl {
 
 struct OtlpSettings {
   HttpUrl url;
-  std::string source;  // Where the user has set it: "--otlp-endpoint", or the name of a variable.
+  std::string
+      source;  // Where the address comes from: "--otlp-endpoint", or the name of a variable.
   HttpHeaders headers;
-  std::string authority_file;  // As HttpClient::Options has it.
+  std::string authority_file;  // For HttpClient::Options.
   Duration timeout = limits::otlp_timeout;
   Attributes resource;  // service.name and service.version, and what the user adds.
-  std::string advice;   // What the user should know of another setting; "": nothing.
+  std::string advice;   // Advice about another setting; "": none.
 };
 
 /// `flag` is the value of --otlp-endpoint: a URL, "off", or "" to follow the environment. A flag

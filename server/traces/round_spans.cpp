@@ -26,7 +26,7 @@ Attribute whole(std::string_view key, std::uint64_t value) {
   return {std::string(key), static_cast<std::int64_t>(value)};
 }
 
-/// A setting of the run as it is stored; "" if it has none of this name.
+/// The stored setting of the run with this name; "" if there is none.
 std::string setting_of(const nlohmann::json& settings, const char* name) {
   const auto found = settings.is_object() ? settings.find(name) : settings.end();
   return found != settings.end() && found->is_string() ? found->get<std::string>() : "";
@@ -110,7 +110,7 @@ void add_task_spans(const Digest& trace, const TaskRow& row, bool by_client,
 
   double at = own.begin;
   std::vector<Span> parts;
-  // What a client reports of its own times must not reach beyond its task.
+  // The times that a client reports of itself must not reach beyond its task.
   const auto add_part = [&](std::string_view what, double seconds) {
     if (!(seconds > 0) || at >= own.end) return;
     Span part;
@@ -127,7 +127,7 @@ void add_task_spans(const Digest& trace, const TaskRow& row, bool by_client,
   add_part("training", task.train_seconds);
   add_part("coding", task.encode_seconds);
   add_part("upload", task.upload_seconds);
-  // Without any of them nothing is known of where the time went.
+  // Without any parts nothing is known about where the time went.
   if (!parts.empty()) add_part("waiting", own.end - at);
   spans.push_back(std::move(own));
   for (Span& part : parts) spans.push_back(std::move(part));

@@ -17,10 +17,10 @@ namespace fl {
 
 [[nodiscard]] Digest trace_id_of(const std::string& run_key, Round round);
 
-/// How many tasks of a round ended in which state.
+/// The number of a round's tasks in each state.
 using TaskCounts = std::array<std::uint32_t, task_state_count>;
 
-/// The span of a decided task, and within it what its time went into: download (with all that came
+/// The span of a decided task, and within it the parts of its time: download (with everything
 /// before the training), training, coding, upload, waiting (with the check and the verdict). Parts
 /// that the client has not reported are missing. `by_client`: with the client's name.
 void add_task_spans(const Digest& trace, const TaskRow& row, bool by_client,

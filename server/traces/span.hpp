@@ -21,15 +21,15 @@ struct Attribute {
 using Attributes = std::vector<Attribute>;
 
 struct Span {
-  Digest trace;  // Its 16 bytes are the trace's id.
+  Digest trace;  // The trace's id is the digest's 16 bytes.
   std::uint64_t id = 0;
-  std::uint64_t parent = 0;  // 0: it is the root.
+  std::uint64_t parent = 0;  // 0: the span is the root.
   std::string name;
   double begin = 0;  // Unix seconds, as is the end.
   double end = 0;
   Attributes attributes;
   bool has_failed = false;
-  std::string failure = {};  // Why.
+  std::string failure = {};  // Why it failed.
 };
 
 }  // namespace fl

@@ -7,12 +7,12 @@
 
 namespace fl {
 
-/// Since the process began.
+/// Counts since the process began.
 struct TraceCounts {
   std::uint64_t spans_sent = 0;
-  std::uint64_t spans_rejected = 0;  // By the collector, of those that were sent.
-  std::uint64_t rounds_dropped = 0;  // Whose trace is missing, or not whole.
-  std::size_t rounds_waiting = 0;    // Now.
+  std::uint64_t spans_rejected = 0;  // Sent spans that the collector has rejected.
+  std::uint64_t rounds_dropped = 0;  // Rounds whose trace is missing, or not complete.
+  std::size_t rounds_waiting = 0;    // Rounds that wait now.
 };
 
 }  // namespace fl

@@ -38,7 +38,7 @@ TraceExporter::TraceExporter(net::any_io_executor strand, OtlpSettings settings,
 void TraceExporter::start() {
   log_info("traces of rounds go to {} (from {})", to_string(settings_.url), settings_.source);
   if (!settings_.advice.empty()) log_warn("traces: {}", settings_.advice);
-  // Whatever goes wrong with traces, rounds go on.
+  // Rounds go on, whatever goes wrong with traces.
   net::co_spawn(strand_, run(), [this](const std::exception_ptr& failure) {
     has_ended_ = true;
     changed_.notify();
@@ -78,7 +78,7 @@ Awaitable<void> TraceExporter::run() {
   }
 }
 
-/// On the thread.
+/// Runs on the thread.
 TraceExporter::Request TraceExporter::make_request() {
   Request request;
   request.batch = reader_->next(*rounds_);
@@ -122,8 +122,9 @@ Awaitable<OtlpVerdict> TraceExporter::send(std::string body) {
   co_return verdict;
 }
 
-/// Waits until a request may be sent again. False: it is not sent again, as it was tried for too
-/// long, or the process ends. Then what the collector has not taken yet has one more try.
+/// Waits until a request may be sent again. Returns false if it is not sent again, because it was
+/// tried for too long or the process ends. In the end, a request that the collector has not taken
+/// has one more try.
 Awaitable<bool> TraceExporter::may_repeat(const OtlpVerdict& verdict, int attempt,
                                           TimePoint give_up_at) {
   const double jitter = std::uniform_real_distribution<double>()(random_);

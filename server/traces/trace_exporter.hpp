@@ -42,11 +42,11 @@ class TraceExporter {
   [[nodiscard]] TraceCounts counts() const;
 
  private:
-  /// What goes out in one request.
+  /// The content of one request.
   struct Request {
     std::string body;  // "": there is nothing to send.
     std::size_t spans = 0;
-    TraceBatch batch;  // Without its spans.
+    TraceBatch batch;  // The batch without its spans.
   };
 
   TraceExporter(net::any_io_executor strand, OtlpSettings settings,
@@ -65,21 +65,23 @@ class TraceExporter {
   const net::any_io_executor strand_;
   const OtlpSettings settings_;
   const std::unique_ptr<HttpClient> client_;
-  const std::unique_ptr<TraceReader> reader_;  // On the thread.
+  const std::unique_ptr<TraceReader> reader_;  // Used on the thread.
   const std::shared_ptr<RecordedRounds> rounds_ = std::make_shared<RecordedRounds>();
   Signal changed_;
   TimePoint end_at_ = never;  // Set when the process ends.
   bool has_ended_ = false;
-  bool had_last_try_ = false;  // Of what was being repeated when the process began to end.
-  bool is_cut_off_ = false;    // The process ends, and the collector does not take anything.
-  bool is_failing_ = false;    // The log has said so.
+  /// The request that was being repeated when the process began to end had its last try.
+  bool had_last_try_ = false;
+  bool is_cut_off_ = false;  // The process ends, and the collector takes no requests.
+  bool is_failing_ = false;  // The log has said that the collector fails.
   bool has_told_of_drops_ = false;
   std::size_t in_hand_ = 0;  // Rounds of the request under way.
   RecordedRound last_dropped_;
-  std::minstd_rand random_;  // For pauses.
+  std::minstd_rand random_;  // Spreads the pauses.
   std::atomic<std::uint64_t> spans_sent_ = 0;
   std::atomic<std::uint64_t> spans_rejected_ = 0;
-  std::atomic<std::uint64_t> rounds_dropped_ = 0;  // Beside those of the queue.
+  /// Dropped rounds, without those that the queue dropped.
+  std::atomic<std::uint64_t> rounds_dropped_ = 0;
   Offload thread_{1};
 };
 

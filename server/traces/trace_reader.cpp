@@ -53,14 +53,14 @@ Result<void> TraceReader::begin(const RecordedRound& recorded) {
   return {};
 }
 
-/// The next tasks of the round and, behind the last ones, the round itself.
+/// Reads the next tasks of the round and, behind the last ones, the round itself.
 Result<void> TraceReader::read_on(std::vector<Span>& spans) {
   const RecordedRound& recorded = current_->recorded;
   FL_TRY(const auto tasks, store_->pages().tasks(recorded.run, recorded.round, current_->after,
                                                  limits::trace_tasks_of_read));
   for (const TaskRow& row : tasks) {
     current_->after = row.task.id;
-    // In an asynchronous run it goes on, in another round.
+    // An asynchronous run's task goes on, in another round.
     if (row.task.state == TaskState::offered) continue;
     ++current_->counts[static_cast<std::size_t>(row.task.state)];
     add_task_spans(current_->trace, row, by_client_, spans);

@@ -15,12 +15,12 @@
 
 namespace fl {
 
-/// What one request has: spans of one round or of several.
+/// The content of one request: spans of one round or of several.
 struct TraceBatch {
   std::vector<Span> spans;
-  std::vector<RecordedRound> rounds;  // Those that the spans are of.
-  std::vector<RecordedRound> lost;    // Their rest could not be read.
-  std::optional<Error> trouble;       // Why.
+  std::vector<RecordedRound> rounds;  // The rounds that the spans belong to.
+  std::vector<RecordedRound> lost;    // Rounds whose remaining spans could not be read.
+  std::optional<Error> trouble;       // Why they could not be read.
 };
 
 class TraceReader {
@@ -29,8 +29,9 @@ class TraceReader {
   static Result<std::unique_ptr<TraceReader>> open(const std::filesystem::path& history,
                                                    bool by_client);
 
-  /// Up to limits::otlp_spans_max spans. The next call goes on there, with the rest of a round or
-  /// the next one of the queue. Without spans and trouble: there is nothing to send.
+  /// Reads up to limits::otlp_spans_max spans. The next call goes on there, with the rest of a
+  /// round or the next one of the queue. A batch without spans and trouble: there is nothing to
+  /// send.
   [[nodiscard]] TraceBatch next(RecordedRounds& rounds);
 
  private:

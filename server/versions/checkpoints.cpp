@@ -41,7 +41,8 @@ Result<CheckpointWriter> CheckpointWriter::create(
   writer.record_.file = checkpoint_name(version);
   FL_CHECK(files.make_folder(folder));
   FL_TRY(writer.file_, files.open(folder / (writer.record_.file + ".tmp"), OpenMode::fresh));
-  // Made once: with many tensors that takes long. The digest, of a fixed length, comes at the end.
+  // Made once, because that takes long with many tensors. The digest, of a fixed length, comes at
+  // the end.
   auto metadata = std::move(facts);
   metadata.emplace_back("round", std::to_string(version));
   metadata.emplace_back("digest", Digest().hex());

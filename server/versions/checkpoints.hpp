@@ -20,8 +20,8 @@
 
 namespace fl {
 
-/// A published version; it never changes. Its files are opened when they are needed. Whoever has
-/// one open may go on with it after it is removed.
+/// A published version; it never changes. Its files are opened when they are needed. A reader with
+/// an open file may go on after the version is removed.
 struct ModelVersion {
   ModelVersion(Files& files, const std::filesystem::path& folder, CheckpointRecord made)
       : record(std::move(made)),
@@ -31,7 +31,7 @@ struct ModelVersion {
   CheckpointRecord record;
   FileOnDemand file;
   std::uint64_t data_offset = 0;
-  FileOnDemand delta;  // Only if the record has one.
+  FileOnDemand delta;  // Only if the record has a coded step.
 };
 
 /// Writes one version, part by part: memory does not grow with the model.
@@ -65,7 +65,8 @@ class CheckpointWriter {
 };
 
 struct InitialWeights {
-  std::vector<float> values;  // Of the model's tensors in their order, without the personal ones.
+  std::vector<float>
+      values;  // Values of the model's tensors in their order, without the personal ones.
   std::vector<std::string> unused;  // Tensors of the file that are not used.
 };
 /// Reads a user's safetensors file, which may be a checkpoint of another run. Shared vectors of
@@ -76,25 +77,25 @@ struct InitialWeights {
                                                           const Layout& model,
                                                           const Strategy& strategy);
 
-/// Looks at the files of a recorded version. If its header or its layout is not that of the run:
-/// `corrupt`.
+/// Looks at the files of a recorded version. `corrupt`: its header or its layout is not that of the
+/// run.
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_version(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);
 
-/// The same for a version that this process has just written: only its size is looked at.
+/// Opens a version that this process has just written: only its size is looked at.
 [[nodiscard]] Result<std::shared_ptr<const ModelVersion>> open_written(
     Files& files, const std::filesystem::path& folder, const CheckpointRecord& record,
     const Layout& layout);
 
-/// Reads all values. If they do not have the recorded digest: `corrupt`.
+/// Reads all values. `corrupt`: they do not have the recorded digest.
 [[nodiscard]] Result<void> check_digest(const ModelVersion& version, const Layout& layout);
 
 /// Reads the values [first, first + out.size()) of a version.
 [[nodiscard]] Result<void> read_values(const ModelVersion& version, std::uint64_t first,
                                        std::span<float> out);
 
-/// "round-000012.safetensors", "round-000012.delta".
+/// The names of a version's files: "round-000012.safetensors", "round-000012.delta".
 [[nodiscard]] std::string checkpoint_name(Version version);
 [[nodiscard]] std::string delta_name(Version version);
 /// The version in a checkpoint's name; none for any other name.

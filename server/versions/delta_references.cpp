@@ -17,7 +17,7 @@ namespace {
 
 /// Adds an update's reference to it, and writes the result to the update's file.
 struct Keeping {
-  std::shared_ptr<File> from;  // Null: it refers to nothing, which counts as zeros.
+  std::shared_ptr<File> from;  // Null: the update refers to nothing, which counts as zeros.
   std::shared_ptr<File> to;    // Null: nothing is written.
   std::string from_path;
   std::string to_path;
@@ -35,7 +35,7 @@ struct Keeping {
     // The order of the sum is that of add_decoded(), with which the client makes its own copy.
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = reference[i] + values[i];
     // After a failed write (a full disk), or a bad block, the update is taken out of the sums
-    // again: for that the values are still needed, but not the file.
+    // again: that still needs the values, but not the file.
     if (!to || has_failed || at < kept) return {};
     auto written = to->write_at(at, std::as_bytes(values));
     has_failed = written.has_error();

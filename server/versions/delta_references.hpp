@@ -15,9 +15,9 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/sums/accumulator.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +28,7 @@ namespace fl {
 
 class DeltaReferences {
  public:
-  using Tasks = std::map<std::string, TaskId>;  // By client.
+  using Tasks = std::map<std::string, TaskId>;  // Tasks by client.
 
   /// `bytes` is the size of one file: 4 for each value of an update.
   DeltaReferences(Files& files, std::filesystem::path folder, std::uint64_t bytes)
@@ -43,8 +43,9 @@ class DeltaReferences {
   [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& folder,
                                                      TaskId task);
 
-  /// At a start. `newest` has each client's newest task (Rounds::newest_deltas). Those whose file
-  /// is missing or cut off are forgotten, as if there had been none. All other files are removed.
+  /// Prepares the references at a start. `newest` has each client's newest task
+  /// (Rounds::newest_deltas). References whose file is missing or truncated are forgotten, as if
+  /// there had been none. All other files are removed.
   [[nodiscard]] Result<void> prepare(Tasks newest);
 
   /// The task that this client's next update may refer to, or none.
@@ -54,20 +55,20 @@ class DeltaReferences {
   /// `reference` (unless none) and writes the result to the task's file. Errors name the file.
   [[nodiscard]] Result<AdjustUpdate> keep(TaskId task, TaskId reference) const;
 
-  /// The same function, but one that writes nothing: for an update that was kept already, and is
-  /// read again or taken back.
+  /// Like keep(), but the function writes nothing: for an update that was kept already, and is read
+  /// again or taken back.
   [[nodiscard]] Result<AdjustUpdate> apply(TaskId reference) const;
 
-  /// The task was refused. With `is_reference_bad` the file that it refers to can't be read, so the
-  /// client's next update refers to nothing.
+  /// Forgets a task that was refused. With `is_reference_bad` the file that it refers to can't be
+  /// read, so the client's next update refers to nothing.
   [[nodiscard]] Result<void> refuse(const std::string& client, TaskId task, bool is_reference_bad);
 
   /// When it returns, the files of these tasks and their names are on stable storage. A sync that
   /// fails is `io`, even on a full disk, as it must not be tried again.
   [[nodiscard]] Result<void> sync(const Tasks& tasks) const;
 
-  /// The round of these tasks is recorded: they are their clients' newest from now on. The files of
-  /// other tasks are removed.
+  /// Call it when the round of these tasks is recorded: they are their clients' newest from now on.
+  /// The files of other tasks are removed.
   [[nodiscard]] Result<void> advance(const Tasks& tasks);
 
  private:

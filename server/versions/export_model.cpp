@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/versions/export_model.hpp"
 
-#include "shared/params/npz_writer.hpp"
+#include "server/versions/npz_writer.hpp"
 #include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t piece_elements = 1 << 18;
 
-/// Where the tensors go, one after another.
+/// Receives the tensors, one after another.
 class ModelSink {
  public:
   virtual ~ModelSink() = default;
@@ -91,7 +91,8 @@ Result<Layout> model_part(const Layout& all) {
 Result<Digest> copy_values(File& from, const SafetensorsInfo& info, const Layout& part,
                            ModelSink& sink, Hasher& all) {
   Hasher copied;
-  std::size_t next = 0;  // Of the tensors of `part`, which come in the order of the file.
+  // The index of the next tensor of `part`; they come in the order of the file.
+  std::size_t next = 0;
   std::vector<float> values;
   for (std::size_t t = 0; t < info.layout.tensors().size(); ++t) {
     const auto& tensor = info.layout.tensors()[t];

@@ -15,11 +15,12 @@ enum class ModelFormat { safetensors, npz };
 struct ExportedModel {
   std::size_t tensors = 0;
   std::uint64_t elements = 0;
-  Digest digest;  // Of the values that were written, in the order of the file.
+  Digest digest;  // The digest of the written values, in the order of the file.
 };
 
-/// Writes `to` in place of what is there: after a crash the old file is there whole, or the new
-/// one. The values are those that were recorded, or the error is `corrupt` and `to` is as it was.
+/// Writes `to`, replacing an existing file: after a crash there is either the old file or the new
+/// one, complete. The values are those that were recorded, or the error is `corrupt` and `to` is as
+/// it was.
 [[nodiscard]] Result<ExportedModel> export_model(Files& files, const std::filesystem::path& folder,
                                                  const CheckpointRecord& record, ModelFormat format,
                                                  const std::filesystem::path& to);

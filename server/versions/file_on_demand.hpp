@@ -17,7 +17,7 @@ class FileOnDemand {
   /// `files` must outlive it.
   FileOnDemand(Files& files, std::filesystem::path path) : files_(files), path_(std::move(path)) {}
 
-  /// The open file. All that use it at the same time share it.
+  /// The open file. All users at the same time share it.
   [[nodiscard]] Result<std::shared_ptr<File>> open() const {
     const std::lock_guard lock(mutex_);
     if (auto file = open_.lock()) return file;

@@ -41,8 +41,8 @@ class Steps {
     return steps;
   }
 
-  /// How many elements the block that begins at `first` has; 0 behind the last one. No block mixes
-  /// parameters, statistics and shared vector.
+  /// How many elements the block that begins at `first` has; 0 behind the last block. No block
+  /// mixes parameters, statistics and shared vector.
   [[nodiscard]] std::size_t block_at(std::uint64_t first) const {
     const RunLayout& layout = job_->layout;
     const std::uint64_t end = first < layout.parameter_elements ? layout.parameter_elements
@@ -199,7 +199,7 @@ Result<CheckpointRecord> make_next_version(const StepJob& job) {
   FL_TRY(CheckpointRecord record, job.downlink.canonical() == "none"
                                       ? apply_exactly(job, steps, out)
                                       : apply_coded(job, steps, out));
-  // No restart needs the files of the version before the base.
+  // No restart needs the files of versions before the base.
   if (base > 0 && job.drops_state) {
     for (const std::string& name : state_names(base - 1))
       FL_CHECK(job.files.remove(job.folder / name));

@@ -3,7 +3,7 @@
 // is never in memory, and the step only with a lossy downlink codec. The strategy
 // (shared/algorithm/strategy.hpp) gets the weighted mean of the updates, sum(n_k s_k d_k) /
 // sum(n_k), where s_k is 1 unless update k is stale (round_mode.hpp), or what a robust rule puts in
-// its place (shared/aggregate/rule.hpp). It turns the mean into the step that is added to the
+// its place (server/sums/aggregate_rule.hpp). It turns the mean into the step that is added to the
 // model's parameters. The model's statistics (layout.hpp) move by the mean itself. The strategy's
 // state lies beside the checkpoints, in one file for each version: vector after vector, each with
 // one value for each parameter.
@@ -38,18 +38,21 @@ using ReadMean = std::function<Result<void>(std::uint64_t first, std::span<float
 
 struct StepJob {
   Files& files;
-  const std::filesystem::path& folder;  // Has the base, and what lies beside it.
-  const std::filesystem::path& to;      // Gets the new files. The same folder, but for a replay.
+  const std::filesystem::path& folder;  // The folder with the base and the files beside it.
+  const std::filesystem::path&
+      to;  // The folder for the new files: the same one, except in a replay.
   const RunLayout& layout;
   const ModelVersion& base;
   const ReadMean& mean;
-  bool keeps_mean;  // The next version, or a replay, needs it: it is kept beside the checkpoint.
+  bool keeps_mean;  // Keeps the mean beside the checkpoint, because the next version or a replay
+                    // needs it.
   const Strategy& strategy;
   RoundFacts round;
   const Codec& downlink;
   std::uint64_t seed;
   std::vector<std::pair<std::string, std::string>> facts;
-  bool drops_state;  // Files beside versions before the base are of no use any more, and go.
+  bool drops_state;  // Removes the files beside versions before the base, which are not needed any
+                     // more.
 };
 
 /// Writes version base + 1 durably and returns its record. Doing it again makes the same files. If

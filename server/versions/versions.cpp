@@ -30,8 +30,8 @@ Result<void> Versions::publish(const CheckpointRecord& record) {
   return {};
 }
 
-/// The chain of coded steps from the client's version to the one it asks for, if all of them exist
-/// and they are shorter than the model; else empty.
+/// The chain of coded steps from the client's version to the requested one, if all of them exist
+/// and are shorter than the model; else empty.
 Result<std::vector<Segment>> Versions::coded_steps(const wire::Fetch& fetch) const {
   std::vector<Segment> chain;
   if (!fetch.have_base() || fetch.have_version() >= fetch.version()) return chain;

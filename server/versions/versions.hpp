@@ -27,36 +27,36 @@ class Versions {
   Versions(Files& files, std::filesystem::path folder, const Layout& layout)
       : files_(files), folder_(std::move(folder)), layout_(layout) {}
 
-  /// Takes the recorded ones, at a start. Errors name the file and say what to do.
+  /// Opens the recorded versions, at a start. Errors name the file and say what to do.
   [[nodiscard]] Result<void> open_all(const std::vector<CheckpointRecord>& records);
-  /// Takes the version that was just made and recorded. Doing it again changes nothing.
+  /// Publishes the version that was just made and recorded. Doing it again changes nothing.
   [[nodiscard]] Result<void> publish(const CheckpointRecord& record);
 
   [[nodiscard]] bool empty() const { return versions_.empty(); }
-  /// Only where there is one.
+  /// Requires: a version exists.
   [[nodiscard]] std::shared_ptr<const ModelVersion> newest() const {
     return versions_.rbegin()->second;
   }
   [[nodiscard]] Version newest_number() const { return versions_.rbegin()->first; }
-  [[nodiscard]] Version oldest_number() const { return versions_.begin()->first; }
   [[nodiscard]] bool contains(Version version) const { return versions_.contains(version); }
-  /// Only where contains().
+  /// Requires: contains(version).
   [[nodiscard]] std::shared_ptr<const ModelVersion> at(Version version) const {
     return versions_.at(version);
   }
-  /// The kept ones, by number.
+  /// The kept versions, by number.
   [[nodiscard]] const std::map<Version, std::shared_ptr<const ModelVersion>>& all() const {
     return versions_;
   }
   [[nodiscard]] Files& files() const { return files_; }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
-  /// The version that was asked for, whole or as the coded steps that lead to it from the version
-  /// that the client has, whatever is shorter. Errors: not_found; unavailable, while too many files
-  /// are open.
+  /// What answers the Fetch: the requested version, whole or as the coded steps that lead to it
+  /// from the client's version, whichever is shorter. Errors: not_found; unavailable, while too
+  /// many files are open.
   [[nodiscard]] Result<Download> download(const wire::Fetch& fetch) const;
 
-  /// The version is not kept any more: its files go. Sessions that still send it keep them open.
+  /// Removes the files of a version that is not kept any more. Sessions that still send it keep
+  /// them open.
   [[nodiscard]] Result<void> drop(Version version);
   [[nodiscard]] Result<void> remove_files(const CheckpointRecord& record) const;
 

@@ -31,6 +31,32 @@ Result<LocalOptimizer> parse_optimizer(std::string_view spec) {
   return optimizer;
 }
 
+std::string_view to_string(LocalOptimizer::Kind kind) {
+  switch (kind) {
+    case LocalOptimizer::Kind::sgd: return "sgd";
+    case LocalOptimizer::Kind::nesterov: return "nesterov";
+    case LocalOptimizer::Kind::adam: return "adam";
+    case LocalOptimizer::Kind::adamw: break;
+  }
+  return "adamw";
+}
+
+std::string optimizer_spec(const LocalOptimizer& optimizer) {
+  std::string spec(to_string(optimizer.kind));
+  if (optimizer.is_sgd()) return spec;
+  const LocalOptimizer usual;
+  char before = ':';
+  const auto add = [&](std::string_view key, double value, double otherwise) {
+    if (value == otherwise) return;
+    spec += fmt::format("{}{}={}", before, key, value);
+    before = ',';
+  };
+  add("beta1", optimizer.beta1, usual.beta1);
+  add("beta2", optimizer.beta2, usual.beta2);
+  add("epsilon", optimizer.epsilon, usual.epsilon);
+  return spec;
+}
+
 std::uint64_t steps_max(const TrainSettings& settings, std::uint64_t epoch_steps) {
   if (settings.local_steps > 0) return settings.local_steps;
   if (settings.local_epochs > 0) return settings.local_epochs * epoch_steps;

@@ -25,26 +25,36 @@ struct LocalOptimizer {
   double epsilon = 1e-8;
 
   [[nodiscard]] bool is_sgd() const { return kind == Kind::sgd || kind == Kind::nesterov; }
+  bool operator==(const LocalOptimizer&) const = default;
 };
+
+/// "sgd", "nesterov", "adam" or "adamw".
+[[nodiscard]] std::string_view to_string(LocalOptimizer::Kind kind);
 
 /// Parses "sgd", "nesterov", "adam[:beta1=B,beta2=B,epsilon=E]" or "adamw[:…]" (the same options);
 /// "" means sgd. Returns invalid_input for anything else.
 [[nodiscard]] Result<LocalOptimizer> parse_optimizer(std::string_view spec);
+/// The shortest spec that parses to this optimizer: options with their defaults are left out.
+[[nodiscard]] std::string optimizer_spec(const LocalOptimizer& optimizer);
 
+/// A new member needs a row in shared/algorithm/train_fields.hpp, which makes the messages.
 struct TrainSettings {
   std::uint32_t round = 0;
-  std::uint32_t local_epochs = 1;  // Passes over the data. 0: as many as fit into local_seconds.
+  std::uint32_t local_epochs = 1;  // Passes over the data. 0: as many as local_seconds allows.
   std::uint32_t local_steps = 0;   // Above 0: this many mini-batch steps replace the epochs.
-  double local_seconds = 0;        // Above 0: no step but the first starts after so many seconds.
-  std::uint32_t batch_size = 64;   // In examples.
-  std::uint32_t accumulate = 1;    // A step uses the mean gradient of this many mini-batches.
-  LocalOptimizer optimizer = {};   // Its state starts afresh in every round.
+  double local_seconds = 0;       // Above 0: only the first step may start after this many seconds.
+  std::uint32_t batch_size = 64;  // In examples.
+  std::uint32_t accumulate = 1;   // A step uses the mean gradient of this many mini-batches.
+  LocalOptimizer optimizer = {};  // The optimizer's state starts afresh in every round.
   double lr = 0.01;
   double momentum = 0.0;
   double weight_decay = 0.0;
   double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 is added to the loss.
-  double deadline_s = 0;     // Until the round's deadline, in seconds; 0: none or not known.
-  std::uint64_t seed = 0;    // For this client in this round. Shuffles and dropout derive from it.
+  double deadline_s = 0;     // Seconds until the round's deadline; 0: none or not known.
+  /// The seed of this client in this round. Shuffles and dropout derive from it.
+  std::uint64_t seed = 0;
+
+  bool operator==(const TrainSettings&) const = default;
 };
 
 inline constexpr double local_seconds_max = 1e6;

@@ -25,14 +25,15 @@ namespace fl {
 /// What a client knows after its local training of a round.
 struct LocalRound {
   const TrainSettings& settings;
-  std::uint64_t steps = 0;          // Mini-batch steps done.
-  std::span<const float> shared;    // The shared vector in this version, or empty.
-  std::span<const float> gradient;  // At the global model, if wants_gradient(); or empty.
+  std::uint64_t steps = 0;        // Mini-batch steps done.
+  std::span<const float> shared;  // The shared vector in this version, or empty.
+  std::span<const float>
+      gradient;  // The gradient at the global model, if wants_gradient(); or empty.
 };
 
 /// A model that a client trains for itself, beside the global one.
 struct OwnModel {
-  double lambda = 0;         // lambda/2 ||v - w_global||^2 is added to its loss.
+  double lambda = 0;         // The loss gets an additional lambda/2 ||v - w_global||^2.
   std::uint32_t epochs = 1;  // Passes over the local data in each round.
 };
 
@@ -44,7 +45,7 @@ class LocalRule {
   virtual ~LocalRule() = default;
 
   [[nodiscard]] virtual bool keeps_vector() const { return false; }
-  /// How the client trains the kept vector, if this is a model; else nullptr. It does so before its
+  /// How the client trains the kept vector, if that is a model; else nullptr. It does so before its
   /// other work. Such a vector starts as the first version that the client gets, not as zeros.
   [[nodiscard]] virtual const OwnModel* own_model() const { return nullptr; }
   /// Whether finish() needs the gradient at the global model. It costs one more pass over the data.
@@ -77,22 +78,22 @@ struct RoundFacts {
   /// those that were ever asked, and those that were connected when the round opened. The share is
   /// above 0; it is above 1 if clients came while the round was open.
   double share = 1;
-  /// The weight of all clients in the round before, divided by that in this round. A mean over all
-  /// clients has zeros for those that have sent nothing. When more clients join, it shrinks by
-  /// this.
+  /// The weight of all clients in the round before, divided by their weight in this round. A mean
+  /// over all clients has zeros for those that have sent nothing, so it shrinks by this factor when
+  /// more clients join.
   double regrouped = 1;
   double effective_steps = 1;  // Weighted mean over the accepted updates; 1 if it has no meaning.
 };
 
-/// The server's half of a method, and its facts. A method overrides what differs from FedAvg.
+/// The server's half of a method, and facts about the method. A method overrides what differs from
+/// FedAvg.
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  /// The spec as it was given.
+  /// The spec as the user gave it.
   [[nodiscard]] const std::string& spec() const { return spec_; }
-  /// Whether all clients have the same weight ("weight=uniform"), instead of their examples.
-  [[nodiscard]] bool is_uniform() const { return is_uniform_; }
+  /// The weight of a client: its examples or, with "weight=uniform", 1.
   [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples) const {
     return is_uniform_ ? 1 : examples;
   }
@@ -104,7 +105,7 @@ class Strategy {
 
   /// Whether the method needs effective_steps() of the local work.
   [[nodiscard]] virtual bool counts_steps() const { return false; }
-  /// Returns invalid_input, with what would fit, if the method cannot use these settings.
+  /// Returns invalid_input, with settings that would fit, if the method cannot use these.
   [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const;
   /// The proximal mu that the method asks for; 0 means none.
   [[nodiscard]] virtual double proximal_mu() const { return 0; }
@@ -151,13 +152,13 @@ class Strategy {
   friend Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec);
   std::string spec_;
   bool is_uniform_ = false;
-  std::vector<std::string> personal_;  // The patterns.
+  std::vector<std::string> personal_;  // The patterns of personal tensors.
 };
 
 struct StrategyRow {
   std::string_view name;
   std::string_view usage;
-  std::string_view about;  // With the paper.
+  std::string_view about;  // One line for help, with the paper.
   std::shared_ptr<Strategy> (*make)(SpecOptions& options);
 };
 
@@ -178,9 +179,9 @@ struct StrategyRow {
 /// parameters; statistics become the weighted mean of the clients'.
 struct RunLayout {
   Layout all;
-  std::uint64_t parameter_elements = 0;  // P: the model's parameters in this vector.
+  std::uint64_t parameter_elements = 0;  // P: the number of the model's parameters in this vector.
   std::uint64_t model_elements = 0;      // Parameters and statistics in this vector.
-  std::uint64_t personal_elements = 0;   // The model's elements that are not in it.
+  std::uint64_t personal_elements = 0;   // The model's elements that are not in this vector.
   /// The whole model in the order of its layout. Stretches are personal or not; each continues its
   /// kind where the last one of that kind ended.
   struct Stretch {

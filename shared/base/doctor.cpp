@@ -5,6 +5,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/median.hpp"
 #include "shared/base/state_lock.hpp"
 
 #include <fmt/chrono.h>
@@ -51,8 +52,7 @@ Result<double> sync_seconds(const std::filesystem::path& path) {
     FL_CHECK(file->sync());
     took.push_back(seconds(Clock::now() - begin));
   }
-  std::ranges::sort(took);
-  return took[took.size() / 2];
+  return upper_median(std::move(took));
 }
 
 /// Whether a second lock on a file is refused, as it must be.
@@ -120,10 +120,15 @@ int doctor_exit_code(const DoctorLines& lines) {
                              [](const DoctorLine& line) { return line.verdict == Verdict::fail; });
 }
 
+std::string doctor_output(const DoctorLines& lines, bool as_json, nlohmann::json figures,
+                          std::string_view tables) {
+  if (!as_json) return doctor_text(lines).append(tables);
+  figures["lines"] = doctor_json(lines);
+  return json_text(figures, 2) + "\n";
+}
+
 int print_doctor(const DoctorLines& lines, bool as_json) {
-  const nlohmann::json json{{"lines", doctor_json(lines)}};
-  const std::string text = as_json ? json_text(json, 2) + "\n" : doctor_text(lines);
-  std::fputs(text.c_str(), stdout);
+  std::fputs(doctor_output(lines, as_json).c_str(), stdout);
   return doctor_exit_code(lines);
 }
 

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fl {
@@ -16,9 +17,9 @@ namespace fl {
 struct DoctorLine {
   enum class Verdict { ok, warn, fail };
   Verdict verdict = Verdict::ok;
-  std::string subject;      // "links"
-  std::string text;         // What is the case.
-  std::string advice = {};  // What to do; "" if nothing.
+  std::string subject;      // The subject of the check: "links".
+  std::string text;         // The finding.
+  std::string advice = {};  // What to do; "" if nothing is to do.
 };
 
 using DoctorLines = std::vector<DoctorLine>;
@@ -29,7 +30,12 @@ using DoctorLines = std::vector<DoctorLine>;
 [[nodiscard]] nlohmann::json doctor_json(const DoctorLines& lines);
 /// 1 if a line fails, else 0.
 [[nodiscard]] int doctor_exit_code(const DoctorLines& lines);
-/// Prints the lines to standard output, as JSON {"lines": [...]} or as text. Returns the exit code.
+/// All that a doctor prints: the lines and the tables below them or, as JSON, the members of
+/// `figures` with the lines as "lines".
+[[nodiscard]] std::string doctor_output(const DoctorLines& lines, bool as_json,
+                                        nlohmann::json figures = nlohmann::json::object(),
+                                        std::string_view tables = {});
+/// Prints doctor_output() to standard output. Returns the exit code.
 int print_doctor(const DoctorLines& lines, bool as_json);
 
 /// Adds a line if a state folder is not this user's alone: then the programs refuse it.

@@ -20,15 +20,17 @@ enum class Errc {
   protocol,         // The peer broke the protocol; its session ends.
   unauthenticated,  // A certificate, token or fingerprint was rejected.
   not_found,        // A file, row or name does not exist.
-  conflict,         // Valid, but not in this state: a stale round, a duplicate, a name in use.
-  too_large,        // A value exceeds a named limit.
-  corrupt,          // Bytes on disk or on the wire don't match their digest or format.
-  io,               // The operating system reported a permanent error.
-  no_space,         // The disk is full; retry later.
-  unavailable,      // Taken or out of reach for now (peer, database, open files); retry later.
-  cancelled,        // The program was asked to stop.
-  deadline,         // The operation took longer than its named limit.
-  internal,         // A library failed, or another error that has no code of its own.
+  conflict,   // A valid request that does not fit this state: a stale round, a duplicate, a name in
+              // use.
+  too_large,  // A value exceeds a named limit.
+  corrupt,    // Bytes on disk or on the wire don't match their digest or format.
+  io,         // The operating system reported a permanent error.
+  no_space,   // The disk is full; retry later.
+  unavailable,  // A peer, the database or an open file is taken or out of reach for now; retry
+                // later.
+  cancelled,    // The program was asked to stop.
+  deadline,     // The operation took longer than its named limit.
+  internal,     // A library failed, or another error that has no code of its own.
 };
 
 [[nodiscard]] std::string_view to_string(Errc code);
@@ -81,19 +83,21 @@ using Result = boost::system::result<T, Error>;
   return error.code() == Errc::no_space || error.code() == Errc::unavailable;
 }
 
-/// Whether this failed, with an error that will pass.
+/// Whether this failed with an error that will pass.
 template <class T>
 [[nodiscard]] bool will_pass(const Result<T>& result) {
   return !result && will_pass(result.error());
 }
 
-/// Turns the current errno into an Error with the message "WHAT: reason". What
-/// is_no_space() becomes no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all others io.
+/// Turns the current errno into an Error with the message "WHAT: reason". A number for which
+/// is_no_space() is true becomes no_space, ENOENT not_found, EMFILE and ENFILE unavailable, all
+/// others io.
 [[nodiscard]] Error errno_error(std::string_view what);
 /// Whether a write met a limit that somebody can raise: of the disk, of a quota (EDQUOT), or of a
 /// file's size (EFBIG).
 [[nodiscard]] bool is_no_space(int number);
-/// For EFBIG under a limit of this process: what the limit is, to append to a message. Else empty.
+/// For EFBIG under a limit of this process: a text about the limit, to append to a message. Else
+/// empty.
 [[nodiscard]] std::string file_limit_text(int number);
 
 }  // namespace fl

@@ -14,8 +14,9 @@ std::string text_of(const Json& value, int indent) {
       value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }
 
-/// Whether arrays and objects lie in each other more than limits::json_depth_max deep. What writes,
-/// copies or compares a value calls itself for each level, so a peer could use up the stack.
+/// Whether arrays and objects are nested more than limits::json_depth_max deep. The code that
+/// writes, copies or compares a value calls itself for each level, so a peer could use up the
+/// stack.
 bool is_too_deep(std::string_view text) {
   std::size_t depth = 0;
   bool is_in_string = false;

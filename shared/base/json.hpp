@@ -23,7 +23,7 @@ namespace fl {
 template <class T>
 inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-/// The number that the value is; none if it is none, or T has no such number. JSON has one kind of
+/// The value as a number; none if it is no number, or T has no such number. JSON has one kind of
 /// number, so 20.0 is the whole number 20. A real number is rounded to T.
 template <class T, class Json>
 requires nlohmann::detail::is_basic_json<Json>::value [[nodiscard]] std::optional<T> number_in(
@@ -68,13 +68,13 @@ template <class T>
 /// returned is_discarded(): it is neither an object nor an array nor a string.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
 
-/// The same, with the members of objects in the order of the text.
+/// Like parse_json(), with the members of objects in the order of the text.
 [[nodiscard]] nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
 /// Gets the parts of a text one after another. Each function returns whether to go on. Not a
 /// callback of the parser: with one, nlohmann needs time quadratic in an object's members.
 using JsonScanner = nlohmann::json::json_sax_t;
-/// No depth uses up the stack here. False: the text is not valid JSON, or the scanner did not go
+/// Uses no stack for depth. Returns false if the text is not valid JSON, or the scanner did not go
 /// on.
 [[nodiscard]] bool scan_json(std::string_view text, JsonScanner& scanner);
 

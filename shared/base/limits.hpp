@@ -17,87 +17,95 @@ inline constexpr std::size_t header_bytes_max = 256 << 10;  // A protobuf header
 inline constexpr std::size_t chunk_bytes_max = 1 << 20;     // Payload bytes of one message.
 inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
-/// Of a reason (Bye, Failed, Verdict) that one end tells the other. What is longer is cut.
+/// Bytes of a reason (Bye, Failed, Verdict) that one end tells the other. A longer text is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
-inline constexpr std::size_t software_bytes_max = 64;  // Of the name of a client's program.
-inline constexpr int upload_notes_max = 8;  // Of UploadBegin.notes; the others are left out.
-/// Of the names of a run's model, and of its strategy, optimizer and codec.
+inline constexpr std::size_t software_bytes_max = 64;  // The name of a client's program.
+inline constexpr int upload_notes_max = 8;             // UploadBegin.notes; more are left out.
+/// The name of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
 /// A client's message before Ready.
 inline constexpr std::size_t hello_bytes_max = 16 << 10;
-/// Of Ready: three numbers for each of up to scaled_values_max values (model_spec.hpp).
+/// Ready has three numbers for each of up to scaled_values_max values (model_spec.hpp).
 inline constexpr std::size_t ready_bytes_max = 128 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
-inline constexpr std::size_t json_depth_max = 100;  // Arrays and objects that lie in each other.
+inline constexpr std::size_t json_depth_max = 100;  // Levels of nested arrays and objects.
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
 
-/// Names and shapes of a client's tensors that it tells a server whose model has others.
+/// The names and shapes that a client tells a server whose model has other tensors.
 inline constexpr std::size_t tensors_told_bytes_max = 128 << 10;
 
 // Models and updates.
 inline constexpr std::uint64_t parameters_max = 1ull << 36;
-/// Of a model that a client takes from a server, unless its --max-parameters says otherwise. Values
-/// take 4 bytes each, and training takes about four times that.
+/// The default of a client's --max-parameters. Values take 4 bytes each, and training takes about
+/// four times that.
 inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
 inline constexpr std::size_t model_name_bytes_max = 64;  // NAME in custom:NAME.
-inline constexpr double steps_per_s_max = 1e5;  // Assumed of a client that trains for a given time.
+/// The assumed speed of a client that trains for a given time.
+inline constexpr double steps_per_s_max = 1e5;
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
 /// memory.
 inline constexpr std::uint32_t robust_updates_max = 256;
-/// So many threads read updates for a robust rule at the same time. Each has up to two files open:
-/// an update and, for a delta, what it refers to.
+/// The number of threads that read updates for a robust rule at the same time. Each has up to two
+/// files open: an update and, for a delta, its reference.
 inline constexpr int robust_readers_max = 32;
-/// A round that closes compares so many elements of its result with each update (mean_sample.hpp).
+/// The number of elements of its result that a closing round compares with each update
+/// (mean_sample.hpp).
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
 
 // Metrics.
-inline constexpr std::size_t metrics_max = 16;  // That one trainer declares, beside its loss.
+inline constexpr std::size_t metrics_max = 16;  // Declared by one trainer, beside its loss.
 inline constexpr std::size_t metric_name_bytes_max = 64;
-inline constexpr double metric_weight_max = 1e15;  // Of one value: examples, tokens or counts.
+/// The weight of one value: examples, tokens or counts.
+inline constexpr double metric_weight_max = 1e15;
 
 // The server's memory for bulk data in flight: all chunk buffers of all sessions together.
 inline constexpr std::size_t bulk_bytes_max = 64 << 20;
 /// A transfer holds up to three chunks: the one being read, the one waiting, the one being written.
 inline constexpr std::size_t chunks_of_transfer = 3;
-inline constexpr std::size_t spare_uploads_max = 64;       // Spool files that are kept for reuse.
-inline constexpr std::uint32_t kept_rounds_max = 100'000;  // N of --keep-updates; "all" has none.
-/// Of the description of a kept round: some 300 bytes for each of its updates, 450 for a delta.
+inline constexpr std::size_t spare_uploads_max = 64;  // Spool files that are kept for reuse.
+/// N of --keep-updates; "all" has no limit.
+inline constexpr std::uint32_t kept_rounds_max = 100'000;
+/// The description of a kept round has some 300 bytes for each update, 450 for a delta.
 inline constexpr std::uint64_t kept_description_bytes_max = 64 << 20;
 
 // The governor of traffic (shared/net/governor.hpp).
-inline constexpr double traffic_bits_per_s_min = 8000;  // Of a limit: slower is an outage.
+inline constexpr double traffic_bits_per_s_min = 8000;  // A slower limit would be an outage.
 inline constexpr double traffic_bits_per_s_max = 1e12;
-inline constexpr std::size_t quiet_windows_max = 16;  // Windows of time with limits of their own.
+inline constexpr std::size_t quiet_windows_max = 16;      // Daily windows with limits of their own.
 inline constexpr std::size_t traffic_quantum = 16 << 10;  // Bytes that a connection takes in turn.
-inline constexpr auto traffic_look_every = 1s;  // At a changed limit, while a turn is awaited.
-inline constexpr auto traffic_burst = 100ms;    // So much of an unused rate may be made up for.
-/// A receiver with a limit lets its peer send so much ahead as came from it in traffic_ahead, at
-/// the pace of the last traffic_measured. A way there and back that takes longer than
-/// traffic_ahead costs speed.
+/// How often a waiting connection looks for a changed limit.
+inline constexpr auto traffic_look_every = 1s;
+/// The part of an unused rate that may be made up for later.
+inline constexpr auto traffic_burst = 100ms;
+/// A receiver with a limit lets its peer send ahead as many bytes as came from it in traffic_ahead,
+/// at the pace of the last traffic_measured. A round trip longer than traffic_ahead costs speed.
 inline constexpr auto traffic_ahead = 1s;
 inline constexpr auto traffic_measured = 250ms;
 inline constexpr std::uint64_t traffic_ahead_bytes_min = 2 * chunk_bytes_min;
 
 // Sessions.
 inline constexpr auto handshake_max =
-    15s;  // TCP, TLS and HTTP, from the accept; Hello, from there.
-/// From Welcome to Ready. A client that loads model and data for longer comes back afterwards.
+    15s;  // For TCP, TLS and HTTP after the accept; then for Hello.
+/// The time from Welcome to Ready. A client that loads model and data for longer comes back
+/// afterwards.
 inline constexpr auto ready_max = 2min;
-inline constexpr std::size_t addresses_max = 8;  // Of one name; a client tries them in turn.
+/// Addresses of one name; a client tries them in turn.
+inline constexpr std::size_t addresses_max = 8;
 /// The head of a proxy's answer to CONNECT.
 inline constexpr std::size_t proxy_answer_bytes_max = 16 << 10;
-inline constexpr auto liveness_max = 60s;  // Without a byte or a pong from the peer.
-inline constexpr auto close_max = 3s;      // For a graceful close.
+/// The longest silence: no byte and no pong from the peer.
+inline constexpr auto liveness_max = 60s;
+inline constexpr auto close_max = 3s;  // The time for a graceful close.
 inline constexpr std::size_t sessions_max = 8192;
-inline constexpr std::size_t sessions_of_member_max = 4;  // It has two while it reconnects.
-/// Of the files that the process may open: for the store, the spool, versions and admin pages.
+inline constexpr std::size_t sessions_of_member_max = 4;  // A member has two while it reconnects.
+/// The open files that are kept for the store, the spool, versions and admin pages.
 inline constexpr std::size_t files_reserved = 128;
 
 // Strangers: connections that have not authenticated yet.
@@ -106,102 +114,110 @@ inline constexpr std::size_t strangers_of_address_max = 512;
 /// The most bytes of a ClientHello, with the heads of its TLS records. A handshake begins when all
 /// of it is there.
 inline constexpr std::size_t client_hello_bytes_max = 16 << 10;
-inline constexpr std::size_t handshakes_max = 128;  // At the same time; the others wait.
+inline constexpr std::size_t handshakes_max = 128;  // At the same time; more must wait.
 inline constexpr std::size_t handshakes_of_address_max = 64;
 inline constexpr std::size_t handshakes_reserved = 32;  // For addresses where members were lately.
 /// A handshake that has taken this long ends when another one waits for its place: a few round
-/// trips of its line, at least handshake_turn and at most handshake_turn_max.
+/// trips of its connection, at least handshake_turn and at most handshake_turn_max.
 inline constexpr int handshake_round_trips = 4;
 inline constexpr auto handshake_turn = 1s;
 inline constexpr auto handshake_turn_max = 4s;
-/// How many handshakes may lead nowhere (no member was there in the end), at once and in a second:
-/// of one address, and of all addresses together where no member was lately. The others wait.
+/// How many handshakes may be fruitless (no member was there in the end), at once and in a second:
+/// from one address, and from all addresses together where no member was lately. More must wait.
 inline constexpr double fruitless_of_address = 64;
 inline constexpr double fruitless_of_address_per_s = 16;
 inline constexpr double fruitless_of_unknown = 256;
 inline constexpr double fruitless_of_unknown_per_s = 64;
 inline constexpr std::size_t addresses_remembered_max = 4096;
-inline constexpr auto member_address_time = 24h;  // For so long a member was there lately.
-inline constexpr std::size_t addresses_of_member_max = 16;  // Where one was lately: the newest.
-/// So many connections are accepted in a turn; what comes beyond waits in the system's queue. So
-/// those who open anew what is closed are slowed down, and a queue of 4,096 is a wait of 1.6 s.
+/// How long an address counts as one where a member was.
+inline constexpr auto member_address_time = 24h;
+inline constexpr std::size_t addresses_of_member_max = 16;  // The newest addresses are remembered.
+/// The number of connections that are accepted in a turn; more wait in the system's queue. This
+/// slows down those who reopen what is closed, and a queue of 4,096 is a wait of 1.6 s.
 inline constexpr std::size_t accepts_of_turn = 25;
 inline constexpr auto accept_turn = 10ms;
-inline constexpr auto strangers_look = 100ms;  // How often the server looks for what is overdue.
+/// How often the server looks for overdue connections.
+inline constexpr auto strangers_look = 100ms;
 
-// Log lines and events that a peer can cause, by kind: so many in a window, then only their number.
+// Log lines and events that a peer can cause, by kind: a few in a window, then only their number.
 inline constexpr int lines_of_kind_max = 10;
 inline constexpr auto lines_window = 60s;
 inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted at the same time.
 
 // Admin pages.
-/// Connections to the admin port that have not said what they want, or not shown who they are, as
-/// the limits of strangers above. Probes and logins are answered there: nobody who is past it
-/// has a part of these places.
+/// Connections to the admin port that have not sent their request, or have shown no token; the
+/// limits are like those of strangers above. Probes and logins are answered there: a connection
+/// that is past it takes none of these places.
 inline constexpr std::size_t admin_strangers_max = 40;
 inline constexpr std::size_t admin_strangers_of_address_max = 24;
 inline constexpr std::size_t admin_readings_max = 16;
 inline constexpr std::size_t admin_readings_of_address_max = 12;
 inline constexpr auto admin_request_max = 5s;  // From the accept to the end of the request.
-/// Requests that are worked on at the same time: of all; of those without an operator's or the
-/// pages' token; of one operator, or of one address without one.
+/// Requests that are worked on at the same time: all; those without an operator's or the pages'
+/// token (open); those of all but operators (viewers); those of one operator, or of one address
+/// without one.
 inline constexpr std::size_t admin_requests_max = 24;
 inline constexpr std::size_t admin_requests_open_max = 18;
-inline constexpr std::size_t admin_requests_viewers_max = 20;  // The others are for operators.
+inline constexpr std::size_t admin_requests_viewers_max = 20;  // The rest are for operators.
 inline constexpr std::size_t admin_requests_of_one_max = 12;
-inline constexpr int admin_page_rounds_max = 1000;     // Of one page of /api/rounds.
+inline constexpr int admin_page_rounds_max = 1000;     // Rounds of one page of /api/rounds.
 inline constexpr int admin_page_choices_max = 100;     // Rounds of one page of /api/choices.
 inline constexpr std::size_t admin_sessions_max = 64;  // Logins at the same time.
-inline constexpr auto admin_session_max = 12h;         // From the login to its end.
-inline constexpr std::size_t admin_body_bytes_max = 16 << 10;  // Of a request.
+inline constexpr auto admin_session_max = 12h;         // The length of a login.
+inline constexpr std::size_t admin_body_bytes_max = 16 << 10;  // The body of a request.
 /// Wrong tokens of an address in login_window that are told apart from a flood.
 inline constexpr int wrong_tokens_max = 10;
-inline constexpr std::size_t wrong_token_addresses_max = 1024;  // That are counted apart.
+/// Addresses that are counted separately.
+inline constexpr std::size_t wrong_token_addresses_max = 1024;
 inline constexpr auto login_window = 60s;
-inline constexpr std::size_t control_text_bytes_max = 1000;  // Of a request, in the audit.
+/// The part of a request that the audit keeps.
+inline constexpr std::size_t control_text_bytes_max = 1000;
 inline constexpr std::size_t operator_name_bytes_max = 64;
-/// Streams of events and downloads at the same time, as the three limits of requests.
+/// Streams of events and downloads at the same time, by the same groups as requests.
 inline constexpr std::size_t admin_streams_max = 32;
 inline constexpr std::size_t admin_streams_open_max = 24;
-inline constexpr std::size_t admin_streams_viewers_max = 28;  // The others are for operators.
+inline constexpr std::size_t admin_streams_viewers_max = 28;  // The rest are for operators.
 inline constexpr std::size_t admin_streams_of_one_max = 16;
-inline constexpr auto admin_stream_beat = 1s;         // How often a stream looks for news.
-inline constexpr auto admin_stream_quiet = 15s;       // Then it shows that it is alive.
-inline constexpr auto admin_stream_stall = 10s;       // For the other end to take what is sent.
-inline constexpr int admin_stream_buffer = 16 << 10;  // The kernel's for a stream of events.
-inline constexpr std::size_t admin_file_chunk = 256 << 10;  // Of a checkpoint that is sent.
+inline constexpr auto admin_stream_beat = 1s;    // How often a stream looks for news.
+inline constexpr auto admin_stream_quiet = 15s;  // Silence after which it sends a sign of life.
+inline constexpr auto admin_stream_stall = 10s;  // For the other end to take what was sent.
+inline constexpr int admin_stream_buffer = 16 << 10;  // The kernel's buffer of a stream of events.
+/// Bytes of a checkpoint that are sent at once.
+inline constexpr std::size_t admin_file_chunk = 256 << 10;
 inline constexpr int admin_page_members_max = 200;
 inline constexpr int admin_page_updates_max = 500;
 inline constexpr int admin_page_runs_max = 50;
 inline constexpr int admin_page_events_max = 200;
-inline constexpr int admin_search_events = 10'000;  // Read at a time to be searched.
+inline constexpr int admin_search_events = 10'000;  // Events that a search reads at a time.
 inline constexpr int admin_page_versions_max = 100;
 inline constexpr std::size_t admin_query_bytes_max = 1024;
 inline constexpr std::size_t admin_transfers_max = 50;  // Shown at the same time.
-/// The least clients that a figure of the spread between clients is the mean of, so that none of
-/// them shows by itself.
+/// The fewest clients that a figure about the spread between clients may be the mean of, so that
+/// none of them can be recognized.
 inline constexpr std::size_t admin_group_min = 5;
-/// The least clients that any other figure of the pages is the mean of. Evaluators' are shown.
+/// The fewest clients that any other figure of the pages may be the mean of. Evaluators' figures
+/// are shown.
 inline constexpr std::size_t admin_mean_min = 3;
-inline constexpr std::size_t troubles_max = 8192;  // Clients whose last trouble is kept.
+inline constexpr std::size_t troubles_max = 8192;  // Clients whose last trouble is remembered.
 
 // Traces of rounds (--otlp-endpoint).
-inline constexpr std::size_t trace_rounds_max = 256;    // That wait to be sent; then the oldest go.
-inline constexpr int trace_tasks_of_read = 32;          // Of one look into the history.
-inline constexpr std::size_t trace_spans_of_task = 6;   // Itself, and what its time went into.
-inline constexpr std::size_t trace_spans_of_round = 3;  // Beside those of its tasks.
-inline constexpr std::size_t otlp_spans_max = 512;      // Of one request.
+/// Rounds that wait to be sent; then the oldest go.
+inline constexpr std::size_t trace_rounds_max = 256;
+inline constexpr int trace_tasks_of_read = 32;  // Tasks that one look into the history reads.
+inline constexpr std::size_t trace_spans_of_task = 6;  // The task's own, and the parts of its time.
+inline constexpr std::size_t trace_spans_of_round = 3;  // Without those of its tasks.
+inline constexpr std::size_t otlp_spans_max = 512;      // Spans in one request.
 inline constexpr auto otlp_look = 1s;          // How often the exporter looks for rounds to send.
-inline constexpr auto otlp_timeout = 10s;      // Of one request, unless the environment says so.
-inline constexpr auto otlp_timeout_max = 60s;  // The longest that it may say.
+inline constexpr auto otlp_timeout = 10s;      // For one request, unless the environment sets it.
+inline constexpr auto otlp_timeout_max = 60s;  // The longest that the environment may set.
 inline constexpr auto otlp_retry_max = 5min;   // For one request with all its repetitions.
 inline constexpr auto otlp_flush_max = 5s;     // At the end of the process.
 inline constexpr std::uint64_t otlp_answer_bytes_max = 64 << 10;
 inline constexpr std::size_t otlp_headers_bytes_max = 16 << 10;
 
 // A program that runs as a service.
-inline constexpr auto pulse_every = 1s;  // How often it looks how it is.
-/// After so long without a beat of the engine's pulse the server is no longer alive (/livez).
+inline constexpr auto pulse_every = 1s;  // How often it looks at its own state.
+/// After this long without a beat of the engine's pulse the server is no longer alive (/livez).
 inline constexpr auto pulse_silence_max = 60s;
 /// With less room on the disk of the state the server is not ready (/readyz).
 inline constexpr std::uint64_t ready_bytes_free_min = 16 << 20;
@@ -209,9 +225,10 @@ inline constexpr std::uint64_t ready_bytes_free_min = 16 << 20;
 /// a kill after that loses nothing.
 inline constexpr auto stop_max = 60s;
 
-// What a member may send without being asked: so much at once, and so much a second. What the
-// server asks for adds to it (member_quota.hpp). Bytes are those of headers.
-inline constexpr double quota_requests_open = 64;  // Whose answers are allowed at the same time.
+// What a member may send without being asked: a number at once, and a number a second. Answers to
+// the server's requests add to it (member_quota.hpp). Bytes are those of headers.
+/// Requests with allowed answers at the same time.
+inline constexpr double quota_requests_open = 64;
 inline constexpr double quota_messages = 200;
 inline constexpr double quota_messages_per_s = 10;
 inline constexpr double quota_header_bytes = 2 << 20;
@@ -220,9 +237,9 @@ inline constexpr double quota_downloads = 8;
 inline constexpr double quota_downloads_per_s = 0.1;
 inline constexpr double quota_renewals = 3;
 inline constexpr double quota_renewals_per_s = 1.0 / 3600;
-inline constexpr double quota_sessions = 60;  // A client on a bad line comes back every 5 s or so.
+inline constexpr double quota_sessions = 60;  // On a bad line a client comes back every 5 s or so.
 inline constexpr double quota_sessions_per_s = 0.5;
-inline constexpr double repeated_enrolments = 10;  // Of a client that lost the answer.
+inline constexpr double repeated_enrolments = 10;  // For a client that lost the answer.
 inline constexpr double repeated_enrolments_per_s = 0.1;
 /// A member whose session ended by its own fault must wait before the next one. The pause doubles
 /// with each fault, until there was none for fault_memory.
@@ -231,47 +248,53 @@ inline constexpr auto fault_pause_max = 5min;
 inline constexpr auto fault_memory = 1h;
 
 // Checks of `doctor`.
-inline constexpr int doctor_syncs = 20;            // Of the disk, to measure how long one takes.
-inline constexpr auto slow_sync = 100ms;           // From here on a sync is called slow.
-inline constexpr double certificate_days_min = 7;  // Less is warned of.
+inline constexpr int doctor_syncs = 20;            // Syncs of the disk, to measure their time.
+inline constexpr auto slow_sync = 100ms;           // A longer sync is called slow.
+inline constexpr double certificate_days_min = 7;  // With fewer days left it warns.
 
 // Ranks of a site.
 inline constexpr int ranks_max = 4096;
-inline constexpr double rank_timeout_s = 60;   // The default of --rank-timeout.
-inline constexpr auto rank_beat = 1s;          // How often agent and rank show that they are there.
-inline constexpr auto rank_silence = 15s;      // Then the other end is taken for lost.
-inline constexpr auto rank_progress = 10min;   // Work without a batch or a collective: it hangs.
+inline constexpr double rank_timeout_s = 60;  // The default of --rank-timeout.
+inline constexpr auto rank_beat = 1s;         // How often agent and rank send a sign of life.
+inline constexpr auto rank_silence = 15s;     // After this silence the other end counts as lost.
+/// Work without a batch or a collective for so long hangs.
+inline constexpr auto rank_progress = 10min;
 inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
 inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
 inline constexpr auto rank_greeting = 5s;      // From a connection to its hello.
-inline constexpr std::size_t rank_greeting_bytes_max = 1 << 10;  // Of a line before the hello.
-/// Connections that have not proven that they know the site's secret, beside one for each rank.
+inline constexpr std::size_t rank_greeting_bytes_max = 1 << 10;  // A line before the hello.
+/// Connections that have not proven that they know the site's secret, in addition to one for each
+/// rank.
 inline constexpr std::size_t rank_strangers_max = 16;
-inline constexpr std::size_t ranks_of_accept_turn = 64;   // Accepted in a turn: one for so many.
-inline constexpr int rank_stranger_lines_max = 20;        // In the log about them, in lines_window.
-inline constexpr std::size_t rank_keys_max = 1 << 20;     // In the store through which they meet.
-inline constexpr std::size_t hook_slice_bytes = 1 << 20;  // Of each rank's payload, sent at once.
-inline constexpr int site_attempts_max = 10;    // At one piece of work, with a new group each time.
+/// One connection is accepted in a turn for this many ranks.
+inline constexpr std::size_t ranks_of_accept_turn = 64;
+inline constexpr int rank_stranger_lines_max = 20;  // Log lines about them, in lines_window.
+inline constexpr std::size_t rank_keys_max = 1
+                                             << 20;  // Keys in the store through which ranks meet.
+/// The part of a rank's payload that is sent at once.
+inline constexpr std::size_t hook_slice_bytes = 1 << 20;
+inline constexpr int site_attempts_max = 10;    // Attempts at one job, with a new group each time.
 inline constexpr auto rank_restart_pause = 1s;  // Before a rank that ended is started again.
 
-// Of --trace. What is more is left out.
-inline constexpr std::size_t trace_spans_max = 100'000;  // Of one rank in one round.
-inline constexpr std::uint64_t trace_bytes_max = std::uint64_t{1} << 30;  // Of the file.
+// --trace writes no more than this.
+inline constexpr std::size_t trace_spans_max = 100'000;  // Spans of one rank in one round.
+inline constexpr std::uint64_t trace_bytes_max = std::uint64_t{1} << 30;  // The file's size.
 
-// A trainer that is a program of the user's.
+// A trainer that is a user's own program.
 inline constexpr std::size_t trainer_message_bytes_max = 64 << 20;
-inline constexpr auto trainer_grace = 10s;     // To end, or to answer a cancelled request.
+inline constexpr auto trainer_grace = 10s;     // For it to end, or to answer a cancelled request.
 inline constexpr auto trainer_pause_min = 1s;  // Before it is started anew; doubles each time.
 inline constexpr auto trainer_pause_max = 60s;
 inline constexpr int trainer_lines_max = 1000;  // Lines of its output in the log, in lines_window.
 inline constexpr std::size_t trainer_line_bytes_max = 1000;
-inline constexpr std::size_t trainer_last_lines =
-    3;                                              // Of its output, told as the reason of its end.
-inline constexpr auto trainer_output_wait = 500ms;  // For its last output after it has ended.
-inline constexpr auto trainer_gone_wait = 2s;       // For its end after its socket has closed.
-inline constexpr auto trainer_look = 50ms;  // Between two looks at it while it is waited for.
-inline constexpr std::size_t tensor_folders_max = 10'000;  // In memory, that a start looks at.
-inline constexpr auto watcher_wait = 10s;  // For its watcher to end what it has started.
+inline constexpr std::size_t trainer_last_lines = 3;  // Lines of its output that explain its end.
+inline constexpr auto trainer_output_wait = 500ms;    // For its last output after it has ended.
+inline constexpr auto trainer_gone_wait = 2s;         // For its end after its socket has closed.
+inline constexpr auto trainer_look = 50ms;  // Between two looks at it while someone waits for it.
+/// Folders in memory that a start looks at.
+inline constexpr std::size_t tensor_folders_max = 10'000;
+/// For its watcher to end the processes that it has started.
+inline constexpr auto watcher_wait = 10s;
 
 // Queues.
 inline constexpr std::size_t runs_queued_max = 1000;
@@ -279,12 +302,12 @@ inline constexpr std::size_t outbox_messages_max = 64;  // Messages that wait to
 
 // Secrets in files.
 inline constexpr std::size_t secret_file_bytes_max = 4 << 10;
-inline constexpr std::size_t secret_bytes_min = 16;  // Of the admin pages' token.
+inline constexpr std::size_t secret_bytes_min = 16;  // The admin pages' token.
 
 // Waiting.
 inline constexpr double deadline_s_min = 0.1;      // The shortest --deadline: rounds must not spin.
 inline constexpr auto full_disk_pause = 1s;        // Between two attempts to write to a full disk.
-inline constexpr int full_disk_attempts_max = 60;  // Of a client that enters a run.
+inline constexpr int full_disk_attempts_max = 60;  // Attempts of a client that enters a run.
 inline constexpr auto next_run_poll = 250ms;  // How often a server without a run looks for one.
 /// If sessions of one client replace each other displaced_max times within displaced_window, the
 /// server suspects that two machines use the same identity.
@@ -303,7 +326,7 @@ inline constexpr auto ask_again_max = 5min;
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;
-/// The pace of an upload is looked at once in each window (a longer one where chunk_bytes_min takes
+/// The pace of an upload is checked once in each window (a longer one where chunk_bytes_min takes
 /// longer). It must bring all of the upload within --deadline. Without one it must bring all within
 /// upload_time, or be at least upload_bytes_per_s_min. A session whose upload is slower is ended; a
 /// task with so many such uploads is given to another client, at once if the upload brought less
@@ -313,7 +336,7 @@ inline constexpr auto upload_time = 120s;
 inline constexpr double upload_bytes_per_s_min = 1024;
 inline constexpr double trickle_share = 1.0 / 8;
 inline constexpr int slow_uploads_max = 3;
-inline constexpr int wrong_digests_max = 3;  // Of one task's uploads; then the update is refused.
+inline constexpr int wrong_digests_max = 3;  // For one task; then the update is refused.
 /// At the end of a run, how long the server waits for each next evaluation that is still missing.
 inline constexpr auto last_evaluations_max = 60s;
 // Versions that are kept for an evaluator that is slower than the rounds: as many as fit into
@@ -321,7 +344,8 @@ inline constexpr auto last_evaluations_max = 60s;
 inline constexpr std::uint64_t evaluations_behind_bytes = 8ull << 30;
 inline constexpr std::uint32_t evaluations_behind_min = 30;
 inline constexpr std::uint32_t evaluations_behind_max = 1000;
-inline constexpr std::uint32_t evaluations_asked_max = 30;  // Asked of one evaluator at a time.
+/// Versions that one evaluator is asked for at a time.
+inline constexpr std::uint32_t evaluations_asked_max = 30;
 /// The longest chain of coded steps that is sent instead of the whole model: each is an open file.
 inline constexpr std::size_t coded_steps_max = 256;
 /// At the end of a run, how long the server waits for a client to answer the final Bye, or to

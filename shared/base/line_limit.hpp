@@ -32,9 +32,10 @@ class LineLimit {
     std::string kind;
     int lines = 0;
   };
-  /// What was left out in windows that have ended since the last call.
+  /// Returns the number of lines that were left out in windows that have ended since the last call.
   [[nodiscard]] std::vector<LeftOut> take_left_out(TimePoint now = Clock::now());
-  /// These could not be told: the next take_left_out() returns them again, added up by kind.
+  /// Takes back counts that could not be reported: the next take_left_out() returns them again,
+  /// added up by kind.
   void put_back(const std::vector<LeftOut>& left_out);
 
  private:
@@ -44,7 +45,7 @@ class LineLimit {
   };
 
   const Limits limits_;
-  std::mutex mutex_;  // Guards those below.
+  std::mutex mutex_;  // Guards the members below.
   std::map<std::string, Window> windows_;
   std::map<std::string, int> put_back_;  // Lines by kind.
 };

@@ -36,7 +36,7 @@ void log_error(fmt::format_string<const Values&...> format, const Values&... val
 /// that otherwise logs only warnings.
 void log_progress(const std::string& text);
 
-/// Lines below this level are not written. The default is `info`.
+/// Sets the lowest level that is written. The default is `info`.
 void set_log_level(LogLevel level);
 
 /// Reports the error that ends the program: as a JSON object if the log is JSON, else as a line

@@ -38,8 +38,8 @@ Character first_of(std::string_view text) {
   return {code, bytes, true};
 }
 
-/// Characters that are not for people to read: they control a terminal or the direction of text, or
-/// break a line.
+/// Whether the character is not for people to read: it controls a terminal or the direction of
+/// text, or breaks a line.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) ||        // C0, DEL, C1.
          code == 0x61c || code == 0x200e || code == 0x200f ||   // Marks of direction.

@@ -14,10 +14,10 @@ namespace fl {
 
 class ServiceManager {
  public:
-  /// None.
+  /// A process without a service manager.
   ServiceManager() = default;
-  /// `socket`: a path, or "@NAME" for an abstract socket. `watchdog`: the manager ends a program of
-  /// which it has not heard for so long.
+  /// `socket`: a path, or "@NAME" for an abstract socket. `watchdog`: the manager ends a program
+  /// that has sent nothing for this long.
   ServiceManager(std::string socket, std::optional<std::chrono::microseconds> watchdog)
       : socket_(std::move(socket)), watchdog_(watchdog) {}
 

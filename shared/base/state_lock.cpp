@@ -16,7 +16,7 @@ namespace fl {
 
 namespace {
 
-/// A user's name, or its number where it has none.
+/// The user's name, or its number if it has no name.
 std::string name_of(uid_t user) {
   std::array<char, 4096> memory{};
   passwd entry{};
@@ -26,21 +26,8 @@ std::string name_of(uid_t user) {
   return fmt::format("number {}", user);
 }
 
-/// Whether `path` still names the file that is open. Who removes a lock file leaves its holder with
-/// a file that has no name, and the next one makes another.
-Result<bool> still_names(const std::filesystem::path& path, int fd) {
-  struct stat open {};
-  struct stat named {};
-  if (::fstat(fd, &open) != 0) return errno_error(path.string());
-  if (::lstat(path.c_str(), &named) != 0) {
-    if (errno == ENOENT) return false;
-    return errno_error(path.string());
-  }
-  return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-}
-
-/// Not every file system locks a folder: NFS wants a descriptor for writing. The file then stands
-/// alone.
+/// Not every file system can lock a folder: NFS wants a descriptor for writing. Then only the lock
+/// file is locked.
 bool cannot_be_locked(int reason) {
   return reason == EBADF || reason == EINVAL || reason == ENOLCK || reason == EOPNOTSUPP;
 }
@@ -75,7 +62,7 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
 
 void keep_files_private() {
   ::umask(S_IRWXG | S_IRWXO);
-  int fd = ::open("/dev/null", O_RDWR);  // The lowest number that is free.
+  int fd = ::open("/dev/null", O_RDWR);  // open() takes the lowest free number.
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) ::close(fd);
 }
@@ -97,6 +84,17 @@ Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
                fmt::format("somebody removed or replaced {} just now, which keeps two processes "
                            "from using one state: leave that file alone, and start again",
                            path.string()));
+}
+
+Result<bool> still_names(const std::filesystem::path& path, int fd) {
+  struct stat open {};
+  struct stat named {};
+  if (::fstat(fd, &open) != 0) return errno_error(path.string());
+  if (::lstat(path.c_str(), &named) != 0) {
+    if (errno == ENOENT) return false;
+    return errno_error(path.string());
+  }
+  return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 Error why_not_locked(int reason, const std::filesystem::path& folder) {

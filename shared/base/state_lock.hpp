@@ -14,11 +14,12 @@
 namespace fl {
 
 /// Checks that the folder belongs to the user of this process, that nobody else may write to it,
-/// and that only its group may read it. `conflict`: it is not so; the message says what to do.
+/// and that only its group may read it. `conflict`: one of these is not true; the message says what
+/// to do.
 [[nodiscard]] Result<void> check_state_folder(const std::filesystem::path& folder);
 
 /// Lets only this user read and write the files that this process creates from now on. If standard
-/// input, output or error is closed, opens /dev/null in its place: else a file would get its
+/// input, output or error is closed, opens /dev/null in its place: otherwise a file would get its
 /// number, and the log would be written into that file. Call it at the start of a program that has
 /// secrets.
 void keep_files_private();
@@ -26,8 +27,8 @@ void keep_files_private();
 class StateLock {
  public:
   /// Checks the folder and takes the lock without waiting. The folder must exist. `conflict`: the
-  /// check fails, another process holds the lock, or the lock file was removed meanwhile. Others:
-  /// why_not_locked().
+  /// check fails, another process holds the lock, or the lock file was removed meanwhile. Other
+  /// errors: those of why_not_locked().
   static Result<StateLock> take(const std::filesystem::path& folder);
   StateLock(StateLock&& other) noexcept;
   StateLock& operator=(StateLock&&) = delete;
@@ -38,6 +39,10 @@ class StateLock {
   int folder_fd_ = -1;
   int file_fd_ = -1;
 };
+
+/// Whether `path` still names the file that is open as `fd`. Somebody who removes a lock file
+/// leaves its holder with a file that has no name, and the next process makes another. Errors: io.
+[[nodiscard]] Result<bool> still_names(const std::filesystem::path& path, int fd);
 
 /// Why flock() failed with this errno. `conflict`: another process holds the lock.
 [[nodiscard]] Error why_not_locked(int reason, const std::filesystem::path& folder);

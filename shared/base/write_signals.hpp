@@ -6,9 +6,9 @@
 namespace fl {
 
 /// Ignores SIGPIPE (nobody reads) and SIGXFSZ (a file would grow beyond `ulimit -f`). A program
-/// that we start gets the default back.
+/// that we start gets the defaults back.
 void ignore_write_signals();
-/// Only what POSIX allows after fork().
+/// Restores the defaults. Makes only calls that POSIX allows after fork().
 void restore_write_signals();
 
 }  // namespace fl

@@ -26,9 +26,9 @@ const char* flc_error(void);
  * Hello. "delta" is not among them, because the C interface cannot encode "delta+" codecs. */
 const char* flc_names(void);
 
-/* What a sender must keep from one vector to the next. */
+/* The vectors that a sender must keep from one update to the next. */
 enum { FLC_RESIDUAL = 1, FLC_VELOCITY = 2 };
-/* Returns what the codec `spec` keeps, as a bit mask of these. -1: the spec is wrong. */
+/* Returns the vectors that the codec `spec` keeps, as a bit mask. -1: the spec is wrong. */
 int32_t flc_keeps(const char* spec);
 
 /* A coder encodes and decodes vectors of one layout. It also holds what codecs learn from one

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/authority.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/net/server_address.hpp"
 
 #include <openssl/err.h>
@@ -22,7 +23,7 @@ constexpr std::size_t client_name_bytes_max = 64;  // ub-common-name of RFC 5280
 
 struct Extension {
   int nid;
-  std::string value;  // In OpenSSL's configuration syntax, x509v3_config(5).
+  std::string value;  // In the syntax of OpenSSL's configuration, x509v3_config(5).
 };
 
 /// The contents of a new certificate.
@@ -160,8 +161,8 @@ Result<CertificatePtr> open_certificate(Files& files, const std::filesystem::pat
   return certificate;
 }
 
-/// The last step of finish_rotation(), if a crash has come before it: an intermediate of the
-/// authority that was dropped is there no more.
+/// Does the last step of finish_rotation(), if a crash has come before it: the intermediate of the
+/// dropped authority is removed.
 Result<void> drop_old_intermediate(Files& files, const std::filesystem::path& folder) {
   if (!files.exists(folder / key_name)) return {};
   FL_TRY(const CertificatePtr authority, open_certificate(files, folder / certificate_name));
@@ -201,7 +202,7 @@ Result<void> check_life(const Validity& life, const std::filesystem::path& path,
   return Error(Errc::unauthenticated, path.string() + " has expired");
 }
 
-/// When a server or client certificate is valid that is made now: not longer than its issuer. An
+/// The validity of a server or client certificate that is made now: not longer than its issuer. An
 /// authority that has expired is not opened; an intermediate is, as it can be replaced.
 Result<Validity> leaf_life(const Validity& issuer, double now) {
   if (now > issuer.not_after)
@@ -252,7 +253,7 @@ Result<Authority::Signer> Authority::signer_of(KeyPtr key, CertificatePtr certif
   return signer;
 }
 
-/// The authority whose key is not here.
+/// Opens an authority whose key is kept elsewhere.
 Result<Authority::Signer> Authority::open_signer_elsewhere(Files& files,
                                                            const std::filesystem::path& path,
                                                            double now) {
@@ -355,7 +356,7 @@ Result<void> Authority::finish_rotation(Files& files, const std::filesystem::pat
                  "there is only one authority: 'fl-server rotate-ca' makes a new one");
   }
   FL_CHECK(files.rename(folder / next_key_name, folder / key_name));
-  FL_CHECK(files.sync_folder(folder));  // The key first: complete_rotation() relies on it.
+  FL_CHECK(files.sync_folder(folder));  // Writes the key first: complete_rotation() relies on it.
   FL_CHECK(files.rename(folder / next_certificate_name, folder / certificate_name));
   FL_CHECK(files.sync_folder(folder));
   if (intermediate_) {  // drop_old_intermediate() does this after a crash.

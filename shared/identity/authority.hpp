@@ -54,7 +54,7 @@ struct ServerCertificate {
 ///     join tokens;
 ///   - the new one certifies clients, who get both authorities' certificates with theirs. A client
 ///     whose certificate is not of the newest authority renews it.
-/// Then the old one is dropped. Files: ca.key and ca.crt, and ca-next.key and ca-next.crt
+/// Then the old authority is dropped. Files: ca.key and ca.crt, and ca-next.key and ca-next.crt
 /// meanwhile.
 ///
 /// With an intermediate authority (rotate-ca --intermediate) the authority's own key is needed no
@@ -67,8 +67,8 @@ class Authority {
  public:
   /// Loads FOLDER/ca.key and FOLDER/ca.crt. If neither exists, makes them and the folder. The key
   /// is written first, so a crash at the first start may leave a key without a certificate; then
-  /// this makes the certificate. With a passphrase the keys' files are encrypted, those too that
-  /// were not before. Errors name the file: corrupt (unreadable, key and certificate don't match,
+  /// this makes the certificate. With a passphrase the keys' files are encrypted, also existing
+  /// ones that are not. Errors name the file: corrupt (unreadable, key and certificate don't match,
   /// or a certificate without a key), unauthenticated (expired, no or a wrong passphrase), and
   /// those of Files. Where there is an intermediate, FOLDER/ca.key is not looked at.
   static Result<Authority> open_or_create(Files& files, const std::filesystem::path& folder,
@@ -79,7 +79,7 @@ class Authority {
                                             double now, const std::string& passphrase);
   /// Drops the old authority, with its intermediate. `conflict`: there is only one.
   [[nodiscard]] Result<void> finish_rotation(Files& files, const std::filesystem::path& folder);
-  /// Makes an intermediate, in place of the one that there is. Needs FOLDER/ca.key, else not_found.
+  /// Makes an intermediate, which replaces an existing one. Needs FOLDER/ca.key, else not_found.
   /// `conflict`: there are two authorities, or this one may not have an intermediate.
   [[nodiscard]] Result<void> make_intermediate(Files& files, const std::filesystem::path& folder,
                                                double now, const std::string& passphrase);
@@ -87,9 +87,9 @@ class Authority {
   /// The authority that certifies the server and that join tokens name.
   [[nodiscard]] const std::string& certificate_pem() const { return current_.pem; }
   [[nodiscard]] const Sha256& fingerprint() const { return current_.fingerprint; }
-  /// All that are trusted, the current one first, with its intermediates.
+  /// All certificates that are trusted, the current authority first, with its intermediates.
   [[nodiscard]] std::string trusted_pem() const;
-  /// Of the intermediate, if there is one.
+  /// The validity of the intermediate, if there is one.
   [[nodiscard]] std::optional<Validity> intermediate_life() const;
 
   /// Issues a client certificate, valid for 90 days at most, for `name` and the key in the signing
@@ -109,7 +109,7 @@ class Authority {
  private:
   /// A key and its certificate.
   struct Signer {
-    KeyPtr key;  // Null: it is kept elsewhere, and an intermediate signs.
+    KeyPtr key;  // Null: the key is kept elsewhere, and an intermediate signs.
     CertificatePtr certificate;
     std::string pem;
     Sha256 fingerprint{};
@@ -133,7 +133,7 @@ class Authority {
 
   Signer current_;
   std::optional<Signer> intermediate_;
-  std::string former_pem_;  // Earlier intermediates.
+  std::string former_pem_;  // Certificates of earlier intermediates.
   std::optional<Signer> next_;
 };
 

@@ -149,8 +149,8 @@ Result<void> ClientIdentity::finish_renewing(Files& files, std::string_view cert
   if (common_name(*renewed) != name_)
     return Error(Errc::unauthenticated,
                  "the server sent a renewed certificate for another client than " + name_);
-  // While the authority is changed `ca` has the old one too: so after a crash before the next step
-  // it still has the one that signed the old certificate.
+  // While the authority is replaced, `ca` has the old one too: so after a crash before the next
+  // step the file still has the authority that signed the old certificate.
   if (!ca.empty() && ca != ca_pem_)
     FL_CHECK(files.write_atomically(ca_path(folder_), bytes_of(ca)));
   FL_CHECK(files.write_atomically(certificate_path(folder_), bytes_of(certificate)));

@@ -46,7 +46,7 @@ class ClientIdentity {
                                                const ServerAddress& server,
                                                std::string_view token_id,
                                                std::string_view certificate, std::string_view ca);
-  /// Steps 3 and 5 of renewing, after `ca`, which replaces the trusted authorities unless it is
+  /// Steps 3 and 5 of renewing. Before them `ca` replaces the trusted authorities, unless it is
   /// empty. The certificate must come from one of these, with the same name, for the requested key;
   /// otherwise the error is unauthenticated and nothing is changed. TLS contexts made before keep
   /// the old key and certificate.

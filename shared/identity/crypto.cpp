@@ -7,11 +7,9 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
-#include <boost/algorithm/hex.hpp>
 
-#include <algorithm>
-#include <iterator>
 #include <limits>
+#include <string>
 
 namespace fl {
 namespace {
@@ -41,43 +39,6 @@ Result<void> fill_random(MutableBytes out) {
   if (RAND_bytes(reinterpret_cast<unsigned char*>(out.data()), static_cast<int>(out.size())) != 1)
     return openssl_error("can't draw random bytes");
   return {};
-}
-
-std::string to_hex(Bytes bytes) {
-  std::string text;
-  boost::algorithm::hex_lower(text_of(bytes), std::back_inserter(text));
-  return text;
-}
-
-std::string to_base64url(Bytes bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // EVP_EncodeBlock adds a NUL.
-  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), data_of(bytes),
-                                     static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(length));
-  while (!text.empty() && text.back() == '=') text.pop_back();
-  std::replace(text.begin(), text.end(), '+', '-');
-  std::replace(text.begin(), text.end(), '/', '_');
-  return text;
-}
-
-Result<std::string> from_base64url(std::string_view text) {
-  const Error wrong{Errc::invalid_input, "not base64url"};
-  std::string padded(text);
-  std::replace(padded.begin(), padded.end(), '-', '+');
-  std::replace(padded.begin(), padded.end(), '_', '/');
-  const std::size_t padding = (4 - text.size() % 4) % 4;
-  padded.append(padding, '=');
-
-  std::string bytes(padded.size() / 4 * 3, '\0');
-  const int length = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                     reinterpret_cast<const unsigned char*>(padded.data()),
-                                     static_cast<int>(padded.size()));
-  if (length != static_cast<int>(bytes.size()) || padding == 3) return wrong;
-  bytes.resize(bytes.size() - padding);
-  // OpenSSL skips white space and ignores stray bits. Reject both, because otherwise two texts
-  // would mean the same bytes and a typo could go unnoticed.
-  if (to_base64url(bytes_of(bytes)) != text) return wrong;
-  return bytes;
 }
 
 bool equal_in_constant_time(Bytes a, Bytes b) {

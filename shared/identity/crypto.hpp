@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cryptographic primitives of this folder, all from OpenSSL: SHA-256, HMAC, random bytes,
-// base64url, hexadecimal, and a comparison in constant time. Any thread.
+// and a comparison in constant time. Any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace fl {
@@ -22,15 +21,6 @@ using Sha256 = std::array<std::uint8_t, 32>;
 
 /// Fills `out` with random bytes that are good enough for keys. `internal`: the generator failed.
 [[nodiscard]] Result<void> fill_random(MutableBytes out);
-
-/// Two lower-case digits per byte.
-[[nodiscard]] std::string to_hex(Bytes bytes);
-
-/// base64url without padding (RFC 4648, section 5): letters, digits, '-' and '_'.
-[[nodiscard]] std::string to_base64url(Bytes bytes);
-/// Decodes base64url; returns the bytes as a string. Accepts only what to_base64url() writes: no
-/// padding, no white space, no stray bits in the last character. Anything else is invalid_input.
-[[nodiscard]] Result<std::string> from_base64url(std::string_view text);
 
 /// Whether both hold the same bytes. The time depends on their sizes only, so it does not reveal
 /// where two secrets differ.

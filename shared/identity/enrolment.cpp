@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/enrolment.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/json.hpp"
 
 namespace fl {

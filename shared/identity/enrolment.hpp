@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Enrolment: how an invited client gets its certificate. This file has the messages of
 // POST /v1/enroll and what the server does with them, without any network code. enroll() is the
-// server's side; shared/wire/enroll_client.hpp is the client's.
+// server's side; client/agent/enroll_client.hpp is the client's.
 //
 //   request   {"token_id": hex, "secret": base64url, "name": text, "csr": PEM}
 //   response  200 {"certificate": PEM, "ca": PEM, "name": text}, or an error status {"error": text}
@@ -16,7 +16,7 @@
 namespace fl {
 
 inline constexpr std::string_view enrolment_target = "/v1/enroll";
-inline constexpr std::size_t enrolment_bytes_max = 16 << 10;  // Of a request or response body.
+inline constexpr std::size_t enrolment_bytes_max = 16 << 10;  // The body of a request or response.
 
 struct EnrolmentRequest {
   std::string token_id;  // 16 lower-case hexadecimal digits.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/identity/token.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
+
 #include <boost/algorithm/string/trim.hpp>
 #include <boost/crc.hpp>
 

@@ -45,7 +45,7 @@ using RequestPtr = std::unique_ptr<X509_REQ, FreeWith<X509_REQ_free>>;
 [[nodiscard]] Result<std::string> to_pem(const X509_REQ& request);
 
 [[nodiscard]] Result<KeyPtr> parse_key(std::string_view pem);
-/// The same for an encrypted key.
+/// Opens an encrypted key.
 [[nodiscard]] Result<KeyPtr> open_key(std::string_view pem, const std::string& passphrase);
 [[nodiscard]] bool is_encrypted_key(std::string_view pem);
 [[nodiscard]] Result<CertificatePtr> parse_certificate(std::string_view pem);

@@ -17,7 +17,7 @@ class AcceptPace {
   explicit AcceptPace(std::size_t of_turn = limits::accepts_of_turn, TimePoint now = Clock::now())
       : of_turn_(of_turn), turn_(now) {}
 
-  /// Counts a connection that was accepted at `now`, and returns when the next one may be.
+  /// Counts a connection that was accepted at `now`, and returns when the next one may be accepted.
   [[nodiscard]] TimePoint next(TimePoint now) {
     if (++accepted_ < of_turn_) return now;
     accepted_ = 0;

@@ -16,16 +16,16 @@
 
 namespace fl {
 
-/// Stands for a machine, or for the network that it may have.
+/// A number for a machine, or for the network that it may have.
 using Address = std::uint64_t;
 
-/// So many handshakes may lead nowhere at once, and so many a second.
+/// The number of handshakes that may be fruitless at once, and in a second.
 struct FruitlessLimit {
   double at_once = 0;
   double per_s = 0;
 };
 
-/// How many handshakes were fruitless lately: it falls with time.
+/// Counts the handshakes that were fruitless lately: the count falls with time.
 class Fruitless {
  public:
   [[nodiscard]] bool has_room(const FruitlessLimit& limit, TimePoint now);
@@ -36,7 +36,7 @@ class Fruitless {
   TimePoint at_{};
 };
 
-/// For ports at which nothing counts as fruitless.
+/// The limit at ports where nothing counts as fruitless.
 inline constexpr FruitlessLimit no_fruitless_limit{.at_once = 1e300, .per_s = 1e300};
 
 class AddressBook {
@@ -57,8 +57,9 @@ class AddressBook {
   [[nodiscard]] bool may_try(Address address, TimePoint now);
   /// A handshake begins. It counts as fruitless until bear_fruit() says otherwise.
   void try_once(Address address, TimePoint now);
-  /// A handshake that began from this address has shown this member, or made it. Of one member the
-  /// newest limits::addresses_of_member_max addresses are known, so nobody makes many known.
+  /// A handshake from this address has shown this member, or has made it. For one member only the
+  /// newest limits::addresses_of_member_max addresses are known, so that nobody makes many of them
+  /// known.
   void bear_fruit(Address address, const std::string& member, TimePoint now);
   [[nodiscard]] std::size_t size() const { return records_.size(); }
 
@@ -75,7 +76,8 @@ class AddressBook {
 
   Limits limits_;
   std::unordered_map<Address, Record> records_;
-  std::unordered_map<std::string, std::deque<Address>> of_member_;  // The oldest first.
+  std::unordered_map<std::string, std::deque<Address>>
+      of_member_;  // The addresses of each member, the oldest first.
   Fruitless of_unknown_;
 };
 

@@ -25,11 +25,11 @@ namespace {
 namespace http = beast::http;
 using tcp = net::ip::tcp;
 
-/// What an HTTP proxy answers to CONNECT.
+/// An HTTP proxy's answer to CONNECT.
 struct ProxyAnswer {
   unsigned status = 0;
   std::string reason;
-  std::string challenges;  // Of all Proxy-Authenticate headers.
+  std::string challenges;  // The text of all Proxy-Authenticate headers.
 
   [[nodiscard]] bool lets_through() const { return status >= 200 && status < 300; }
 };
@@ -70,7 +70,7 @@ std::string base64(std::string_view text) {
   return result;
 }
 
-/// Sends CONNECT and reads the head of the answer. What follows it belongs to the tunnel.
+/// Sends CONNECT and reads the head of the answer. The bytes behind the head belong to the tunnel.
 Awaitable<Result<ProxyAnswer>> ask_proxy(TlsStream& stream, Proxy proxy, std::string target) {
   const std::string whom = "the proxy " + proxy.shown();
   std::string request =
@@ -83,7 +83,7 @@ Awaitable<Result<ProxyAnswer>> ask_proxy(TlsStream& stream, Proxy proxy, std::st
     co_return network_error(ec, "writing to", whom);
 
   http::response_parser<http::empty_body> parser;
-  parser.skip(true);  // No answer to CONNECT has a body that matters.
+  parser.skip(true);  // The body of an answer to CONNECT is never needed.
   parser.header_limit(static_cast<std::uint32_t>(limits::proxy_answer_bytes_max));
   std::string unread;
   while (!parser.is_header_done()) {

@@ -11,9 +11,9 @@
 
 namespace fl {
 
-/// The addresses of a name as they are tried: IPv6 and IPv4 in turn, in the order in which the
-/// system prefers them, so that one of the two that does not work costs one attempt (RFC 8305,
-/// section 4). At most limits::addresses_max.
+/// The addresses of a name in the order in which they are tried: IPv6 and IPv4 in turn, each in the
+/// order that the system prefers. So if one of the two does not work, it costs one attempt (RFC
+/// 8305, section 4). At most limits::addresses_max.
 [[nodiscard]] std::vector<net::ip::tcp::endpoint> in_turn(
     const net::ip::tcp::resolver::results_type& found);
 
@@ -21,9 +21,9 @@ namespace fl {
 /// next. Every call looks the name up anew, because addresses change, and tries up to
 /// limits::addresses_max of them in turn. Through a proxy, the proxy looks the server's name up.
 ///
-/// Errors name the server, or the proxy and where it was set. `unavailable`: not reached; try again
-/// later. `deadline`: nor within the stream's deadline. `invalid_input`: the proxy's address is
-/// wrong. `conflict`: the proxy does not let us through.
+/// Errors name the server, or the proxy and where it was set. `unavailable`: it was not reached;
+/// try again later. `deadline`: it was not reached within the stream's deadline. `invalid_input`:
+/// the proxy's address is wrong. `conflict`: the proxy does not let us through.
 [[nodiscard]] Awaitable<Result<void>> dial(TlsStream& stream, ServerAddress server,
                                            ProxyRules rules);
 

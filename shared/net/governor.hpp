@@ -20,8 +20,8 @@ class Governor {
   explicit Governor(RateSchedule schedule)
       : schedule_(std::move(schedule)), is_limited_(schedule_.is_limited()) {}
 
-  /// From now on this schedule holds. What is reserved and has not passed must be reserved again:
-  /// epoch() tells.
+  /// Changes the schedule from now on. Bytes that are reserved and have not passed must be reserved
+  /// again: epoch() tells.
   void change(RateSchedule schedule);
   /// Grows with each change().
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
@@ -30,36 +30,36 @@ class Governor {
 
   /// Reserves the next `bytes` of the rate. Returns when they may be sent: now, or later.
   [[nodiscard]] TimePoint reserve(std::uint64_t bytes);
-  /// Bytes that have passed without a reservation. What is reserved from now on makes up for them.
+  /// Counts bytes that have passed without a reservation. Later reservations make up for them.
   void charge(std::uint64_t bytes) { [[maybe_unused]] const TimePoint unused = reserve(bytes); }
 
  private:
   std::mutex mutex_;
   RateSchedule schedule_;
-  TimePoint free_at_{};  // When all that is reserved has been sent, at the rate.
+  TimePoint free_at_{};  // When all reserved bytes have been sent, at the rate.
   std::atomic<std::uint64_t> epoch_ = 0;
   std::atomic<bool> is_limited_;
 };
 
 /// The governors of a program's traffic; null: no limit, for ever.
 struct Governors {
-  std::shared_ptr<Governor> up;    // What it sends.
-  std::shared_ptr<Governor> down;  // What it receives.
+  std::shared_ptr<Governor> up;    // For the bytes that it sends.
+  std::shared_ptr<Governor> down;  // For the bytes that it receives.
 };
 
-/// The turns of one connection. It reserves whole quanta, and keeps what is left of one for its
-/// next message: else those who send small messages would get less.
+/// The turns of one connection. It reserves whole quanta, and keeps the rest of one for its next
+/// message: otherwise those who send small messages would get less.
 class Turns {
  public:
-  /// So many bytes more are to pass.
+  /// Adds bytes that are to pass.
   void add(std::uint64_t bytes) { left_ += bytes; }
 
-  /// Lets pass what may pass now, and reserves a quantum for the rest. Returns when to call again;
-  /// `never`: nothing is left.
+  /// Lets pass the bytes that may pass now, and reserves a quantum for the rest. Returns when to
+  /// call again; `never`: nothing is left.
   [[nodiscard]] TimePoint advance(Governor& governor);
-  /// Bytes that passed since the last call of take().
+  /// The bytes that passed since the last call of take().
   [[nodiscard]] std::uint64_t take();
-  /// Bytes that have not passed.
+  /// The bytes that have not passed.
   [[nodiscard]] std::uint64_t left() const { return left_; }
 
  private:
@@ -68,7 +68,7 @@ class Turns {
   std::uint64_t spare_ = 0;    // Reserved, and not used.
   std::uint64_t passed_ = 0;
   TimePoint turn_at_{};
-  std::uint64_t epoch_ = 0;  // The governor's, when that was reserved.
+  std::uint64_t epoch_ = 0;  // The governor's epoch() when that was reserved.
 };
 
 }  // namespace fl

@@ -48,7 +48,7 @@ Awaitable<beast::error_code> write_all(PlainStream& stream, std::string text);
 [[nodiscard]] std::string http_date(double unix_seconds);
 [[nodiscard]] std::optional<double> parse_http_date(const std::string& text);
 
-/// A complete HTTP response, of now, with the header `Connection: close`.
+/// A complete HTTP response, dated now, with the header `Connection: close`.
 [[nodiscard]] std::string http_answer(unsigned status, std::string_view content_type,
                                       std::string_view body);
 

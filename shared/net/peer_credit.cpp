@@ -8,7 +8,7 @@ namespace fl {
 
 namespace {
 
-/// A peer gets so much credit in one turn: enough for one chunk. So peers take turns chunk by
+/// The credit that a peer gets in one turn: enough for one chunk. So peers take turns chunk by
 /// chunk.
 constexpr auto step = static_cast<std::int64_t>(limits::chunk_bytes_min);
 static_assert(limits::traffic_ahead_bytes_min > limits::chunk_bytes_min);
@@ -30,7 +30,7 @@ void PeerCredit::receive(std::uint64_t bytes, std::uint64_t payload_bytes) {
   if (measured_from_ != never) {
     const double pace = static_cast<double>(measured_) / seconds(now - measured_from_);
     const double ahead = pace * seconds(limits::traffic_ahead);
-    // A chunk more: it counts when all of it has come.
+    // One chunk more: a chunk counts when all of it has come.
     ahead_max_ = std::max(limits::traffic_ahead_bytes_min,
                           static_cast<std::uint64_t>(ahead) + limits::chunk_bytes_min);
   }

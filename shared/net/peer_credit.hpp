@@ -20,19 +20,19 @@ namespace fl {
 
 class PeerCredit {
  public:
-  /// From now on the peer may send so many bytes of payload: this replaces what was expected.
+  /// Sets how many bytes of payload the peer may send from now on: this replaces what was expected.
   void expect(std::uint64_t payload_bytes);
-  /// So many bytes of payload have come before the peer needed credit.
+  /// Notes payload that has come before the peer needed credit.
   void pass(std::uint64_t payload_bytes) { expected_ -= std::min(expected_, payload_bytes); }
-  /// A message has come with so many bytes in all, of which so many are payload.
+  /// Notes a message that has come: all its bytes, and those of its payload.
   void receive(std::uint64_t bytes, std::uint64_t payload_bytes);
 
-  /// Reserves what the peer should have next. Returns when to call again; `never`: not before the
-  /// next expect() or receive().
+  /// Reserves the credit that the peer should have next. Returns when to call again; `never`: not
+  /// before the next expect() or receive().
   [[nodiscard]] TimePoint advance(Governor& governor);
   /// The credit that the peer gets now; 0: none.
   [[nodiscard]] std::uint64_t take();
-  /// Bytes that have come without a reservation: the peer has sent more than it had credit for.
+  /// Bytes that have come without a reservation, because the peer has sent more than its credit.
   [[nodiscard]] std::uint64_t unpaid() const;
   /// How far the peer may be ahead.
   [[nodiscard]] std::uint64_t ahead_max() const { return ahead_max_; }
@@ -42,9 +42,9 @@ class PeerCredit {
   std::int64_t ahead_ = 0;      // Reserved bytes minus received bytes.
   std::uint64_t ahead_max_ = limits::traffic_ahead_bytes_min;
   std::uint64_t waiting_ = 0;  // Reserved, from `turn_at_` on.
-  std::uint64_t granted_ = 0;  // Its turn has come, and it is not taken.
+  std::uint64_t granted_ = 0;  // Credit whose turn has come, and that is not taken.
   TimePoint turn_at_{};
-  std::uint64_t epoch_ = 0;     // The governor's, when that was reserved.
+  std::uint64_t epoch_ = 0;     // The governor's epoch() when that was reserved.
   std::uint64_t measured_ = 0;  // Bytes that have come since measured_from_.
   TimePoint measured_from_ = never;
 };

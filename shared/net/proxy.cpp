@@ -42,13 +42,13 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return result;
 }
 
-/// An IPv4 address inside of IPv6 (::ffff:a.b.c.d) as the IPv4 address that it is.
+/// Turns an IPv4 address inside of IPv6 (::ffff:a.b.c.d) into the IPv4 address.
 ip::address plain(const ip::address& address) {
   const bool is_mapped = address.is_v6() && address.to_v6().is_v4_mapped();
   return is_mapped ? ip::address(ip::make_address_v4(ip::v4_mapped, address.to_v6())) : address;
 }
 
-/// Whether `network`, such as 10.0.0.0/8, has this address.
+/// Whether the address is in `network`, such as 10.0.0.0/8.
 bool is_in_network(const ip::address& address, const std::string& network) {
   boost::system::error_code ec;
   if (address.is_v4()) {
@@ -59,8 +59,8 @@ bool is_in_network(const ip::address& address, const std::string& network) {
   return !ec && ip::network_v6(address.to_v6(), v6.prefix_length()).network() == v6.network();
 }
 
-/// Splits "host:port", "[v6]:port", "[v6]" into the host and the port, which is "" where there is
-/// none.
+/// Splits "host:port", "[v6]:port", "[v6]" into the host and the port, which is "" if it is
+/// missing.
 std::pair<std::string_view, std::string_view> split_port(std::string_view entry) {
   if (entry.starts_with('[')) {
     const auto end = entry.find(']');

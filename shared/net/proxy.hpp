@@ -18,7 +18,7 @@ struct Proxy {
   ServerAddress address;
   /// "user:password" for Basic authentication (RFC 7617). Never put this into a message.
   std::optional<std::string> credentials;
-  std::string source;  // Where the user has set it: "--proxy", or the name of a variable.
+  std::string source;  // Where the proxy comes from: "--proxy", or the name of a variable.
 
   /// "http://HOST:PORT (from SOURCE)", without the credentials.
   [[nodiscard]] std::string shown() const;
@@ -34,12 +34,12 @@ struct Proxy {
 
 class ProxyRules {
  public:
-  /// Every server is reached directly.
+  /// Rules by which every server is reached directly.
   ProxyRules() = default;
   /// `flag` is the value of --proxy: "none", a proxy, or "" to follow the environment.
   ProxyRules(std::string flag, const Environment& environment);
 
-  /// The proxy for this server, or nothing. `invalid_input`: the proxy's address is wrong, or of a
+  /// The proxy for this server, or none. `invalid_input`: the proxy's address is wrong, or of a
   /// kind that Tributary does not speak.
   [[nodiscard]] Result<std::optional<Proxy>> proxy_for(const ServerAddress& server) const;
 

@@ -27,12 +27,12 @@ class RateSchedule {
     double bytes_per_s = unlimited;
   };
 
-  /// No limit at any time.
+  /// A schedule without any limit.
   RateSchedule() = default;
   explicit RateSchedule(double bytes_per_s, std::vector<Window> windows = {})
       : bytes_per_s_(bytes_per_s), windows_(std::move(windows)) {}
 
-  /// Bytes a second that are allowed at this time: the least of the limits that hold then.
+  /// The bytes a second that are allowed at this time: the least of the limits that hold then.
   [[nodiscard]] double at(double unix_seconds) const;
   /// Whether there is a limit at any time.
   [[nodiscard]] bool is_limited() const { return bytes_per_s_ != unlimited || !windows_.empty(); }

@@ -26,10 +26,10 @@ struct ServerAddress {
 /// Parses HOST:PORT. The port is required, from 1 to 65535. Errors are invalid_input.
 [[nodiscard]] Result<ServerAddress> parse_server_address(std::string_view text);
 
-/// The same for an address to listen on, where port 0 means a free one.
+/// Parses an address to listen on, where port 0 means a free one.
 [[nodiscard]] Result<ServerAddress> parse_listen_address(std::string_view text);
 
-/// The same where the port may be missing: then it is `port`. So IPv6 may do without brackets.
+/// Parses an address whose port may be missing: then it is `port`. So IPv6 may do without brackets.
 [[nodiscard]] Result<ServerAddress> parse_server_address(std::string_view text, std::uint16_t port);
 
 /// Writes the address as parse_server_address() reads it.

@@ -112,7 +112,7 @@ Strangers::Id Strangers::surplus_of_all(TimePoint now) {
   return found;
 }
 
-/// Only the newest connection's address can have become too large. When all are too many, the
+/// Only the newest connection's address can have got too many. When there are too many in all, the
 /// address with the most gives way: one with few connections keeps them.
 void Strangers::end_surplus(TimePoint now, Moves& moves) {
   while (!all_.empty()) {
@@ -132,13 +132,14 @@ bool Strangers::is_full_for(Address address, TimePoint now) const {
          shaking_unknown_ + limits_.handshakes_reserved >= limits_.handshakes;
 }
 
-/// A handshake that has had its turn and is in the way of one of the address `waiting`: first those
-/// from addresses where no member was lately, of these the address with the most of them, and its
-/// oldest.
+/// The handshake to end so that one of the address `waiting` may begin; it has had its turn. First
+/// those from addresses where no member was lately, of these the address with the most of them, and
+/// its oldest.
 std::optional<Strangers::Id> Strangers::slow_one(Address waiting, TimePoint now) {
   const std::size_t own = parties_.at(waiting).at(Stage::shaking).size();
   const bool is_own_only = own >= limits_.handshakes_of_address || !is_full_for(waiting, now);
-  // Where only the places for unknown addresses are taken, one of a known one is not in the way.
+  // If only the places for unknown addresses are taken, a handshake of a known one is not in the
+  // way.
   const bool is_unknown_only = shaking_ < limits_.handshakes;
   std::optional<Id> found;
   std::pair<bool, std::size_t> most{};

@@ -44,13 +44,15 @@ class Strangers {
     std::size_t handshakes_of_address = limits::handshakes_of_address_max;
     /// This many of `handshakes` are kept for addresses where members were lately.
     std::size_t handshakes_reserved = limits::handshakes_reserved;
-    Duration turn = limits::handshake_turn;          // A longer handshake ends if another waits.
-    Duration turn_max = limits::handshake_turn_max;  // The same, over a line with long round trips.
-    Duration time = limits::handshake_max;           // The longest time until it has authenticated.
+    Duration turn = limits::handshake_turn;  // A longer handshake ends if another waits.
+    /// The longest turn, over a connection with long round trips.
+    Duration turn_max = limits::handshake_turn_max;
+    /// The longest time until a connection has authenticated.
+    Duration time = limits::handshake_max;
     AddressBook::Limits addresses{};
   };
-  /// What the listener does now: it closes these connections, which are forgotten already, and
-  /// begins the handshakes of those.
+  /// What the listener must do now: close these connections, which are forgotten already, and begin
+  /// the handshakes of those.
   struct Moves {
     std::vector<Id> close;
     std::vector<Id> begin;
@@ -58,16 +60,16 @@ class Strangers {
 
   explicit Strangers(const Limits& limits) : limits_(limits), book_(limits.addresses) {}
 
-  /// A connection was accepted.
+  /// Adds a connection that was accepted.
   [[nodiscard]] Id enter(Address address, TimePoint now);
-  /// The whole ClientHello of this connection has come, or its first byte at a port without TLS.
-  /// `round_trip`: the line's.
+  /// The whole ClientHello of this connection has come, or the first byte at a port without TLS.
+  /// `round_trip`: the connection's.
   void greet(Id id, Duration round_trip);
-  /// This connection has authenticated as this member, or has made it.
+  /// This connection has authenticated as this member, or has enrolled it.
   void admit(Id id, const std::string& member, TimePoint now);
   /// This connection is gone. Nothing happens if it was forgotten.
   void leave(Id id);
-  /// What is to be done now; often nothing. Call it after each change, and every
+  /// The moves that are due now; often none. Call it after each change, and every
   /// limits::strangers_look.
   [[nodiscard]] Moves next(TimePoint now);
 
@@ -95,7 +97,7 @@ class Strangers {
       return is_oldest_next ? *waiting.begin() : *waiting.rbegin();
     }
     std::array<std::set<Id>, 3> ids;
-    std::uint64_t served = 0;  // When it was served last: a number that grows.
+    std::uint64_t served = 0;  // When the address was last served: a number that grows.
     bool is_oldest_next = false;
   };
   using Parties = std::unordered_map<Address, Party>;
@@ -114,10 +116,10 @@ class Strangers {
   Limits limits_;
   AddressBook book_;
   Id last_ = 0;
-  std::map<Id, Stranger> all_;  // In the order in which they came.
-  Parties parties_;             // Each has a connection.
+  std::map<Id, Stranger> all_;  // All connections, in the order in which they came.
+  Parties parties_;             // Addresses with at least one connection.
   std::size_t shaking_ = 0;
-  std::size_t shaking_unknown_ = 0;  // Those from addresses where no member was lately.
+  std::size_t shaking_unknown_ = 0;  // Handshakes from addresses where no member was lately.
   std::size_t waiting_ = 0;
   std::uint64_t served_ = 0;
   bool is_newest_address_next_ = false;  // Among addresses that have not been served yet.

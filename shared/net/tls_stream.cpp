@@ -32,7 +32,7 @@ using Steady = std::chrono::steady_clock;
 /// One operation reads or writes at most this much before other work on the thread can run.
 constexpr std::size_t turn_bytes = 256 << 10;
 constexpr int turn_records = 64;
-/// How much discard_rest() reads: more than the rest of a handshake.
+/// The most bytes that discard_rest() reads: more than the rest of a handshake.
 constexpr std::size_t discarded_bytes_max = 64 << 10;
 
 struct FreeSsl {
@@ -55,7 +55,7 @@ AnyHandler<beast::error_code, std::size_t> without_bytes(AnyHandler<beast::error
 }  // namespace
 
 struct TlsStream::Connection {
-  /// What OpenSSL waits for before it can continue.
+  /// The event that OpenSSL waits for before it can continue.
   enum class Want { nothing, input, output };
 
   Connection(tcp::socket given, net::ssl::context& context, std::string read_before)
@@ -258,7 +258,7 @@ struct TlsStream::Connection {
   net::steady_timer deadline;
   std::unique_ptr<SSL, FreeSsl> ssl;
   bool timed_out = false;
-  std::string first;  // What was read before TLS began, until OpenSSL has taken it.
+  std::string first;  // Bytes that were read before TLS began, until OpenSSL has taken them.
   std::size_t first_taken = 0;
   /// Bytes received beyond what OpenSSL asked for: the beginning of the next record.
   std::array<char, tls_record::head_bytes> ahead{};

@@ -11,7 +11,7 @@ namespace fl {
 
 namespace {
 
-/// Of two middle values, their mean.
+/// The median; of two middle values, their mean.
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;

@@ -28,8 +28,8 @@ struct ColumnSummary {
 /// the same length, as if only this share of its examples were there.
 void add_summaries(std::span<ColumnSummary> sum, std::span<const ColumnSummary> more,
                    double share = 1);
-/// The median of the means and that of the variances, of those who know a value. All have the same
-/// length, and there is at least one.
+/// The median of the means and the median of the variances, over the trainers that know a value.
+/// All have the same length, and there is at least one.
 [[nodiscard]] std::vector<ColumnSummary> median_summaries(
     std::span<const std::vector<ColumnSummary>> told);
 }  // namespace fl

@@ -110,10 +110,10 @@ class HeaderScanner final : public JsonScanner {
     return fail("the header is not a JSON object");
   }
 
-  /// Why a function has returned false.
+  /// The reason why a function has returned false.
   Error error() const { return error_.value(); }
 
-  /// What was read, of a text that is read to its end.
+  /// The entries of a text that was read to the end.
   ScannedHeader take() {
     header_.metadata.assign(metadata_.begin(), metadata_.end());
     return std::move(header_);
@@ -140,7 +140,7 @@ class HeaderScanner final : public JsonScanner {
     return fail(fmt::format("tensor {}: {}", shown_tensor_name(name_), what));
   }
 
-  /// A value, or a name, that can't stand where it stands.
+  /// Reports a value, or a name, that must not stand here.
   bool fail_value() {
     switch (place_) {
       case Place::outside: return fail("the header is not a JSON object");
@@ -161,10 +161,10 @@ class HeaderScanner final : public JsonScanner {
   }
 
   Place place_ = Place::outside;
-  std::string name_;     // Of the tensor, or of the entry of the metadata.
-  Field field_ = dtype;  // Of the tensor.
+  std::string name_;     // The name of the tensor, or of the entry of the metadata.
+  Field field_ = dtype;  // The field of the tensor.
   std::array<bool, 3> is_there_{};
-  std::size_t offsets_ = 0;  // How many of the two were read.
+  std::size_t offsets_ = 0;  // How many of the two offsets were read.
   std::unordered_set<std::string> names_;
   std::map<std::string, std::string> metadata_;
   ScannedHeader header_;

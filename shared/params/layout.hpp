@@ -45,8 +45,9 @@ class Layout {
   };
 
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// From the first statistic to the end of the last one; empty if there is none. In the layout of
-  /// a run this range holds statistics only (run_layout() in shared/algorithm/strategy.hpp).
+  /// The range from the first statistic to the end of the last one; empty if there is none. In the
+  /// layout of a run this range holds statistics only (run_layout() in
+  /// shared/algorithm/strategy.hpp).
   [[nodiscard]] const Stretch& statistics() const { return statistics_; }
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint64_t bytes() const { return elements_ * sizeof(float); }
@@ -64,7 +65,7 @@ class Layout {
 };
 
 /// The first three differences between a run's tensors and those of a client, as text. `is_whole`
-/// is false if the client has more tensors than it told. Its names may be anything.
+/// is false if the client has more tensors than it told. The client's names may be any text.
 [[nodiscard]] std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
                                                bool is_whole);
 

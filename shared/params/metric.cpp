@@ -34,7 +34,7 @@ bool is_name_character(char c) {
          c == '-';
 }
 
-/// As an error shows a name that may be anything.
+/// The name as an error shows it; it may be any text.
 std::string shown(std::string_view name) { return printable(name, limits::metric_name_bytes_max); }
 
 std::string_view direction(bool lower_is_better) { return lower_is_better ? "lower" : "higher"; }

@@ -17,11 +17,11 @@ namespace fl {
 /// How the values of several clients make one.
 enum class Combine {
   mean,      // The weighted mean is exact.
-  log_mean,  // Exact is the exponential of the logarithms' weighted mean, as for perplexity.
+  log_mean,  // The exponential of the logarithms' weighted mean is exact, as for perplexity.
   none,      // No mean is exact, as for AUROC. The weighted mean is shown as an approximation.
 };
 
-/// What a trainer says of one metric before it reports any value.
+/// A trainer's declaration of one metric, made before it reports any value.
 struct MetricKind {
   std::string name;
   bool lower_is_better = false;
@@ -41,7 +41,7 @@ struct MetricValue {
 
 /// The name of the mean loss, which every trainer reports and no trainer declares.
 inline constexpr std::string_view loss_name = "loss";
-/// Before the names of metrics of a client's own model (Ditto): "own_accuracy".
+/// The prefix of metrics of a client's own model (Ditto): "own_accuracy".
 inline constexpr std::string_view own_prefix = "own_";
 
 /// A metric that is known by its name.
@@ -85,12 +85,12 @@ struct Weighted {
 [[nodiscard]] std::string_view to_text(Combine how);  // "mean", "log_mean", "none".
 [[nodiscard]] std::optional<Combine> combine_of(std::string_view text);
 
-/// The value with this name. Null: there is none.
+/// The value of the metric with this name; null if there is none.
 [[nodiscard]] const MetricValue* find_metric(std::span<const MetricValue> values,
                                              std::string_view name);
 /// A value as people read it: "86.10%" for a fraction, "0.3456" for a loss, otherwise "21.34".
 [[nodiscard]] std::string metric_text(std::string_view name, double value);
-/// What was measured, in a line of a log: "accuracy 86.10%, top5 99.30%, loss 0.3456".
+/// The measured values, in a line of a log: "accuracy 86.10%, top5 99.30%, loss 0.3456".
 [[nodiscard]] std::string metrics_text(std::span<const MetricValue> values, double loss);
 
 }  // namespace fl

@@ -41,7 +41,7 @@ std::string_view spelled_out(std::string_view model) {
   return found == short_names.end() ? model : found->second;
 }
 
-/// Numbers from 1 to model_size_max with `mark` between them; none if a part is no such number.
+/// Numbers from 1 to model_size_max with `mark` between them; none if a part is not such a number.
 std::optional<std::vector<std::int64_t>> sizes_in(std::string_view text, char mark) {
   std::vector<std::int64_t> sizes;
   for (std::optional<std::string_view> rest = text; rest;) {

@@ -36,8 +36,8 @@ struct ModelSpec {
   Family family = Family::synthetic;
   Task task = Task::none;
   Loss loss = Loss::cross_entropy;
-  /// Of one example. An mlp has one number: it takes examples of any shape with so many values. A
-  /// transformer has its context, in bytes. synthetic:N has N.
+  /// The shape of one example. An mlp has one number: it takes examples of any shape with that many
+  /// values. A transformer has its context, in bytes. synthetic:N has N.
   std::vector<std::int64_t> input = {};
   std::int64_t outputs = 0;
   /// The model knows mean and variance of each input value and of each target (regression) over all
@@ -57,11 +57,11 @@ struct ModelSpec {
   [[nodiscard]] bool is_scaled() const { return scaled_inputs() + scaled_targets() > 0; }
 };
 
-inline constexpr std::int64_t model_size_max = 1 << 24;  // Of any number in a spec.
+inline constexpr std::int64_t model_size_max = 1 << 24;  // The largest number in a spec.
 inline constexpr std::int64_t model_layers_max = 1000;
-inline constexpr std::int64_t transformer_context_max = 1024;  // Bytes.
+inline constexpr std::int64_t transformer_context_max = 1024;  // In bytes.
 inline constexpr std::uint64_t scaled_values_max =
-    4096;  // Each member sends three numbers of each.
+    4096;  // Each member sends three numbers for each of these values.
 
 /// Errors: invalid_input, which names the part that is wrong or lists the models.
 [[nodiscard]] Result<ModelSpec> parse_model(std::string_view model);

@@ -127,7 +127,7 @@ void add_transformer(Model& model, const ModelSpec& spec) {
   model.norm("norm", width);
 }
 
-/// In the layout's order.
+/// The model's tensors in the layout's order.
 std::vector<Tensor> tensors_of(const ModelSpec& spec) {
   Model model;
   switch (spec.family) {
@@ -163,6 +163,24 @@ constexpr std::array<ModelRow, 12> rows = {{
     {"synthetic:N", "one tensor of N zeros; updates are random noise, for tests"},
 }};
 
+constexpr std::uint64_t initial_piece_elements = 1 << 20;
+
+/// The initial values of a tensor's elements from `first` on. `number`: the tensor's in its model.
+void make_initial(const Tensor& tensor, std::uint64_t seed, std::uint64_t number,
+                  std::uint64_t first, std::span<float> out) {
+  if (tensor.bound == 0) {
+    std::ranges::fill(out, tensor.constant);
+    return;
+  }
+  const auto bound = static_cast<float>(tensor.bound);
+  for (std::uint64_t i = 0; i < out.size(); ++i) {
+    const philox::Block block = philox::block_at(seed, number, philox::counter_of(first + i));
+    // 24 random bits, so that the conversion to float is exact: -1 to 1 - 2^-23 in equal steps.
+    const auto bits = block.word[philox::word_of(first + i)] >> 8;
+    out[i] = static_cast<float>(static_cast<std::int32_t>(bits) - (1 << 23)) * 0x1p-23f * bound;
+  }
+}
+
 }  // namespace
 
 Result<Layout> builtin_layout(std::string_view model) {
@@ -176,25 +194,31 @@ Result<Layout> builtin_layout(std::string_view model) {
 
 Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::uint64_t seed) {
   FL_TRY(const Layout layout, builtin_layout(model));
-  FL_TRY(const ModelSpec spec, parse_model(model));
   std::vector<float> weights(layout.elements());
+  FL_CHECK(make_builtin_initial_weights(
+      model, seed, [&](std::uint64_t first, std::span<const float> values) -> Result<void> {
+        std::ranges::copy(values, weights.begin() + static_cast<std::ptrdiff_t>(first));
+        return {};
+      }));
+  return weights;
+}
+
+Result<void> make_builtin_initial_weights(std::string_view model, std::uint64_t seed,
+                                          const TakeWeights& take) {
+  FL_TRY(const Layout layout, builtin_layout(model));
+  FL_TRY(const ModelSpec spec, parse_model(model));
   const std::vector<Tensor> made = tensors_of(spec);
+  std::vector<float> room;
   for (std::size_t t = 0; t < made.size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
-    const auto values = std::span(weights).subspan(tensor.offset, tensor.elements);
-    if (made[t].bound == 0) {
-      std::ranges::fill(values, made[t].constant);
-      continue;
-    }
-    const auto bound = static_cast<float>(made[t].bound);
-    for (std::uint64_t i = 0; i < values.size(); ++i) {
-      const philox::Block block = philox::block_at(seed, t, philox::counter_of(i));
-      // 24 random bits, so that the conversion to float is exact: -1 to 1 - 2^-23 in equal steps.
-      const auto step = static_cast<std::int32_t>(block.word[philox::word_of(i)] >> 8) - (1 << 23);
-      values[i] = static_cast<float>(step) * 0x1p-23f * bound;
+    for (std::uint64_t first = 0; first < tensor.elements; first += room.size()) {
+      room.resize(static_cast<std::size_t>(
+          std::min<std::uint64_t>(initial_piece_elements, tensor.elements - first)));
+      make_initial(made[t], seed, t, first, room);
+      FL_CHECK(take(tensor.offset + first, room));
     }
   }
-  return weights;
+  return {};
 }
 
 std::uint64_t builtin_summaries(std::string_view model) {

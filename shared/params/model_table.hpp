@@ -10,6 +10,7 @@
 #include "shared/params/metric.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@
 
 namespace fl {
 
-/// A model of users' own begins with this; all others are built in.
+/// The prefix of a model of users' own; all other models are built in.
 inline constexpr std::string_view custom_prefix = "custom:";
 
 /// The layout of a built-in model (model_spec.hpp). Statistics (layout.hpp) come after the
@@ -32,6 +33,10 @@ inline constexpr std::string_view custom_prefix = "custom:";
 /// BatchNorm, a LayerNorm and a scaling begin as the identity. "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
+/// The same, piece by piece: take(first element, values), in order. Its error ends it.
+using TakeWeights = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
+[[nodiscard]] Result<void> make_builtin_initial_weights(std::string_view model, std::uint64_t seed,
+                                                        const TakeWeights& take);
 
 /// The number of values that a model scales: its inputs, then its targets. A trainer of such a
 /// model summarises each over its training examples. 0 for a model that scales none, and for an

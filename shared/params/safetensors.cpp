@@ -26,7 +26,7 @@ constexpr std::size_t length_bytes = 8;
 
 Error corrupt(std::string message) { return {Errc::corrupt, "safetensors: " + message}; }
 
-/// What a file with these first bytes is, if it is one of the formats that people take for
+/// The name of the format that a file with these first bytes has, if people take it for
 /// safetensors; else "".
 std::string foreign_format(std::string_view head) {
   using namespace std::string_view_literals;
@@ -57,7 +57,7 @@ std::string foreign_format(std::string_view head) {
       kind);
 }
 
-constexpr std::size_t piece_elements = 64 << 10;  // Converted at a time.
+constexpr std::size_t piece_elements = 64 << 10;  // Elements that are converted at a time.
 
 struct ElementTypeRow {
   ElementType type;
@@ -131,7 +131,7 @@ void from_type(ElementType type, Bytes stored, std::span<float> out) {
   }
 }
 
-/// The reverse. `stored` has room for values.size() elements of the type.
+/// Converts fp32 to stored elements. `stored` has room for values.size() elements of the type.
 void to_type(ElementType type, std::span<const float> values, MutableBytes stored) {
   auto* const words = reinterpret_cast<std::uint16_t*>(stored.data());
   switch (type) {
@@ -150,7 +150,8 @@ void to_type(ElementType type, std::span<const float> values, MutableBytes store
 Result<void> read_tensor(File& file, ElementType type, std::uint64_t begin, std::span<float> out) {
   if (type == ElementType::f32) return file.read_exactly(begin, std::as_writable_bytes(out));
   const std::size_t size = bytes_of_type(type);
-  std::vector<double> room(std::min(piece_elements, out.size()));  // Aligned for every type.
+  // The room is aligned for every type.
+  std::vector<double> room(std::min(piece_elements, out.size()));
   while (!out.empty()) {
     const std::size_t n = std::min(room.size(), out.size());
     const auto piece = std::as_writable_bytes(std::span(room)).first(n * size);
@@ -198,6 +199,37 @@ Result<std::vector<std::size_t>> match(const Layout& wanted, const Layout& found
   return Error(Errc::invalid_input, std::move(message));
 }
 
+/// Neighbours of one type both in a layout and in a file. They are read at once, because a model
+/// may have many small tensors.
+struct Run {
+  ElementType type{};
+  std::uint64_t begin = 0;  // In the file, in bytes.
+  std::uint64_t first = 0;  // In the layout, in elements.
+  std::uint64_t elements = 0;
+};
+
+/// Calls read(run) for all tensors of `wanted`. An error of it gets the run's first tensor.
+template <class Read>
+Result<void> for_each_run(File& file, const Layout& wanted,
+                          const std::function<bool(const std::string&)>& may_be_left,
+                          const Read& read) {
+  FL_TRY(const SafetensorsInfo info, read_safetensors_header(file));
+  FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout, may_be_left));
+  for (std::size_t t = 0; t < indices.size();) {
+    const Layout::Tensor& first = wanted.tensors()[t];
+    Run run{info.types[indices[t]], info.begin[indices[t]], first.offset, 0};
+    std::uint64_t end = run.begin;
+    for (;
+         t < indices.size() && info.types[indices[t]] == run.type && info.begin[indices[t]] == end;
+         ++t) {
+      end += info.layout.tensors()[indices[t]].elements * bytes_of_type(run.type);
+      run.elements += wanted.tensors()[t].elements;
+    }
+    if (auto done = read(run); !done) return done.error().at(first.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<ElementType> parse_element_type(std::string_view text) {
@@ -237,9 +269,10 @@ std::string safetensors_header(const Layout& layout, const Metadata& metadata,
 }
 
 Result<void> write_safetensors(File& file, const Layout& layout, std::span<const float> values,
-                               std::span<const ElementType> types) {
+                               std::span<const ElementType> types, const Metadata& metadata) {
   FL_ASSERT(values.size() == layout.elements() && types.size() == layout.tensors().size());
-  const std::string header = safetensors_header(layout, {}, safetensors_data_alignment, types);
+  const std::string header =
+      safetensors_header(layout, metadata, safetensors_data_alignment, types);
   FL_CHECK(file.write_at(0, bytes_of(std::string_view(header))));
   std::uint64_t end = header.size();
   std::vector<double> room(std::min<std::size_t>(piece_elements, values.size()));
@@ -265,27 +298,46 @@ Result<void> write_safetensors(File& file, const Layout& layout, std::span<const
 }
 
 Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
-                                 const Layout& layout, std::span<const float> values) {
+                                 const Layout& layout, std::span<const float> values,
+                                 const Metadata& metadata) {
   const std::filesystem::path temporary = path.string() + ".tmp";
-  FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
-  const std::vector<ElementType> fp32(layout.tensors().size(), ElementType::f32);
-  FL_CHECK(write_safetensors(*file, layout, values, fp32));
-  FL_CHECK(file->sync());
-  FL_CHECK(files.rename(temporary, path));
+  const auto write = [&]() -> Result<void> {
+    FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+    const std::vector<ElementType> fp32(layout.tensors().size(), ElementType::f32);
+    FL_CHECK(write_safetensors(*file, layout, values, fp32, metadata));
+    FL_CHECK(file->sync());
+    return files.rename(temporary, path);
+  };
+  if (auto written = write(); !written) {
+    // The first error counts; the next write replaces a file that stays behind.
+    [[maybe_unused]] const auto removed = files.remove(temporary);
+    return written;
+  }
   return files.sync_folder(std::filesystem::absolute(path).parent_path());
 }
 
-void round_to_types(const Layout& layout, std::span<const ElementType> types,
+void round_to_types(const Layout& layout, std::span<const ElementType> types, std::uint64_t first,
                     std::span<float> values) {
-  FL_ASSERT(values.size() == layout.elements() && types.size() == layout.tensors().size());
+  FL_ASSERT(first + values.size() <= layout.elements() && types.size() == layout.tensors().size());
   std::vector<std::uint16_t> room;
-  for (std::size_t t = 0; t < types.size(); ++t) {
-    if (types[t] == ElementType::f32 || types[t] == ElementType::f64) continue;
-    const auto tensor = values.subspan(layout.tensors()[t].offset, layout.tensors()[t].elements);
-    room.resize(tensor.size());
+  const std::uint64_t end = first + values.size();
+  const auto begins_after = [](std::uint64_t element, const Layout::Tensor& tensor) {
+    return element < tensor.offset;
+  };
+  const auto& tensors = layout.tensors();
+  auto tensor = std::upper_bound(tensors.begin(), tensors.end(), first, begins_after);
+  if (tensor != tensors.begin()) --tensor;  // It has the first element.
+  for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
+    const ElementType type = types[static_cast<std::size_t>(tensor - tensors.begin())];
+    if (type == ElementType::f32 || type == ElementType::f64) continue;
+    const std::uint64_t from = std::max(first, tensor->offset);
+    const std::uint64_t to = std::min(end, tensor->offset + tensor->elements);
+    if (from >= to) continue;
+    const auto part = values.subspan(from - first, to - from);
+    room.resize(part.size());
     const auto stored = std::as_writable_bytes(std::span(room));
-    to_type(types[t], tensor, stored);
-    from_type(types[t], stored, tensor);
+    to_type(type, part, stored);
+    from_type(type, stored, part);
   }
 }
 
@@ -320,27 +372,22 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
 Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out,
                               const std::function<bool(const std::string&)>& may_be_left) {
   FL_ASSERT(out.size() == wanted.elements());
-  FL_TRY(const SafetensorsInfo info, read_safetensors_header(file));
-  FL_TRY(const std::vector<std::size_t> indices, match(wanted, info.layout, may_be_left));
-  const auto bytes_of_place = [&](std::size_t place) {
-    return info.layout.tensors()[place].elements * bytes_of_type(info.types[place]);
-  };
-  for (std::size_t t = 0; t < indices.size();) {
-    // Neighbours of one type in both are read at once: a model may have many small tensors.
-    const Layout::Tensor& first = wanted.tensors()[t];
-    const ElementType type = info.types[indices[t]];
-    const std::uint64_t begin = info.begin[indices[t]];
-    std::uint64_t end = begin;
-    std::uint64_t elements = 0;
-    for (; t < indices.size() && info.types[indices[t]] == type && info.begin[indices[t]] == end;
-         ++t) {
-      end += bytes_of_place(indices[t]);
-      elements += wanted.tensors()[t].elements;
+  return for_each_run(file, wanted, may_be_left, [&](const Run& run) {
+    return read_tensor(file, run.type, run.begin, out.subspan(run.first, run.elements));
+  });
+}
+
+Result<void> read_safetensors_pieces(File& file, const Layout& wanted, const TakePiece& take) {
+  std::vector<float> room;
+  return for_each_run(file, wanted, nullptr, [&](const Run& run) -> Result<void> {
+    for (std::uint64_t at = 0; at < run.elements; at += room.size()) {
+      room.resize(
+          static_cast<std::size_t>(std::min<std::uint64_t>(piece_elements, run.elements - at)));
+      FL_CHECK(read_tensor(file, run.type, run.begin + at * bytes_of_type(run.type), room));
+      FL_CHECK(take(run.first + at, room));
     }
-    if (auto read = read_tensor(file, type, begin, out.subspan(first.offset, elements)); !read)
-      return read.error().at(first.name);
-  }
-  return {};
+    return {};
+  });
 }
 
 }  // namespace fl

@@ -46,21 +46,23 @@ enum class ElementType { f32, f16, bf16, f64 };
 /// What the file held before is overwritten, so that its blocks are used again.
 [[nodiscard]] Result<void> write_safetensors(File& file, const Layout& layout,
                                              std::span<const float> values,
-                                             std::span<const ElementType> types);
+                                             std::span<const ElementType> types,
+                                             const Metadata& metadata = {});
 
-/// The same in fp32, in place of the file at `path`: after a crash the old one is there whole, or
-/// the new one.
+/// Writes a whole file in fp32, which replaces the file at `path`: after a crash there is either
+/// the old file or the new one, complete.
 [[nodiscard]] Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
-                                               const Layout& layout, std::span<const float> values);
+                                               const Layout& layout, std::span<const float> values,
+                                               const Metadata& metadata = {});
 
-/// Rounds each tensor's values to its type and back, in place.
-void round_to_types(const Layout& layout, std::span<const ElementType> types,
+/// Rounds values to their tensors' types and back, in place: those of the elements from `first` on.
+void round_to_types(const Layout& layout, std::span<const ElementType> types, std::uint64_t first,
                     std::span<float> values);
 
 struct SafetensorsInfo {
-  Layout layout;                     // In the order of the data.
-  std::vector<ElementType> types;    // For each tensor of the layout.
-  std::vector<std::uint64_t> begin;  // For each tensor, its offset in the file in bytes.
+  Layout layout;                     // The tensors in the order of the data.
+  std::vector<ElementType> types;    // The type of each tensor of the layout.
+  std::vector<std::uint64_t> begin;  // The offset in the file of each tensor, in bytes.
   Metadata metadata;                 // Sorted by key.
 };
 
@@ -78,5 +80,11 @@ struct SafetensorsInfo {
 [[nodiscard]] Result<void> read_safetensors(
     File& file, const Layout& wanted, std::span<float> out,
     const std::function<bool(const std::string&)>& may_be_left = nullptr);
+
+/// The same, piece by piece: take(first element, values), in the order of `wanted`. Its error ends
+/// the reading.
+using TakePiece = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
+[[nodiscard]] Result<void> read_safetensors_pieces(File& file, const Layout& wanted,
+                                                   const TakePiece& take);
 
 }  // namespace fl

@@ -32,15 +32,15 @@ class Link {
   /// message's header exceeds its limit, and nothing was sent.
   [[nodiscard]] virtual Awaitable<Result<void>> send(Message message) = 0;
 
-  /// From now on the peer may send messages of up to so many bytes; a larger one ends the link.
-  /// (Links within a program need no limit.)
+  /// Sets how large messages the peer may send from now on; a larger one ends the link. (Links
+  /// within a program need no limit.)
   virtual void expect_messages_of([[maybe_unused]] std::size_t bytes_max) {}
 
-  /// From now on the peer may send so many bytes of payload, in place of what was expected before.
-  /// A link that limits what it receives lets the peer send no more than that.
+  /// Sets how many bytes of payload the peer may send from now on; this replaces what was expected
+  /// before. A link that limits what it receives lets the peer send no more than that.
   virtual void expect_bulk([[maybe_unused]] std::uint64_t payload_bytes) {}
 
-  /// The payload of the next message that the peer has room for now, at least
+  /// The payload of the next message for which the peer has room now, at least
   /// limits::chunk_bytes_min. A larger one may be sent: then the peer gets more than it has agreed
   /// to.
   [[nodiscard]] virtual std::size_t payload_room() const { return limits::chunk_bytes_max; }
@@ -55,13 +55,13 @@ class Link {
   /// These two: any thread.
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
-  /// The same with what has come of a message that is not complete yet.
+  /// bytes_received() and the bytes that have come of a message that is not complete yet.
   [[nodiscard]] virtual std::uint64_t bytes_arrived() const { return bytes_received(); }
 
   /// The peer for logs, for example "203.0.113.7:51234".
   [[nodiscard]] virtual const std::string& remote() const = 0;
 
-  /// When the certificate ends that the peer has shown, in Unix seconds; 0: it has shown none.
+  /// When the certificate that the peer has shown ends, in Unix seconds; 0: it has shown none.
   [[nodiscard]] virtual double certificate_ends_at() const { return 0; }
 };
 

@@ -16,7 +16,7 @@ using MetricFields = google::protobuf::RepeatedPtrField<wire::Metric>;
 
 void write_metric_kinds(std::span<const MetricKind> kinds, MetricKindFields& fields);
 void write_metrics(std::span<const MetricValue> values, MetricFields& fields);
-/// A way of combining that this program does not know is read as `none`.
+/// Reads the metrics. A way of combining that this program does not know is read as `none`.
 [[nodiscard]] std::vector<MetricKind> read_metric_kinds(const MetricKindFields& fields);
 [[nodiscard]] std::vector<MetricValue> read_metrics(const MetricFields& fields);
 

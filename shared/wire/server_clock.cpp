@@ -38,7 +38,7 @@ Awaitable<std::optional<double>> ask_clock(TlsStream& stream, beast::error_code*
   co_return parse_http_date(std::string(date.data(), date.size()));
 }
 
-/// The same over a connection that does not look at the dates of certificates.
+/// Asks for the clock over a new connection, which does not check the dates of certificates.
 Awaitable<std::optional<double>> server_clock(net::any_io_executor executor, ServerAddress server,
                                               ProxyRules rules, net::ssl::context& context) {
   TlsStream stream(executor, context);

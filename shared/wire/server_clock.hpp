@@ -25,18 +25,18 @@ Awaitable<Error> explain_time_error(Error error, net::any_io_executor executor,
                                     ServerAddress server, ProxyRules rules,
                                     net::ssl::context& context);
 
-/// How far a look at a server came.
+/// The result of probing a server.
 struct ServerProbe {
-  /// What is looked at, in this order.
+  /// The parts that are probed, in this order.
   enum class Stage {
-    port,         // It takes connections.
+    port,         // The port takes connections.
     tls,          // It speaks TLS 1.3.
     certificate,  // It is the federation's server.
     server,       // It takes our certificate, if we have one, and answers.
   };
-  Stage stage = Stage::port;   // The one that failed, or the last.
-  std::optional<Error> error;  // Those of connect_ws().
-  double clock_s = 0;          // The server's, in Unix seconds, if there is no error.
+  Stage stage = Stage::port;   // The stage that failed, or the last one.
+  std::optional<Error> error;  // The errors of connect_ws().
+  double clock_s = 0;          // The server's clock, in Unix seconds, if there is no error.
 };
 
 /// Reaches the server, does the TLS handshake with `context` and asks for its clock.

@@ -13,7 +13,7 @@
 namespace fl {
 
 void write_summaries(std::span<const ColumnSummary> summaries, wire::Ready& ready);
-/// Errors: invalid_input, if the three fields have different lengths.
+/// Reads the summaries. Errors: invalid_input, if the three fields have different lengths.
 [[nodiscard]] Result<std::vector<ColumnSummary>> read_summaries(const wire::Ready& ready);
 
 }  // namespace fl

@@ -22,7 +22,7 @@ namespace ssl = net::ssl;
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
 constexpr const char* key_exchange_groups = "X25519";
-/// Of an issuer's name in a message.
+/// The part of an issuer's name that a message shows.
 constexpr std::size_t issuer_bytes_max = 256;
 
 /// The settings of both ends.
@@ -51,7 +51,7 @@ Result<void> use_pair(ssl::context& context, const std::string& chain_pem,
   return {};
 }
 
-/// Trusts this authority only, or these while it is changed. `purpose` is what the peer's
+/// Trusts only this authority, or both while it is replaced. `purpose` is what the peer's
 /// certificate must be issued for. OpenSSL derives it from the role too; it is set explicitly
 /// because a mistake would let a client pass for the server.
 Result<void> trust(ssl::context& context, const std::string& ca_pem, int purpose) {
@@ -129,7 +129,7 @@ bool is_other_tls(const boost::system::error_code& ec) {
          reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION;
 }
 
-/// Who has issued the certificate that the peer shows, whatever we think of it.
+/// The issuer of the certificate that the peer shows, trusted or not.
 std::string shown_issuer(const SSL& ssl) {
   const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(&ssl);
   if (chain == nullptr || sk_X509_num(chain) == 0) return "unknown";
@@ -140,7 +140,7 @@ std::string shown_issuer(const SSL& ssl) {
   return printable(text);
 }
 
-/// The server shows a certificate that is not the federation's.
+/// The error for a server whose certificate is not the federation's.
 Error foreign_error(const SSL& ssl, const std::string& place, bool is_by_token) {
   const std::string what =
       is_by_token ? fmt::format(

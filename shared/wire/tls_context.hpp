@@ -16,18 +16,19 @@
 
 namespace fl {
 
-/// For the server. A client may connect without a certificate, to enrol. If it has one, this
-/// authority must have issued it, or the handshake fails. So a session must call peer_name() and
-/// reject a peer without a name.
+/// Makes the server's context. A client may connect without a certificate, to enrol. If it has one,
+/// this authority must have issued it, or the handshake fails. So a session must call peer_name()
+/// and reject a peer without a name.
 [[nodiscard]] Result<net::ssl::context> server_context(const ServerCertificate& certificate,
                                                        const Authority& authority);
 
-/// For an enrolled client. The server must have a server certificate of the client's authority. The
-/// host name is not checked, because the authority certifies one server only.
+/// Makes an enrolled client's context. The server must have a server certificate of the client's
+/// authority. The host name is not checked, because the authority certifies one server only.
 [[nodiscard]] Result<net::ssl::context> client_context(const ClientIdentity& identity);
 
-/// For enrolment, when the client knows only the authority's fingerprint (spki_fingerprint()). The
-/// server must send a server certificate and the certificate of the authority that issued it.
+/// Makes the context for enrolment, when the client knows only the authority's fingerprint
+/// (spki_fingerprint()). The server must send a server certificate and the certificate of the
+/// authority that issued it.
 [[nodiscard]] Result<net::ssl::context> pinning_client_context(const Sha256& fingerprint);
 
 /// Sends the host name unencrypted in the TLS ClientHello (SNI), for proxies that route by it.
@@ -38,16 +39,16 @@ void set_server_name(SSL& ssl, const std::string& host);
 /// the peer sent no certificate.
 [[nodiscard]] std::optional<std::string> peer_name(const SSL& ssl);
 [[nodiscard]] std::optional<std::string> peer_serial(const SSL& ssl);
-/// When that certificate ends, in Unix seconds; 0: there is none.
+/// When the peer's certificate ends, in Unix seconds; 0: there is none.
 [[nodiscard]] double peer_certificate_end(const SSL& ssl);
 
-/// For clients: explains why a handshake failed. The code is unauthenticated if this client or the
-/// server rejected a certificate, else unavailable. In TLS 1.3 the server's rejection arrives after
-/// the client's handshake has ended, as an error of the first read; pass that error here too.
 /// Whether the server has shown a certificate of an authority that is not the federation's: often a
 /// firewall on the way that opens TLS connections.
 [[nodiscard]] bool shows_foreign_certificate(const SSL& ssl);
 
+/// For clients: explains why a handshake failed. The code is unauthenticated if this client or the
+/// server rejected a certificate, else unavailable. In TLS 1.3 the server's rejection arrives after
+/// the client's handshake has ended, as an error of the first read; pass that error here too.
 /// `server` is HOST:PORT, for the message.
 [[nodiscard]] Error handshake_error(const SSL& ssl, const boost::system::error_code& ec,
                                     std::string_view server);

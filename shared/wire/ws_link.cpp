@@ -127,7 +127,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     [[nodiscard]] std::uint64_t bytes() const { return header.size() + payload.bytes().size(); }
     std::string header;
     Payload payload;
-    bool has_turn = false;  // Its bytes are among those of `turns_`.
+    bool has_turn = false;  // The bytes of the message are among those of `turns_`.
     bool written = false;
   };
 
@@ -157,20 +157,20 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
   }
 
-  // ---- the limit for what we receive: the peer sends as much as it has credit for
+  // ---- the limit on receiving: the peer sends as much as it has credit for
 
   void send_credit(std::uint64_t bytes) {
     wire::Header header;
     header.mutable_credit()->set_bytes(bytes);
     if (!down_) enqueue(std::make_shared<Entry>(frame_header(header), Payload()));
   }
-  /// From now on the peer needs credit, if there is a limit: since the start, or since SIGHUP.
+  /// Begins to demand credit from the peer, if there is a limit: from the start, or after SIGHUP.
   void start_crediting() {
     if (is_crediting_ || !governors_.down || !governors_.down->is_limited()) return;
     is_crediting_ = true;
     send_credit(0);
   }
-  /// A message has come.
+  /// Counts a message that has come.
   void account(const Message& message, std::uint64_t bytes) {
     if (message.payload.empty()) return governors_.down->charge(bytes);
     if (is_crediting_) {
@@ -181,7 +181,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     }
     if (is_crediting_) grant();
   }
-  /// The peer gets more credit, if it should, as its turns at the rate come.
+  /// Gives the peer more credit, if it should have some, as its turns at the rate come.
   void grant() {
     if (!std::exchange(is_granting_, true))
       net::co_spawn(ws_.get_executor(), grant_all(shared_from_this()), Report{});
@@ -197,22 +197,23 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     is_granting_ = false;
   }
 
-  /// A turn may come earlier than it was told: SIGHUP changes limits.
+  /// When to look again at a turn. It may come earlier than was planned: SIGHUP changes limits.
   static TimePoint look_again_at(TimePoint turn) {
     return std::min(turn, Clock::now() + Duration(limits::traffic_look_every));
   }
 
-  // ---- the limits for what we send: ours, and the peer's credit
+  // ---- the limits on sending: ours, and the peer's credit
 
   void take_credit(const wire::Credit& credit) {
-    // Nobody needs more than this; and the sum does not overflow.
+    // Nobody needs more credit than this; and the sum does not overflow.
     constexpr std::uint64_t credit_max = 1ull << 62;
     const std::int64_t sum = credit_.value_or(0);
     const auto more = static_cast<std::int64_t>(std::min(credit.bytes(), credit_max));
     credit_ = std::min(sum, static_cast<std::int64_t>(credit_max) - more) + more;
     changed_.notify();
   }
-  /// Waits until the first message with payload may be sent. False: look again what comes first.
+  /// Waits until the first message with payload may be sent. Returns false if another message may
+  /// come first now.
   Awaitable<bool> await_turn() {
     if (credit_ && *credit_ <= 0) {
       co_await changed_.wait();
@@ -238,7 +239,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
 
   /// `self` keeps the link alive for as long as the coroutine runs.
   Awaitable<void> read_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
-    // It grows with each message; Beast asks for no more than a message has.
+    // The buffer grows with each message; Beast asks for no more than a message has.
     auto& buffer = incoming_;
     buffer = std::make_shared<beast::flat_buffer>();
     for (;;) {
@@ -349,18 +350,18 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   std::deque<std::shared_ptr<Entry>> control_;
   std::deque<std::shared_ptr<Entry>> bulk_;
   Signal written_;
-  Signal changed_;  // The link is down, or the writer may have something to write.
+  Signal changed_;  // Notified when the link is down, or the writer may have something to write.
   Governors governors_;
-  Turns turns_;                         // Of the messages with payload that we send.
-  PeerCredit peer_credit_;              // If governors_.down is there.
-  std::optional<std::int64_t> credit_;  // What the peer lets us send; nothing: all.
+  Turns turns_;                         // The turns of the messages with payload that we send.
+  PeerCredit peer_credit_;              // Used if governors_.down is set.
+  std::optional<std::int64_t> credit_;  // The bytes that the peer lets us send; none: no limit.
   std::optional<Error> refused_;
   std::optional<Error> down_;
   bool closing_ = false;
   bool is_writing_ = false;
   bool is_granting_ = false;
   bool is_crediting_ = false;                     // The peer needs credit.
-  std::shared_ptr<beast::flat_buffer> incoming_;  // What has come of the next message.
+  std::shared_ptr<beast::flat_buffer> incoming_;  // The bytes that have come of the next message.
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };
@@ -424,7 +425,7 @@ Awaitable<Result<std::shared_ptr<Link>>> connect_ws(net::any_io_executor executo
   tls.expires_after(limits::handshake_max);
   const auto dialled = co_await dial(tls, server, rules);
   if (!dialled) {
-    // Not reached in time is not reached: whoever calls tries again.
+    // A peer that is not reached in time counts as not reached: the caller tries again.
     const bool is_late = dialled.error().code() == Errc::deadline;
     co_return Error(is_late ? Errc::unavailable : dialled.error().code(),
                     dialled.error().message());

@@ -22,7 +22,7 @@
 
 namespace {
 
-bool has_locks = true;          // Of the disk under test.
+bool has_locks = true;          // Whether the disk under test has locks.
 std::function<void()> on_sync;  // Called by each sync.
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST_CASE("JSON of the deepest nesting is read, and brackets in texts do not cou
   std::string flat = "[\"" + std::string(1000, '[') + "\\\"{{\"";
   for (int i = 0; i < 1000; ++i) flat += ",[]";
   CHECK(parse_json(flat + "]").size() == 1001);
-  // What is open behind a string with an escape at its end counts.
+  // A bracket that opens behind a string with an escape at the end counts.
   CHECK(parse_json("[\"\\\\\"," + std::string(depth, '[') + std::string(depth, ']') + "]")
             .is_discarded());
 }
@@ -99,7 +99,8 @@ TEST_CASE("numbers are read exactly or not at all") {
   }
   CHECK(number_in<std::int64_t>(parse_json("-9223372036854775808")) == INT64_MIN);
   CHECK_FALSE(number_in<std::int64_t>(parse_json("9223372036854775808")));
-  CHECK_FALSE(number_in<std::int64_t>(parse_json("9007199254740993.0")));  // Not exact as a double.
+  // A double can't hold it exactly.
+  CHECK_FALSE(number_in<std::int64_t>(parse_json("9007199254740993.0")));
   CHECK(number_in<std::uint64_t>(parse_json("18446744073709551615")) == UINT64_MAX);
   CHECK(number_in<double>(parse_json("0.1")) == 0.1);
   CHECK(number_in<double>(parse_json("18446744073709551615")) == 0x1p64);

@@ -36,7 +36,7 @@ TEST_CASE("what could not be told comes again, and not twice") {
   LineLimit lines(few);
   for (int i = 0; i < 10; ++i) static_cast<void>(lines.passes("noise", now));
   lines.put_back(lines.take_left_out(now + 60s));
-  CHECK(lines.passes("noise", now + 61s));  // Of a window of its own.
+  CHECK(lines.passes("noise", now + 61s));  // It has a window of its own.
   const auto left_out = lines.take_left_out(now + 62s);
   REQUIRE(left_out.size() == 1);
   CHECK(left_out[0].kind == "noise");

@@ -16,7 +16,7 @@
 namespace fl::test {
 namespace {
 
-/// What `work` writes to standard error.
+/// The text that `work` writes to standard error.
 template <class Work>
 std::string errors_of(Work work) {
   const TemporaryFolder folder;

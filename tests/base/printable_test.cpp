@@ -55,7 +55,7 @@ TEST_CASE("each byte that is not UTF-8 is replaced") {
   for (const auto& row : cases) {
     CAPTURE(row.second);
     CHECK(printable("a" + row.first + "b") == "a" + row.second + "b");
-    // The same bytes in a JSON string: always valid, whatever they were.
+    // In a JSON string the bytes are always valid, whatever they were.
     const auto value = parse_json("\"" + json_escaped(row.first) + "\"");
     REQUIRE(value.is_string());
   }

@@ -4,7 +4,7 @@
 //
 //   aggregate_bench [PARAMETERS [N …]]     by default 10,000,000 parameters, 10 and 50 updates
 #include "server/round/spooled_rows.hpp"
-#include "shared/aggregate/robust_mean.hpp"
+#include "server/sums/robust_mean.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -54,7 +54,7 @@ Update write_update(const std::filesystem::path& path, const Layout& layout, std
   std::mt19937_64 random(seed);
   std::vector<float> values(layout.elements());
   for (float& value : values) {
-    // Of about the shape of a normal distribution.
+    // The numbers have about the shape of a normal distribution.
     const std::uint64_t bits = random();
     value = (static_cast<float>(bits & 0xffff) + static_cast<float>((bits >> 16) & 0xffff) +
              static_cast<float>((bits >> 32) & 0xffff) - 1.5F * 65535) *

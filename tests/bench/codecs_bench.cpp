@@ -3,12 +3,12 @@
 // values. Uses one core and takes the best of several runs. See --help.
 #include "kernels/generic/philox.hpp"
 #include "kernels/kernels.hpp"
+#include "server/sums/accumulator.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/params/safetensors.hpp"
 #include "tests/support/distortion.hpp"
@@ -51,7 +51,7 @@ struct Vector {
 };
 
 struct Measured {
-  double bits = 0;  // Of the payload, per value.
+  double bits = 0;  // Bits of the payload for each value.
   double nmse = 0;
   // For one pass over the vector.
   double encode_seconds = std::numeric_limits<double>::infinity();

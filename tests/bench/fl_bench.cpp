@@ -75,7 +75,7 @@ class Process {
   }
   struct Ended {
     int code;
-    std::uint64_t memory;  // Its peak, in bytes.
+    std::uint64_t memory;  // The peak, in bytes.
     double processor;      // Seconds, of user and system.
   };
   Ended wait() {

@@ -89,7 +89,7 @@ def loopback_bytes():
 
 
 def memory_of_all():
-    """What the programs that this one has started have in memory. Pages that they share count once
+    """The memory of the programs that this one has started. Pages that they share count once
     for each of them."""
     total = 0
     for status in pathlib.Path("/proc").glob("[0-9]*/status"):
@@ -105,7 +105,7 @@ def memory_of_all():
 
 
 class Measured:
-    """What happens inside of a `with`."""
+    """Measures the work inside of a `with`."""
 
     def __enter__(self):
         self.ends, self.peak = threading.Event(), 0

@@ -131,7 +131,7 @@ def shown(result):
 
 
 def key(run):
-    """What tells one result from the others. Results without a number of clients are of ten."""
+    """The key that tells one result from the others. Results without a number of clients have ten."""
     return run.get("clients", 10), run["rule"], run["malicious"], run["attack"]
 
 

@@ -145,7 +145,7 @@ void open_all(Crowd& crowd, const Identities& members, int count, const ServerAd
   }
 }
 
-/// Of the file that fl-server writes once it listens: "listen": "127.0.0.1:PORT".
+/// Reads the port in the file that fl-server writes once it listens: "listen": "127.0.0.1:PORT".
 std::string await_port(const fs::path& ready, pid_t server) {
   while (!fs::exists(ready)) {
     if (::waitpid(server, nullptr, WNOHANG) == server) {
@@ -223,5 +223,5 @@ int main(int argc, char** argv) {
   ::waitpid(server, nullptr, 0);
   fs::remove_all(state);
   std::fflush(stdout);
-  std::_Exit(0);  // Not one by one.
+  std::_Exit(0);  // Ends all at once.
 }

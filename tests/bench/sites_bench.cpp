@@ -10,7 +10,7 @@
 //
 // With further arguments, only these hooks, or only the sums: sites_bench 2 topk:0.01 sign, and
 // sites_bench 2 sums
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/topology.hpp"
 #include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
@@ -74,7 +74,7 @@ float median(std::vector<float> values) {
   return *middle;
 }
 
-/// What this process has taken of processors, in seconds.
+/// The processor time of this process, in seconds.
 float processor_s() {
   rusage used = {};
   ::getrusage(RUSAGE_SELF, &used);

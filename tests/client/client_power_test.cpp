@@ -9,6 +9,7 @@
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/stored.hpp"
 
 #include <doctest/doctest.h>
 
@@ -74,9 +75,9 @@ class Life {
         return false;
       end_round();
     }
-    residual = state.residual(layout_.all).value();
-    reference = state.reference(layout_.all).value();
-    local_values = state.local_values(local_elements()).value();
+    residual = values_of(state.residual(layout_.all), layout_.all);
+    reference = values_of(state.reference(layout_.all), layout_.all);
+    local_values = values_of(state.local_values(local_elements()), local_elements());
     return true;
   }
 
@@ -91,7 +92,7 @@ class Life {
     is_saved_ = is_settling_ = false;
   }
 
-  /// What a state that was just opened must have.
+  /// Checks the properties that a state has which was just opened.
   void look_back(const ClientState& state) {
     if (state.pending()) {
       CHECK(static_cast<std::uint64_t>(state.pending()->begin.task()) == round_);
@@ -105,17 +106,16 @@ class Life {
   bool save(ClientState& state) {
     std::vector<float> update(layout_.all.elements());
     kernels().gaussian(5, round_, 0, update.data(), update.size());
-    auto kept = state.local_values(local_elements());
-    if (!kept) return false;
-    kept->resize(local_elements());
-    for (std::size_t i = 0; i < kept->size(); ++i) (*kept)[i] += update[i];
+    const auto before = state.local_values(local_elements());
+    if (!before) return false;
+    auto kept = values_of(*before, local_elements());
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += update[i];
     wire::UploadBegin begin;
     begin.set_task(static_cast<std::int64_t>(round_));
     // The refused update is no reference.
     if (round_ > 1) begin.set_reference(static_cast<std::int64_t>(round_ == 4 ? 2 : round_ - 1));
-    return state
-        .save_update(layout_, update, *parse_codec(way_.codec).value(), round_, begin, *kept,
-                     strategy_->local())
+    return test::save(state, layout_, update, *parse_codec(way_.codec).value(), round_, begin, kept,
+                      strategy_->local())
         .has_value();
   }
 
@@ -132,7 +132,7 @@ class Life {
   RunLayout layout_;
   std::uint64_t round_ = 1;
   bool is_saved_ = false;     // The round's update is pending.
-  bool is_settling_ = false;  // Its verdict has come.
+  bool is_settling_ = false;  // The verdict on it has come.
 };
 
 TEST_CASE("a client goes on unchanged after a power loss or a kill at any change of its disk") {
@@ -145,7 +145,7 @@ TEST_CASE("a client goes on unchanged after a power loss or a kill at any change
     CHECK(changes > 20);
     for (std::uint64_t n = 1; n <= changes; ++n) {
       CAPTURE(n);
-      for (std::uint64_t seed = 0; seed < or_sanitized(8, 4); ++seed) {
+      for (std::uint64_t seed = 0; seed < or_sanitized<std::uint64_t>(8, 4); ++seed) {
         CAPTURE(seed);
         Life life(way);
         life.files.cut_power_at(n);

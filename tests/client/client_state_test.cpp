@@ -9,6 +9,7 @@
 #include "tests/kernels/host_codec_device.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/run_of.hpp"
+#include "tests/support/stored.hpp"
 
 #include <doctest/doctest.h>
 
@@ -34,7 +35,7 @@ std::vector<float> update_of(std::uint64_t round) {
 std::string coded(ClientState& state, std::uint64_t round, std::string_view spec) {
   auto update = update_of(round);
   const auto codec = parse_codec(spec).value();
-  state.save_update(run_of(matrix_layout()), update, *codec, round, {}).value();
+  save(state, run_of(matrix_layout()), update, *codec, round).value();
   const auto file = state.open_pending().value();
   std::string bytes(state.pending()->begin.bytes(), '\0');
   file->read_exactly(0, std::as_writable_bytes(std::span(bytes))).value();
@@ -142,13 +143,15 @@ TEST_CASE("a refused update can be dropped, together with the residual") {
   auto state = ClientState::open(files, folder).value();
   coded(state, 1, "sign+ef");
   state.settle_accepted().value();
-  const auto before = state.residual(matrix_layout()).value();
+  const auto before = values_of(state.residual(matrix_layout()), matrix_layout());
   CHECK(std::ranges::any_of(before, [](float v) { return v != 0; }));
   coded(state, 2, "sign+ef");
   state.settle_unused(run_of(matrix_layout()), false).value();
-  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+  CHECK(values_of(state.residual(matrix_layout()), matrix_layout()) ==
+        std::vector<float>(matrix_layout().elements()));
   state = ClientState::open(files, folder).value();
-  CHECK(state.residual(matrix_layout()).value() == std::vector<float>(matrix_layout().elements()));
+  CHECK(values_of(state.residual(matrix_layout()), matrix_layout()) ==
+        std::vector<float>(matrix_layout().elements()));
 }
 
 TEST_CASE("a residual that was cut off is named") {
@@ -190,10 +193,9 @@ TEST_CASE("FedDyn's local vector advances by what the server decodes") {
     std::vector<float> sum(matrix_layout().elements());
     for (std::uint64_t round = 1; round <= 3; ++round) {
       auto update = update_of(round);
-      auto kept = state.local_values(update.size()).value();
-      kept.resize(update.size());
+      const auto kept = values_of(state.local_values(update.size()), matrix_layout());
       const auto codec = parse_codec(spec).value();
-      state.save_update(layout, update, *codec, round, {}, kept, strategy->local()).value();
+      save(state, layout, update, *codec, round, {}, kept, strategy->local()).value();
       const auto file = state.open_pending().value();
       FileSource source(*file);
       auto reader = PayloadReader::open(source, state.pending()->begin.bytes(), layout.all).value();
@@ -202,7 +204,7 @@ TEST_CASE("FedDyn's local vector advances by what the server decodes") {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] -= 0.5F * sent[i];
       state.settle_accepted().value();
     }
-    CHECK(state.local_values(sum.size()).value() == sum);
+    CHECK(values_of(state.local_values(sum.size()), matrix_layout()) == sum);
   }
 }
 
@@ -211,7 +213,7 @@ TEST_CASE("a refused update keeps the codec's state and goes back into the resid
   auto refused = ClientState::open(refused_files, folder).value();
   coded(refused, 1, "powersgd:2+ef");
   refused.settle_unused(run_of(matrix_layout())).value();
-  const auto residual = refused.residual(matrix_layout()).value();
+  const auto residual = values_of(refused.residual(matrix_layout()), matrix_layout());
   const auto whole = update_of(1);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     REQUIRE(residual[i] == doctest::Approx(whole[i]).epsilon(1e-4));
@@ -241,7 +243,7 @@ TEST_CASE("an update that a device coded wrongly is coded again, and nothing is 
     MemFiles files;
     auto state = ClientState::open(files, folder).value();
     auto update = x;
-    state.save_update(run_of(layout), update, *codec, 1, {}, {}, nullptr, device).value();
+    save(state, run_of(layout), update, *codec, 1, {}, {}, nullptr, device).value();
     state.open_pending().value();
     return state.pending()->begin.digest();
   };
@@ -279,14 +281,13 @@ TEST_CASE("an update that a device coded wrongly is coded again, and nothing is 
       auto update = x;
       wire::UploadBegin begin;
       begin.set_task(task);
-      state
-          .save_update(run_of(layout), update, *parse_codec("ecuq:4+ef").value(), task, begin, {},
-                       nullptr, {.coder = &coder, .values = nullptr})
+      save(state, run_of(layout), update, *parse_codec("ecuq:4+ef").value(), task, begin, {},
+           nullptr, {.coder = &coder, .values = nullptr})
           .value();
       state.settle_accepted().value();
     }
     CHECK(coder.is_there() == (right == 8));
-    return state.residual(layout).value();
+    return values_of(state.residual(layout), layout);
   };
   const auto of_cpu = residual_with(0);
   for (const std::size_t right : {5u, 7u, 8u}) {

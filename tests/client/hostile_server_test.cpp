@@ -19,7 +19,7 @@
 namespace fl::test {
 namespace {
 
-/// What the server does after its Welcome: awaits a message of one kind, if any, and sends one.
+/// A step of the server after its Welcome: it awaits a message of one kind, if any, and sends one.
 struct Step {
   wire::Header::KindCase awaited = wire::Header::KIND_NOT_SET;
   wire::Header header;
@@ -27,7 +27,7 @@ struct Step {
 
 /// A client with the real agent. On the first connection the server lies; on later ones it ends the
 /// run in good order.
-struct World final : Connector, IdentityKeeper {
+struct World final : client::Connector, client::IdentityKeeper {
   World() { options.jitter_seed = 1; }
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
@@ -82,7 +82,7 @@ struct World final : Connector, IdentityKeeper {
   }
 
   /// Runs the agent until it ends, or for a minute of simulated time.
-  Result<Agent::Outcome> run() {
+  Result<client::Agent::Outcome> run() {
     TrainerFactory factory = [this](const std::string& model) -> Result<std::unique_ptr<Trainer>> {
       models.push_back(model);
       const ToyTrainer::Part part{.examples = 10};
@@ -91,8 +91,9 @@ struct World final : Connector, IdentityKeeper {
     };
     REQUIRE(files.make_folder("/client"));
     Offload worker;
-    Agent agent(net::make_strand(io), *this, this, files, "/client", factory, worker, options);
-    std::optional<Result<Agent::Outcome>> outcome;
+    client::Agent agent(net::make_strand(io), *this, this, files, "/client", factory, worker,
+                        options);
+    std::optional<Result<client::Agent::Outcome>> outcome;
     simulation.spawn(live(agent, outcome));
     const TimePoint until = Clock::now() + std::chrono::minutes(1);
     while (!outcome && Clock::now() < until && simulation.time.step(io)) continue;
@@ -102,7 +103,8 @@ struct World final : Connector, IdentityKeeper {
     return *outcome;
   }
 
-  static Awaitable<void> live(Agent& agent, std::optional<Result<Agent::Outcome>>& outcome) {
+  static Awaitable<void> live(client::Agent& agent,
+                              std::optional<Result<client::Agent::Outcome>>& outcome) {
     outcome = co_await agent.run();
   }
 
@@ -122,19 +124,19 @@ struct World final : Connector, IdentityKeeper {
   net::io_context& io = simulation.io;
   ToyProblem problem = ToyProblem::make(100, 1);
   MemFiles files;
-  Agent::Options options;
+  client::Agent::Options options;
   std::function<void(wire::Header&)> lie;  // Changes the first Welcome.
-  std::vector<Step> script;                // What follows it.
+  std::vector<Step> script;                // The steps that follow it.
   bool is_renewal_due = false;
-  // What happened.
+  // Events that were counted.
   int connections = 0;
-  std::vector<std::string> models;   // That the agent has made trainers for.
+  std::vector<std::string> models;   // Models that the agent has made trainers for.
   std::vector<std::string> taken;    // Certificates.
-  std::vector<std::string> reasons;  // Of the client's Byes.
+  std::vector<std::string> reasons;  // Reasons of the client's Byes.
 };
 
-bool is_finished(const Result<Agent::Outcome>& outcome) {
-  return outcome && *outcome == Agent::Outcome::finished;
+bool is_finished(const Result<client::Agent::Outcome>& outcome) {
+  return outcome && *outcome == client::Agent::Outcome::finished;
 }
 
 bool has(const std::string& text, std::string_view part) {

@@ -3,6 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <vector>
+
+using fl::client::StoredValues;
+
 namespace {
 
 fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of(text)); }
@@ -11,27 +16,27 @@ fl::Digest digest_of(std::string_view text) { return fl::Digest::of(fl::bytes_of
 
 // The newest models are found. An older one lives while it is used; then its memory is reused.
 TEST_CASE("the cache keeps the newest models") {
-  fl::ModelCache shelf(2);
-  auto values = shelf.borrow(3);
-  const float* const memory = values.data();
+  fl::client::ModelCache shelf(2);
+  auto values = shelf.pool().borrow(3).value();
+  const float* const memory = values.values().data();
   shelf.keep(digest_of("first"), std::move(values));
-  shelf.keep(digest_of("second"), {4, 5, 6});
+  shelf.keep(digest_of("second"), StoredValues({4, 5, 6}));
   const auto used = shelf.find(digest_of("second"));
   REQUIRE(used != nullptr);
-  shelf.keep(digest_of("third"), {7, 8, 9});
+  shelf.keep(digest_of("third"), StoredValues({7, 8, 9}));
   CHECK(shelf.find(digest_of("first")) == nullptr);
-  CHECK(shelf.borrow(2).data() == memory);
+  CHECK(shelf.pool().borrow(2).value().values().data() == memory);
 
-  shelf.keep(digest_of("fourth"), {1, 1, 1});
+  shelf.keep(digest_of("fourth"), StoredValues({1, 1, 1}));
   CHECK(shelf.find(digest_of("second")) == nullptr);
-  CHECK(*used == std::vector<float>{4, 5, 6});
+  CHECK(std::ranges::equal(used->values(), std::vector<float>{4, 5, 6}));
 }
 
 // Two agents that bring the same version share one copy.
 TEST_CASE("a model that the cache has already is not kept twice") {
-  fl::ModelCache shelf;
-  shelf.keep(digest_of("model"), {1, 2});
+  fl::client::ModelCache shelf;
+  shelf.keep(digest_of("model"), StoredValues({1, 2}));
   const auto before = shelf.find(digest_of("model"));
-  shelf.keep(digest_of("model"), {1, 2});
+  shelf.keep(digest_of("model"), StoredValues({1, 2}));
   CHECK(shelf.find(digest_of("model")) == before);
 }

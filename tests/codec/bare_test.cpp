@@ -4,7 +4,7 @@
 #include "tests/codec/codec_support.hpp"
 #include "tests/support/payload_blocks.hpp"
 
-#include "shared/codec/sums/accumulator.hpp"
+#include "server/sums/accumulator.hpp"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ bool is_bare(const Block& block) {
   return elements == 1 || elements == 2;
 }
 
-/// The same payload in the form before.
+/// Writes the payload in the earlier form.
 std::vector<std::byte> without_bare(const std::vector<std::byte>& payload) {
   const auto blocks = placed_blocks(mixed(), payload);
   std::vector<std::byte> out(payload.begin(), payload.begin() + payload_header_bytes);

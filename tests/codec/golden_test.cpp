@@ -81,7 +81,7 @@ TEST_CASE("the payload of a fixed vector has the recorded bytes") {
   for (const std::string& spec : specs_to_test()) {
     CAPTURE(spec);
     const std::string text = hex(encode(*codec_of(spec), layout, x, 0x1234567890abcdef, 256));
-    // What is there already is never written over: it would hide a change.
+    // An existing file is never written over: that would hide a change.
     const bool may_write = std::getenv("FL_GOLDEN_REWRITE") != nullptr;
     if (may_write && !std::filesystem::exists(file_name(spec)))
       std::ofstream(file_name(spec)) << text;

@@ -5,7 +5,7 @@
 #include "tests/codec/codec_support.hpp"
 
 #include "kernels/generic/philox.hpp"
-#include "shared/codec/sums/accumulator.hpp"
+#include "server/sums/accumulator.hpp"
 #include "tests/support/sanitized.hpp"
 
 using namespace fl;

@@ -337,7 +337,7 @@ TEST_CASE("sparse large blocks are within 3% of their entropy" * statistics) {
     const auto topk = encode(*codec_of(spec), layout, x);
     const double wanted = index_bits(of.fraction) + of.fraction * n * 32;
     CHECK(static_cast<double>(topk.size()) * 8 < 1.03 * wanted);
-    // The same with quantized values: add the levels' entropy.
+    // Now with quantized values: add the levels' entropy.
     const auto payload = encode(*codec_of(spec + "+qsgd:8,bucket=65536"), layout, x);
     std::map<float, double> counts;
     const auto back = decode(payload, layout);

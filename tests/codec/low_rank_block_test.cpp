@@ -48,7 +48,7 @@ double loss_of(const char* spec, std::span<const float> x, std::uint64_t seed = 
   return nmse(x, decode(encode(*codec_of(spec), layout, x, seed, 256), layout));
 }
 
-/// The same for the mean of the sent values, if the same update is sent in each round with error
+/// The loss of the mean of the sent values, if one update is sent in each round with error
 /// feedback.
 double feedback_loss(const char* spec, std::span<const float> x, std::uint64_t rounds) {
   const Layout layout = matrix_layout();
@@ -81,7 +81,7 @@ TEST_CASE("powersgd reproduces matrices of at most its rank, wherever the blocks
     const std::string less = "powersgd:" + std::to_string(rank - 1);
     if (rank > 1) CHECK(loss_of(less.c_str(), x) > 1e-3);
   }
-  // The same with very small and very large values.
+  // Now with very small and very large values.
   auto x = with_bias(matrix_of_rank(2, 5));
   for (const float scale : {1e-30f, 1e30f}) {
     auto scaled = x;

@@ -27,7 +27,7 @@ inline void check_set(const DataSet& set) {
   FL_ASSERT(std::ranges::is_sorted(set.group_names));
 }
 
-/// What reading bytes that anybody may have written can end with.
+/// The errors with which reading any bytes may end.
 inline void check_error(const Error& error) {
   FL_ASSERT(error.code() == Errc::corrupt || error.code() == Errc::invalid_input ||
             error.code() == Errc::too_large);

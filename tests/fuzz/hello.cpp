@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes the first bytes of a connection: what is whole, or can't become a ClientHello, stays so
 // when more bytes come.
+#include "server/net/client_hello.hpp"
 #include "shared/base/error.hpp"
-#include "shared/net/client_hello.hpp"
 
 using namespace fl;
 

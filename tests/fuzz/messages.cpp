@@ -12,7 +12,7 @@ using namespace fl;
 
 namespace {
 
-constexpr std::uint64_t examples = 100;  // Of the client that the answers are for.
+constexpr std::uint64_t examples = 100;  // The examples of the client that the answers are for.
 
 void check_hello(const nlohmann::json& message) {
   const auto hello = parse_hello(message);
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const nlohmann::json message = parse_json(text);
   if (!message.is_discarded()) {
-    // What is written back is the same value, and has no deeper stack to walk than was allowed.
+    // The text that is written back has an equal value, and no deeper nesting than was allowed.
     FL_ASSERT(!parse_json(json_text(message)).is_discarded());
   }
   switch (data[0] % 8) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes a whole payload, with the layout of the golden payloads (tests/codec/golden_test.cpp).
+#include "server/sums/accumulator.hpp"
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 
 #include "tests/fuzz/golden_layout.hpp"
 #include "tests/fuzz/rows.hpp"

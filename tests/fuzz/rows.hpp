@@ -15,7 +15,7 @@
 
 namespace fl::fuzz {
 
-/// The same bits, or any two NaN.
+/// Whether the bits are equal, or both are NaN.
 inline bool is_same(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) ||
          (std::isnan(a) && std::isnan(b));

@@ -2,6 +2,7 @@
 // Fuzzes join tokens: the input as the token's text, and the input as the fields of a token with
 // the right checksum.
 #include "shared/identity/token.hpp"
+#include "shared/base/io/text_of_bytes.hpp"
 
 #include <boost/crc.hpp>
 

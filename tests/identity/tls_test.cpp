@@ -117,7 +117,7 @@ TEST_CASE("clients with a foreign, expired or server certificate are refused") {
   write_text(world.temp / "server/key.pem", world.certificate.key_pem);
   refused(swap_in(world.temp / "server"));
 
-  // The same context with the right certificate is accepted.
+  // This context with the right certificate is accepted.
   net::ssl::context right = swap_in(world.temp / "alice");
   CHECK(Meeting(world.server, right).succeeded());
 }

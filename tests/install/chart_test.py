@@ -53,7 +53,7 @@ VALUES = {
     "a client alone": {"server": {"enabled": False}, "client": {"enabled": True, "gpus": 2} | PINNED},
     "both": {"server": PLACE, "client": {"enabled": True, "joinToken": "flj1.abc"}},
 }
-# What the schema or the templates refuse, and what is said.
+# Values that the schema or the templates refuse, and what is said.
 REFUSED = (
     ({}, "server.advertise is missing"),
     ({"server": PLACE | {"advertise": "https://fl.example.org"}}, "server.advertise"),

@@ -148,8 +148,7 @@ expect() {
   say "$release: $what"
 }
 
-# What runs inside is in single quotes.
-# shellcheck disable=SC2016
+# The commands that run inside are in single quotes. shellcheck disable=SC2016
 try_release() {
   release=$1 root=$work/$1
   make_root "$release"

@@ -23,12 +23,12 @@ int main(void) {
 """
 
 
-# What Tributary::codec needs and Tributary::client does not.
+# The packages that Tributary::codec needs and Tributary::client does not.
 CODEC_PACKAGES = ("Threads", "OpenSSL", "Protobuf", "spdlog", "fmt", "nlohmann_json")
 
 
 def run(*command, **options):
-    """What it prints. AssertionError, with all of that, when it fails."""
+    """Returns the output. AssertionError, with all of it, when the command fails."""
     command = [str(word) for word in command]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options

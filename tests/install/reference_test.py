@@ -94,7 +94,7 @@ class Reference(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def bash(self, *words):
-        """What bash completes the last word to."""
+        """The words to which bash completes the last word."""
         script = (
             '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}";'
             'printf "%s\\n" "${COMPREPLY[@]}"'

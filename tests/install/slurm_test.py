@@ -20,7 +20,7 @@ echo "$MASTER_ADDR $MASTER_PORT $*" >> "$TOLD"
 while :; do sleep 0.05; done
 """
 SCONTROL = """#!/bin/bash
-# So many that whoever reads only the first line ends this program by a signal.
+# There are so many lines that a reader of only the first one ends this program by a signal.
 if [ "$1" = show ]; then printf 'node%s\\n' {1..20000}; else echo "scontrol $*" >> "$TOLD"; fi
 """
 

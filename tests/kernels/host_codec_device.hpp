@@ -22,7 +22,7 @@ class HostCodecDevice final : public CodecDevice {
   std::size_t* copies = nullptr;            // Counts copies, if not null.
   std::size_t right_streams = SIZE_MAX;     // After so many it flips a bit of each stream.
   std::size_t right_selections = SIZE_MAX;  // After so many each selection lacks one element.
-  const Cutoff* wrong_cutoff = nullptr;     // What find_largest() returns, if not null.
+  const Cutoff* wrong_cutoff = nullptr;     // The result of find_largest(), if not null.
   std::optional<float> wrong_product = {};  // If set, multiply() writes it everywhere.
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {

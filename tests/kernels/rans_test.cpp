@@ -156,7 +156,7 @@ TEST_CASE("push and pop equal their definitions for every frequency") {
       // Random states, multiples of the frequency, and the end of the range.
       const std::uint32_t random = philox::block_at(6, frequency, i).word[0] % first_full;
       for (const std::uint32_t x : {random, random - random % frequency, first_full - 1}) {
-        if (x == 0) continue;  // Not a state.
+        if (x == 0) continue;  // Zero is no state.
         const std::uint32_t pushed = x / frequency * rans::total + begin + x % frequency;
         REQUIRE(rans::push(x, code) == pushed);
         const rans::Place place = rans::make_place(9, pushed % rans::total - begin, frequency);
@@ -247,7 +247,7 @@ std::size_t damage(const Symbols& symbols) {
 TEST_CASE(
     "longer streams are rejected; cut streams and flipped bits never give the symbols, and few "
     "flips decode") {
-  CHECK(damage(skewed(3000, 20, 0.4, 8)) < 40);      // Of 12,000. Only digests find all.
+  CHECK(damage(skewed(3000, 20, 0.4, 8)) < 40);      // There were 12,000. Only digests find all.
   CHECK(damage(skewed(16384 + 5, 3, 5.5, 8)) < 40);  // 32 lanes.
 }
 

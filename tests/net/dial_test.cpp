@@ -21,7 +21,7 @@ namespace {
 using net::ip::tcp;
 
 struct Outcome {
-  std::string request;  // What the proxy received.
+  std::string request;  // The request that the proxy received.
   Errc code = Errc::internal;
   std::string message;  // "" after success.
 };

@@ -3,7 +3,7 @@
 #include "shared/net/governor.hpp"
 
 #include "shared/base/limits.hpp"
-#include "shared/net/traffic_flags.hpp"
+#include "shared/flags/traffic_flags.hpp"
 
 #include <doctest/doctest.h>
 

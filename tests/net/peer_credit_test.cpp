@@ -29,7 +29,7 @@ struct Sender {
   Duration trip = 25ms;  // One way.
   double line_bytes_per_s = 125e6;
   std::uint64_t chunk_bytes = 0;      // 0: what it has credit for, from 64 KiB to 1 MiB.
-  std::uint64_t leaves_after = 1e18;  // Then it breaks the connection.
+  std::uint64_t leaves_after = 1e18;  // After these bytes it breaks the connection.
 };
 
 /// A connection: the peer, and our end with its credit.
@@ -56,7 +56,7 @@ struct Connection {
   PeerCredit credit;
   std::vector<Piece> log;     // The messages that the peer sent.
   std::uint64_t sent = 0;     // Payload.
-  std::uint64_t granted = 0;  // By us.
+  std::uint64_t granted = 0;  // Bytes that we granted.
   std::int64_t peer_has = 0;  // The credit that has reached the peer, minus the bytes that it sent.
   std::int64_t hoard_max = 0;  // The most that it ever had.
   bool is_down = false;

@@ -57,7 +57,7 @@ TEST_CASE("medians of means and of variances withstand one wild summary") {
       {{10, 1, 40}, {5, 2, 5}}, {{1e9, 1e30, 1e38}, {0, 0, 0}}, {{10, 2, 20}, {5, 4, 15}}};
   const auto medians = median_summaries(told);
   CHECK(medians[0] == ColumnSummary{1, 2, 4});
-  CHECK(medians[1] == ColumnSummary{1, 3, 2});  // Of the two who know this value.
+  CHECK(medians[1] == ColumnSummary{1, 3, 2});  // The median of the two that know this value.
   CHECK(median_summaries(std::vector<std::vector<ColumnSummary>>{{{}}})[0] == ColumnSummary{});
 }
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# What a part of the program that is not ours waits for.
+# How long a part of the program that is not ours is waited for.
 WAIT_MAX_S = 60
 
 

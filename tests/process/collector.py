@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor as Field
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-IDS = {"traceId": 32, "spanId": 16, "parentSpanId": 16}  # With so many hexadecimal digits.
+IDS = {"traceId": 32, "spanId": 16, "parentSpanId": 16}  # By name: how many hexadecimal digits.
 INTEGERS_64 = {Field.TYPE_INT64, Field.TYPE_UINT64, Field.TYPE_FIXED64, Field.TYPE_SFIXED64}
 INTEGERS_32 = {Field.TYPE_INT32, Field.TYPE_UINT32, Field.TYPE_FIXED32, Field.TYPE_ENUM}
 
@@ -61,7 +61,7 @@ def check_message(value, descriptor, where):
 
 
 def ids_as_bytes(value):
-    """The same JSON as protobuf's reader wants it: it takes bytes in base64, and OTLP has ids in
+    """Returns the JSON as protobuf's reader wants it: it takes bytes in base64, and OTLP has ids in
     hexadecimal."""
     if isinstance(value, list):
         return [ids_as_bytes(each) for each in value]

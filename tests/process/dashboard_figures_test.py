@@ -42,7 +42,7 @@ AUDIT = (
     ("refusal", "", "an enrolment was refused"),
     ("revocation", "site-11", "revoked by root"),
 )
-FOOT = {  # Of charts, by the axis: the label, and how a value is written.
+FOOT = {  # For charts, by the axis: the label, and how a value is written.
     "round": ("round", human_number),
     "hours": ("hours of rounds", lambda value: f"{human_number(value, 3)} h"),
     "bytes": ("bytes up and down", human_bytes),

@@ -33,7 +33,7 @@ def axe_script():
 
 
 def human_bytes(value):
-    """As the page writes it."""
+    """The size as the page writes it."""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.5 or unit == "GB":
             break
@@ -67,7 +67,7 @@ def human_percent(value):
 
 
 def human_time(at):
-    """With the date, if it is not today's."""
+    """The time of day, with the date if it is not today's."""
     date = datetime.datetime.fromtimestamp(at)
     clock = f"{date:%H:%M:%S}"
     return clock if date.date() == datetime.date.today() else f"{date:%Y-%m-%d} {clock}"

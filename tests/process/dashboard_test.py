@@ -191,7 +191,7 @@ class Dashboard(Pages):
             f"[...{SHOWN}.querySelectorAll('tbody tr')]"
             ".find((each) => each.cells[0].textContent === 'a').textContent"
         )
-        self.assertIn("<img src=x", row)  # Its last error.
+        self.assertIn("<img src=x", row)  # The client's last error.
         self.assertRegex(row, r"trainer.*tributary \d.*20\d\d-\d\d-\d\d")  # Program, certificate.
         for view in VIEWS:
             self.show(browser, view)

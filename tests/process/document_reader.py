@@ -17,7 +17,7 @@ import time
 from federation import WAIT_MAX_S, programs, wait_until
 
 BLOCK = re.compile(r"^(?:(#+ [^\n]*)\n|```([\w-]*)\n(.*?)^```$)", re.MULTILINE | re.DOTALL)
-# What people do again until they see what they wait for.
+# Commands that people repeat until they see what they wait for.
 LOOK = re.compile(
     r"(sudo )?(journalctl|systemctl is-active|curl|grep|tail|ls)\b|fed (history|clients|audit|operator list)\b"
     r"|site doctor\b"

@@ -18,7 +18,7 @@ from proxy_test import readdress
 RUN = ("--model", "synthetic:100", "--min-clients", 1, "--rounds", 1)
 
 
-# Of NVIDIA's driver, what fl-client asks.
+# The functions of NVIDIA's driver that fl-client calls.
 DRIVER = """
 #include <stdio.h>
 int cuInit(unsigned flags) { return ERROR; }
@@ -244,7 +244,7 @@ class Doctor(FederationTest):
         self.check(lines, proxy="fail")
         lines = self.doctor(*self.client, "--trainer", "false", code=1)
         self.check(lines, trainer="fail")
-        self.assertNotIn("GPU", lines)  # What the trainer uses is its own affair.
+        self.assertNotIn("GPU", lines)  # The trainer decides by itself what it uses.
 
     def test_the_way_to_a_server_has_a_line_for_each_part(self):
         # Something that speaks no TLS, then the server of another federation.

@@ -284,7 +284,7 @@ class FederationTest(unittest.TestCase):
     """A test class whose make() returns federations with clients that have joined."""
 
     names = ("a", "b", "c")
-    evaluators = ()  # Of these names, those that are enrolled as evaluators.
+    evaluators = ()  # The clients that are enrolled as evaluators.
     place = None  # Parent of the temporary folders; None: the usual place.
     longMessage = True
 

@@ -15,10 +15,10 @@ from tunnels import Meter, rate
 
 from proxy_test import readdress
 
-BYTES = 4_000_000  # Of the model: each update, and each version.
+BYTES = 4_000_000  # Bytes of the model: each update, and each version.
 MBIT = 1e6 / 8
 SENT_AHEAD = 1_400_000
-RECEIVED_AHEAD = 600_000  # Of all clients together.
+RECEIVED_AHEAD = 600_000  # For all clients together.
 CONTROL = 64 << 10  # More than a client's control messages take before and after a transfer.
 
 

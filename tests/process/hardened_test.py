@@ -15,7 +15,7 @@ PF_X = 1
 
 
 class Elf:
-    """What the loader sees of a 64-bit, little-endian ELF file."""
+    """The parts of a 64-bit, little-endian ELF file that the loader sees."""
 
     def __init__(self, path):
         data = path.read_bytes()

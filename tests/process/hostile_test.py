@@ -178,7 +178,7 @@ class Hostile(AsyncFederationTest):
         self.assertNotIn("libprotobuf", self.server.stderr())
 
     async def test_impossible_summaries_of_values(self):
-        """Of a model that scales two inputs and a target."""
+        """The server of a model that scales two inputs and a target."""
         self.federation = self.make()
         server = self.federation.server("--new-run", "--model", "linear:2-1", "--min-clients", 2)
         hello = frame(hello=wire.Hello(protocol=5, codecs=["none"]))

@@ -11,7 +11,7 @@ alone=/dev/null  # Packages that are installed without those that they name.
 python=${FL_PYTHON:-/usr/bin/python3}
 
 if cat "$requirements" "$alone" | cmp -s - "$folder/made-from.txt"; then exit 0; fi
-# What it lends to tests (a PyTorch) would be taken for installed here.
+# Packages that it lends to tests (a PyTorch) would be taken for installed here.
 unset PYTHONPATH
 rm -rf "$folder"
 "$python" -m venv "$folder" || {

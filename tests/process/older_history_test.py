@@ -56,7 +56,7 @@ class OlderHistory(FederationTest):
         self.assertEqual(code, 1)
         self.assertIn("is older than", out)
 
-        # With its -wal file it is whole again.
+        # With its -wal file the history is complete again.
         wal.rename(federation.state / "history.sqlite-wal")
         server = federation.server()
         self.assertEqual(federation.digests()[: len(digests)], digests)
@@ -67,8 +67,8 @@ class OlderHistory(FederationTest):
             client.kill()
         newest = sorted(federation.checkpoints.glob("*.safetensors"))[-1]
 
-        # Without it, somebody may go on deliberately. Updates and models that the run's next round
-        # needs are gone, so it is another run.
+        # Without that file an operator may decide to go on. Updates and models that the run's next
+        # round needs are gone, so it is another run.
         (federation.state / "history.sqlite-wal").unlink()
         (federation.state / "history.sqlite-shm").unlink()
         server = federation.server("--older-history", *RUN)

@@ -59,7 +59,7 @@ class Proxies(FederationTest):
         return proxy
 
     def served(self):
-        """Its run waits for a second client: it is not over when a client comes again."""
+        """The server's run waits for a second client: it is not over when a client comes again."""
         federation = self.make()
         federation.server(*WAITING)
         return federation
@@ -268,7 +268,7 @@ class Names(FederationTest):
         hosts.write_text("127.0.0.9 fed.test\n")  # Nobody is there.
         client = self.client_with_names(federation, "--stay", "--proxy", "none")
         client.wait_for(f"connecting to fed.test:{federation.port}: Connection refused")
-        with hosts.open("r+") as file:  # The same file, as it is mounted.
+        with hosts.open("r+") as file:  # Writes into the mounted file itself.
             file.write("127.0.0.8 fed.test\n127.0.0.1 fed.test\n")
         client.wait_for("round 1: update accepted")
 

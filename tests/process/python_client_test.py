@@ -23,7 +23,7 @@ from python_peer import PROGRAM, Ended, Noise, example, wire
 sys.path.insert(0, str(SOURCE / "tests" / "python"))
 from slow_line import SlowLine  # noqa: E402
 
-WEIGHTS = np.array([4, 1, -2, 3], np.float32)  # What the data of write_data() have in them.
+WEIGHTS = np.array([4, 1, -2, 3], np.float32)  # The weights that the data of write_data() follow.
 LINES_MAX = 250
 RUN = ("--new-run", "--model", "synthetic:3000", "--min-clients", 1)
 
@@ -272,7 +272,7 @@ class InThisProcess(AsyncFederationTest):
         for name in "key", "certificate":
             self.assertNotEqual(client.kept[name], before[name])
         self.assertNotIn("next", client.kept)
-        # What is on the disk is whole, and lets it in.
+        # The state on the disk is complete, and lets the client in.
         again = federation.server(*RUN, "--rounds", 1)
         client = example.Client(federation.folder / "a", Noise(3000))
         self.assertEqual(await self.finish(client), "")
@@ -294,7 +294,7 @@ class InThisProcess(AsyncFederationTest):
 
 
 class Downloads(unittest.IsolatedAsyncioTestCase):
-    """What a server that is not as it should be may make the client keep."""
+    """Tests what a bad server can make the client keep."""
 
     async def fetch(self, announced, chunks):
         """Lets the server answer a fetch with these figures and bytes. Returns how many bytes the

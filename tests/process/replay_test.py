@@ -206,7 +206,7 @@ class Replays(FederationTest):
         self.replayed(federation, range(1, before + 5))
 
     def told(self, federation, *flags, run=2):
-        """What `replay --json` says."""
+        """The output of `replay --json`."""
         code, out, err = federation.server_command("replay", run, "--json", *flags)
         self.assertEqual(code, 0, out + err)
         return json.loads(out)
@@ -304,7 +304,7 @@ class Replays(FederationTest):
         keep = ("--rounds", 3, "--codec", "delta+qsgd:8", "--keep-updates", 2)
         self.run_to_end(federation, "--new-run", *RUN, "--strategy", "fedadam", *keep)
         kept = self.kept(federation)
-        self.assertEqual(len(kept), 14)  # Of each round a description, updates, what they refer to.
+        self.assertEqual(len(kept), 14)  # Each round has a description, updates, and their references.
         backup = federation.folder / "backup"
         code, out, err = federation.server_command("backup", backup)
         self.assertEqual((code, err), (0, ""), out)

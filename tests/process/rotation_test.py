@@ -63,7 +63,7 @@ class Rotation(FederationTest):
         late = federation.client("b", "--stay")
         self.expect_exit(late, 1)
         self.assertIn("is not the federation's", late.stderr())
-        # Its old identity goes, and it joins anew.
+        # The client's old identity goes, and it joins anew.
         shutil.rmtree(federation.folder / "b" / "identity")
         federation.join("b")
         self.connect(federation, "b", KNOWS)

@@ -554,7 +554,7 @@ class WholeRun(FederationTest):
         self.expect_exit(server)
 
     def test_admin_pages_have_a_lock(self):
-        """Of another host's name, without the token, over a Unix socket; and page by page."""
+        """Requests with another host's name, without the token, over a Unix socket; and page by page."""
         federation = self.make()
         token = federation.folder / "token"
         token.write_text("correct horse battery\n")

@@ -72,7 +72,7 @@ class Services(FederationTest):
         return manager
 
     def short_path(self):
-        """Of a socket: a path in the folder of a test may be too long."""
+        """A folder for a socket: a path in the folder of a test may be too long."""
         folder = tempfile.mkdtemp(prefix="fl-")
         self.addCleanup(shutil.rmtree, folder)
         return f"{folder}/notify"

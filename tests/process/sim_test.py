@@ -159,7 +159,7 @@ class Sim(FederationTest):
         self.assertEqual(set(epochs), {2, 3, 4, 5})
 
     def test_the_format_of_the_data_makes_no_difference(self):
-        """The same images as IDX, numpy's and PNG files, in memory and on the disk; and divided by
+        """One set of images as IDX, numpy's and PNG files, in memory and on the disk; and divided by
         site, where each client has the examples of one."""
         if not (BIN / "libfl-torch.so").exists():
             self.skipTest("NOTHING WAS TRAINED: this build has no libtorch")

@@ -44,7 +44,7 @@ class SiteFaults(SiteTest):
         self.client.wait_for("starting it again")
 
     def kill_the_client(self):
-        """From then on it comes through a relay."""
+        """Kills the client, which comes through a relay from then on."""
         self.client.kill()
         self.link = Link(self.federation.port)
         self.addCleanup(self.link.close)

@@ -14,7 +14,7 @@ from federation import BIN, free_port, wait_until
 from sim_test import read_tensors
 from site_runs import SiteTest
 
-ROUNDING = 1e-4  # What sums in another order may change of a value, or of 1 where it is smaller.
+ROUNDING = 1e-4  # The change of a value, or of 1 if it is smaller, that sums in another order may cause.
 CODECS = ("ecuq:2+ef", "qsgd:7", "kbit:4", "eden:2", "powersgd:2")
 
 
@@ -37,7 +37,7 @@ def distance(one, other):
 
 @unittest.skipUnless(has_gpu(), "NOT TESTED: there is no GPU, or this build is not for one")
 class OnGpu(SiteTest):
-    ranks = 0  # That share the GPU, each as if on a machine of its own; 0: the client has no ranks.
+    ranks = 0  # Ranks that share the GPU, each as if on a machine of its own; 0: the client has no ranks.
 
     def train(self):
         if self.ranks == 0:
@@ -155,7 +155,7 @@ class OnGpu(SiteTest):
         self.assertEqual(code, 0, out + err)
         self.assertRegex(out, "ok +GPUs +1 each, ")
         self.assertRegex(out, "ok +NCCL version +[0-9.]+ everywhere")
-        self.assertNotIn("TORCH_NCCL", out)  # Those that a rank sets itself.
+        self.assertNotIn("TORCH_NCCL", out)  # The variables that a rank sets itself.
         code, out, _ = self.make("many").command("fl-client", "site", "doctor", "--ranks", 20)
         self.assertEqual(code, 1)
         self.assertRegex(out, r"fail +GPUs +rank \d+ \(.*\) has \d+ GPUs for 20 ranks")

@@ -16,7 +16,7 @@ from wide_area import HERE, WideArea, enter_namespaces, run
 
 EXAMPLES = 96
 ROUNDS = 40
-OUTAGE_S = 3  # Of the link to the server. Nobody notices: what was lost is sent again.
+OUTAGE_S = 3  # The link to the server is cut this long. Nobody notices: lost packets are sent again.
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
@@ -27,7 +27,7 @@ class SiteLinks(FederationTest):
 
     def setUp(self):
         super().setUp()
-        self.interfaces = collections.defaultdict(lambda: "eth0")  # Of each place.
+        self.interfaces = collections.defaultdict(lambda: "eth0")  # The interfaces of each place.
 
     def start_rank(self, federation, rank, place, client_at):
         """At this place; None: here. `client_at`: the address of rank 0's machine."""

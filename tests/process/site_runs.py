@@ -41,7 +41,7 @@ class SiteTest(FederationTest):
     """A test class whose run_of() trains with one client, which is a site."""
 
     names = ("site",)
-    launcher = ()  # What starts the client, with its arguments.
+    launcher = ()  # The command that starts the client, before the client's arguments.
 
     def run_of(
         self,

@@ -11,7 +11,7 @@ from federation import BIN, wait_until, write_images
 from sim_test import read_tensors
 from site_runs import EXAMPLES, MODEL, SiteTest
 
-TRAINED = 87  # Of the examples; the others are held out.
+TRAINED = 87  # Examples for training; the others are held out.
 GRADIENT_MB = 4 * (784 * 16 + 16 + 16 * 10 + 10) / 1e6
 # How often rank 0 of three sends the whole gradient in a step, to be told how it was summed.
 SENT_BY_TOPOLOGY = {
@@ -23,7 +23,7 @@ SENT_BY_TOPOLOGY = {
     "hybrid": 2,
 }
 TEXT_MODEL = "transformer:layers=1,width=16,heads=2,context=16"
-ROUNDING = 1e-5  # What sums in another order may change of a value, or of 1 where it is smaller.
+ROUNDING = 1e-5  # The change of a value, or of 1 if it is smaller, that sums in another order may cause.
 
 
 def write_texts(folder):

@@ -109,7 +109,7 @@ class Site(SiteTest):
                 self.assertEqual([row[0] for row in rows], [ranks, ranks])
                 self.assertEqual([row[2] for row in rows], [12, 12])
                 self.assertEqual([row[1] for row in rows if row[1] > 0], [int(n) for n in said])
-                if ranks == 1:  # Of several, the mean gradient fits into fp16.
+                if ranks == 1:  # With several ranks the mean gradient fits into fp16.
                     self.assertTrue(any(0 < row[1] < 12 for row in rows), rows)
                 _, again, _ = self.run_of(*site, batch=4, name=f"{name}-again", server=server)
                 self.assertEqual(again, digests)
@@ -174,7 +174,7 @@ class Site(SiteTest):
         self.assertIn("its layers are fc1, fc2", client.stderr())
 
     def test_the_size_of_buckets_is_measured_and_changes_no_bit(self):
-        """With two ranks without being asked; with three only on --bucket-mb auto."""
+        """Two ranks measure without being asked; three do only with --bucket-mb auto."""
         model = "mlp:784-400-10"  # 1.3 MB: more than the first bucket.
         _, fixed, client = self.run_of(
             "--ranks", 2, "--bucket-mb", 0.1, batch=8, name="fixed", model=model

@@ -47,7 +47,7 @@ class Unit:
         self.log, self.pid_file = folder / f"{self.name}.log", folder / f"{self.name}.pid"
 
     def pid(self):
-        """Of the running process, or None. One that nobody has waited for does not run."""
+        """The id of the running process, or None. One that nobody has waited for does not run."""
         with contextlib.suppress(OSError, ValueError):
             pid = int(self.pid_file.read_text())
             state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

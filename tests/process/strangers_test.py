@@ -71,7 +71,7 @@ class Strangers(FederationTest):
         self.assertLess(self.server.stderr().count("admin pages: "), 30, "each is a line")
 
     def fill(self, first, count, sources):
-        """So many connections that send `first` and no more; those that are closed stay so."""
+        """Holds this many connections that send `first` and no more; closed ones stay closed."""
         streams = self.hold([])
         for number in range(count):
             streams.append(raw_peer.tcp(self.federation, sources[number % len(sources)]))
@@ -94,7 +94,7 @@ class Strangers(FederationTest):
         self.expect_rounds()
 
     def send_junk(self):
-        """In a session, until the server has read it."""
+        """Sends junk in a session, until the server has read it."""
         said = "is not valid protobuf"
         with raw_peer.upgraded(
             self.federation, "greedy", raw_peer.HELLO, raw_peer.READY
@@ -121,7 +121,7 @@ class Strangers(FederationTest):
         self.begin(files_max=300)
         began = time.monotonic()
         streams = self.hold([])
-        while time.monotonic() - began < 4:  # What is closed is opened anew.
+        while time.monotonic() - began < 4:  # Connections that are closed are opened anew.
             with contextlib.suppress(OSError):
                 streams.append(raw_peer.tcp(self.federation))
             for stream in streams[-50:]:
@@ -191,7 +191,7 @@ class Strangers(FederationTest):
     def test_forged_enrolments_do_not_blind_the_audit(self):
         self.begin()
         kinds = [row["kind"] for row in self.audit("--client", "late")]
-        self.assertEqual(kinds, ["control", "enrolment"])  # Its token, then itself.
+        self.assertEqual(kinds, ["control", "enrolment"])  # First the token, then the member.
         for _ in range(100):
             self.refuse_enrolment()
         self.server_command("revoke", "late")

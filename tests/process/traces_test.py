@@ -20,7 +20,7 @@ except ImportError:
 RUN = ("--model", "synthetic:1000", "--codec", "qsgd:8", "--min-clients", 2)
 WAITING_MAX = 256  # limits::trace_rounds_max.
 FLUSH_MAX_S = 5  # limits::otlp_flush_max.
-STATUS_ERROR = 2  # Of OTLP's Status.StatusCode.
+STATUS_ERROR = 2  # The value of OTLP's Status.StatusCode.
 PARTS = ["download", "training", "coding", "upload", "waiting"]
 
 
@@ -158,7 +158,7 @@ class Traces(FederationTest):
             OTEL_EXPORTER_OTLP_HEADERS="X-Team=a%20b",
             OTEL_SERVICE_NAME="coordinator",
         )
-        # What waits is sent before the process ends.
+        # Waiting rounds are sent before the process ends.
         _, server, _ = self.start(5, "--metrics-by-client", stay=False)
         self.expect_exit(server)
         self.assertEqual(set(collector.rounds()), {1, 2, 3, 4, 5})

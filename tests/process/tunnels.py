@@ -80,7 +80,7 @@ class Proxy(Door):
 
     def __init__(self, host="127.0.0.1", login=None, names=None, answer=None, port=0):
         self.login, self.names, self.answer = login, names or {}, answer
-        self.targets = []  # Of all requests.
+        self.targets = []  # The targets of all requests.
         super().__init__(host, port)
 
     def serve(self, client):
@@ -162,7 +162,7 @@ class Distant:
         self.travelling.put((time.monotonic() + self.trip_s, data))
 
     def shutdown(self, how):
-        self.sendall(b"")  # That was all.
+        self.sendall(b"")  # The end of the data.
 
     def deliver(self):
         with contextlib.suppress(OSError):

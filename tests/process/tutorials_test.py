@@ -136,7 +136,7 @@ class Site(Tutorial):
 
 
 class TheReader(unittest.TestCase):
-    """What would be no test if the reader took everything."""
+    """Checks that the reader does not accept everything."""
 
     def test_what_is_shown_must_be_printed(self):
         for shown, said, fits in (

@@ -142,7 +142,7 @@ class Flags(FederationTest):
                     self.assertNotIn("did you mean", err)
 
     def test_an_impossible_new_run_does_not_end_the_run_before(self):
-        federation = self.make()  # Its run is not over.
+        federation = self.make()  # The run is not over.
         for flags, word in (
             (["--strategy", "scaffold", "--mode", "async:compensate=0.04"], "compensate="),
             (["--model", "nonesuch"], "nonesuch"),
@@ -482,8 +482,8 @@ class Tokens(FederationTest):
         self.server.wait_for("d is here")
         client.signal(signal.SIGINT)
         self.expect_exit(client)
-        # The same command does not need the token again. A damaged token is still an error, but a
-        # token that was used elsewhere only gives a warning.
+        # This command does not need the token again. A damaged token is still an error, but a token
+        # that was used elsewhere only gives a warning.
         again = self.federation.client("d", "--join", "flj1.mistyped")
         self.expect_exit(again, 1)
         self.assertIn("cut short", again.stderr())

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of the package tributary_fl, written with numpy, against a fake fl-client."""
 
+import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -164,7 +166,7 @@ class Answers(unittest.TestCase):
                 self.assertEqual((said["type"], said["reason"]), ("error", "cancelled"))
             self.assertLess(time.monotonic() - begin, 5)
             self.assertEqual(agent.train(start)[1]["steps"], 5)
-        self.assertEqual(len(agent.progress), 2)  # Of hundreds of steps: one a second.
+        self.assertEqual(len(agent.progress), 2)  # A line of hundreds of steps: one a second.
 
     def test_names_of_any_script_and_a_long_line(self):
         names = [f"слой.{number}.重み \"é\" {'x' * 100}" for number in range(20000)]
@@ -191,6 +193,31 @@ class Answers(unittest.TestCase):
             said = agent.ask("train", {"w": np.zeros((2, 3)), "b": np.zeros(3)}, settings={})
             sys.stderr = before
         self.assertIn("tensor 'w' has shape (5,), expected (2, 3)", said["reason"])
+
+
+class Settings(unittest.TestCase):
+    """The names of the list that fl-client makes its requests from, those of the page about the
+    protocol, and the fields that the package reads."""
+
+    def test_the_package_and_the_page_know_all_settings(self):
+        source = pathlib.Path(__file__).resolve().parents[2]
+        rows = re.findall(
+            r'TrainField\{\s*&TrainSettings::\w+,\s*"\w+",\s*"\w+",\s*"(\w*)"\s*\}',
+            (source / "shared/algorithm/train_fields.hpp").read_text(),
+        )
+        names = sorted(name for name in rows if name)
+        self.assertIn("batch_size", names)
+        known = sorted(field.name for field in dataclasses.fields(fl.Settings))
+        self.assertEqual(known, names)
+        page = (source / "docs/design/trainer-protocol.md").read_text()
+        examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+        train = next(json.loads(text) for text in examples if '"type": "train"' in text)
+        self.assertEqual(sorted(train["settings"]), names)
+
+    def test_settings_are_read_as_they_were_sent(self):
+        sent = {field.name: 3 for field in dataclasses.fields(fl.Settings)}
+        sent["optimizer"] = {"name": "adam", "beta1": 0.5, "beta2": 0.25, "epsilon": 0.125}
+        self.assertEqual(dataclasses.asdict(fl.Settings.of(sent)), sent)
 
 
 SLEEPER = """

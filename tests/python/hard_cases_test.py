@@ -174,11 +174,11 @@ class HardCases(Runs):
         self.assertEqual(accepted, [(4,)])
 
     def test_more_members_than_the_server_has_places_for(self):
-        """Those who have a place make the run. The others wait, and come in when one is free."""
+        """Clients with a place make the run. The others wait, and come in when one is free."""
         names = [f"site-{number}" for number in range(20)]
         run = ("--new-run", "--model", "synthetic:100", "--rounds", 1_000_000, "--min-clients", 4)
         federation = self.make()
-        # Of 144 files 128 are the server's own; the others are places for eight members.
+        # 128 of 144 files are the server's own; the others are places for eight members.
         server = federation.server(*run, "--deadline", 3, files_max=144)
         tokens = {name: federation.token(name) for name in names}
         clients = {

@@ -46,7 +46,7 @@ def gradients(model):
 
 
 def mean_gradients(model, step, examples=16):
-    """What all ranks' gradients are on average, without any group."""
+    """The mean of all ranks' gradients, without any group."""
     total = np.zeros(sum(p.numel() for p in model.parameters()), np.float64)
     for rank in range(RANKS):
         model.zero_grad()
@@ -122,8 +122,8 @@ def exact():
 
 
 def kept(make_hook, steps=5):
-    """What was reduced over some steps of the same weights, what should have been, and what the
-    residuals have of the difference."""
+    """The reduced sum over some steps of the same weights, the true sum, and the part of the
+    difference that the residuals have."""
     hook = make_hook()
     model, seen = parallel(hook)
     plain = make_model()

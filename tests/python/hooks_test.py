@@ -63,7 +63,7 @@ class Hooks:
             }
 
     def of(self, scenario):
-        """What each rank has found."""
+        """The results of each rank."""
         self.assertEqual(self.codes, [0] * (self.ranks - 1) + [9])
         return [self.files[f"{scenario}-{rank}"] for rank in range(self.ranks)]
 

@@ -40,11 +40,11 @@ def sequences(seed=3):
 
 
 def mean_of_unmasked(outputs, targets):
-    return F.cross_entropy(outputs, targets)  # Not known to the package: it is our own function.
+    return F.cross_entropy(outputs, targets)  # The package does not know it: it is our own function.
 
 
 def divided_by_count(outputs, targets):
-    """The same, but without any prediction its gradient is no number either."""
+    """A mean too, but without any prediction its gradient is no number either."""
     mask = targets != -100
     losses = F.cross_entropy(outputs, targets.clamp(min=0), reduction="none")
     return (losses * mask).sum() / mask.sum()

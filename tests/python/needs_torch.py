@@ -10,7 +10,7 @@ import sys
 for module in "numpy", "torch":
     if importlib.util.find_spec(module) is None:
         print(f"SKIPPED: {sys.executable} has no {module} (the packages python3-torch, python3-numpy)")
-        sys.exit(77)  # What ctest takes for skipped.
+        sys.exit(77)  # The exit code that ctest takes for skipped.
 
 DEVICE = os.environ.get("FL_TEST_DEVICE", "cpu")
 if DEVICE == "cuda":

@@ -33,7 +33,7 @@ def measured(metric, outputs, targets, parts=3):
 
 
 def over_clients(metric, outputs, targets):
-    """What the server makes of two clients of different sizes."""
+    """The server's mean of two clients of different sizes."""
     found = []
     for part in slice(0, 30), slice(30, None):
         value = measured(metric, outputs[part], targets[part])

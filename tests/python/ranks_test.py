@@ -95,7 +95,7 @@ class TwoRanks(unittest.TestCase):
         }
 
     def alone(self, ask):
-        """What a trainer with one rank and all of the data answers."""
+        """The answer of a trainer with one rank and all of the data."""
         with agent_for(Trainer(module(), data(), eval_data=data(20), device="cpu")) as agent:
             agent.hello()
             return ask(agent)

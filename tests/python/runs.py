@@ -19,7 +19,8 @@ class Runs(FederationTest):
     names = ("a", "b")
 
     def setUp(self):
-        # What the programs that are started here find the package and fl-client by.
+        # The environment in which the programs that are started here find the package and
+        # fl-client.
         paths = [str(fake_agent.PACKAGE), os.environ.get("PYTHONPATH", "")]
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

@@ -149,7 +149,7 @@ def watch_sizes(folder, rank):
 
 
 def add_instead_of_averaging():
-    """What Gloo did before PyTorch 2.9 (its issue 162338)."""
+    """Acts as Gloo did before PyTorch 2.9 (its issue 162338)."""
     reduce_scatter = dist.reduce_scatter_tensor
 
     def added(output, input, op=dist.ReduceOp.SUM, **others):

@@ -45,7 +45,7 @@ HERE = pathlib.Path(__file__).parent
 RANKS = HERE / "sharded_ranks.py"
 START = HERE / "start_ranks.py"
 ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # To what one rank or a DistributedDataParallel gives.
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # From the result of one rank or a DistributedDataParallel.
 AFTER_300_STEPS = {"rtol": 1e-4, "atol": 1e-5}
 HARD = {"epochs": 5, "lr": 0.1, "momentum": 0.9, "proximal_mu": 0.1}
 
@@ -72,7 +72,7 @@ class ShardedTest(unittest.TestCase):
         return {name: state[name].numpy().copy() for name in agent.shapes}
 
     def alone(self, ask, **arguments):
-        """What a trainer with one rank and all of the data answers."""
+        """The answer of a trainer with one rank and all of the data."""
         trainer = Trainer(
             make_net(), data(), eval_data=data(20), metrics=measured(), eval_batch_size=16,
             device=needs_torch.DEVICE, **arguments,
@@ -221,7 +221,7 @@ class OtherPrograms(ShardedTest):
         weights = self.weights_of(agent)
         first, _ = agent.train(weights, round=1, batch_size=35)
         second, _ = agent.train(first, round=2, batch_size=35)
-        fresh, _ = agent.train(first, round=1, batch_size=35)  # Of a round without one before.
+        fresh, _ = agent.train(first, round=1, batch_size=35)  # A round without one before it.
         self.end(agent)
         kept = sorted(file.name for file in (agent.folder / "state").glob("optimizer-*"))
         run = "3f0c9a1b22d4e871"

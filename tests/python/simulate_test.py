@@ -54,7 +54,8 @@ if __name__ == "__main__":
 
 
 class Constant(Trainer):
-    """Its update is its number plus 1. It counts its rounds in its folder, and tells them as loss."""
+    """A client whose update is its number plus 1. It counts its rounds in its folder, and reports
+    them as loss."""
 
     def __init__(self, client, examples=10, holdout=0, size=4):
         weights = {"w": np.zeros(size, np.float32)}
@@ -151,7 +152,7 @@ class Simulations(Runs):
         self.assertEqual(len(set(simulated[0])), 4)
         self.assertEqual(simulated[0], simulated[1])
 
-        # The same program, started by fl-sim.
+        # fl-sim starts the program.
         program = f"{sys.executable} {script} simulate - 4"
         flags_of_sim = ("--clients", 3, "--rounds", 4, "--trainer", program, *flags)
         federation = self.make()

@@ -21,7 +21,7 @@ def main():
         subprocess.Popen(
             [sys.executable, *sys.argv[2:]],
             env={**os.environ, "RANK": str(rank), **{k: str(v) for k, v in variables.items()}},
-            start_new_session=True,  # As there: a signal to this group does not reach them.
+            start_new_session=True,  # As under torchrun: a signal to this group does not reach them.
         )
         for rank in range(ranks)
     ]

@@ -24,7 +24,7 @@ void put(std::string& content, std::uint64_t offset, std::string_view bytes) {
   content.replace(offset, bytes.size(), bytes);
 }
 
-/// What survives one crash: everything, nothing, or each change with probability 1/2.
+/// The changes that survive one crash: all, none, or each with probability 1/2.
 class Survival {
  public:
   explicit Survival(std::uint64_t seed) : random_(seed), mood_(random_() % 4) {}

@@ -35,7 +35,7 @@ class MemFiles final : public Files {
 
   struct Operations {
     std::uint64_t all = 0;      // Every call that a fault can hit.
-    std::uint64_t changes = 0;  // Those that alter the disk or make a change durable.
+    std::uint64_t changes = 0;  // Operations that change the disk or make a change durable.
     std::uint64_t syncs = 0;    // Calls of File::sync.
   };
 

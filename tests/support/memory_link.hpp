@@ -21,7 +21,7 @@
 
 namespace fl::test {
 
-/// What the line does with one chunk, as a broken or lying peer would.
+/// The fault of the line in one chunk, as a broken or lying peer would cause it.
 enum class Lie { none, duplicate, drop, swap, flip, lengthen };
 
 /// One direction of a connection.
@@ -49,7 +49,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
 
   struct End {
     net::any_io_executor executor;
-    std::string remote;  // Who is at the other end.
+    std::string remote;  // The name of the other end.
     Line out;
   };
   /// Makes an open connection and returns its ends in the given order.
@@ -102,7 +102,7 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
 
   net::any_io_executor executor_;
   std::string remote_;
-  Line line_;  // From here to the peer.
+  Line line_;  // The line from here to the peer.
   std::shared_ptr<Cable> cable_;
   std::size_t index_;
   TimePoint busy_until_{};      // When the line will have sent everything it was given.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of count sketches by their definition (shared/codec/sums/sketch_sums.hpp): a second, simple
+// Sums of count sketches by their definition (server/sums/sketch_sums.hpp): a second, simple
 // and slow implementation for the tests.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of a round by their definition (shared/codec/sums/sum_range.hpp): a second, simple and
+// The sums of a round by their definition (server/sums/sum_range.hpp): a second, simple and
 // slow implementation for the tests. It keeps all updates, and begins to add when it knows them
 // all.
 #pragma once

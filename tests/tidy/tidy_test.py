@@ -7,7 +7,7 @@ constructs, and that documents and comments name only what exists.
                                        table and, where FL_BIN names the folder of the built
                                        programs, docs/guide/flags.md
 
-Tables: includes.txt, exceptions.txt, foreign.txt. Without FL_BIN the rules about flags are skipped.
+Tables: includes.txt, exceptions.txt, foreign.txt, unused.txt. Without FL_BIN the rules about flags are skipped.
 """
 
 import os
@@ -18,12 +18,14 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "mutate"))
 
+import comments
 import constructs
 import documents
 import faults
 import includes
 import programs
 import sizes
+import unused
 from exceptions import Exceptions
 from exceptions import TABLE as EXCEPTIONS
 from source import ROOT, SPDX, Finding, Tree, code_only, comments_only
@@ -57,6 +59,12 @@ class Repository(unittest.TestCase):
             + constructs.check(self.tree, self.exceptions)
             + self.exceptions.stale()
         )
+
+    def test_comments_name_their_noun(self):
+        self.none(comments.check(self.tree))
+
+    def test_every_function_of_a_header_is_called(self):
+        self.none(unused.check(self.tree))
 
     def test_licence(self):
         self.none(constructs.check_licence(self.tree))
@@ -309,6 +317,68 @@ class Constructs(unittest.TestCase):
         self.assertEqual(
             constructs.check_licence(Tree(licence | {"server/a.cpp": line, "x.py": python})), []
         )
+
+
+class Comments(unittest.TestCase):
+    def found(self, path, text):
+        return [finding.line for finding in comments.check(Tree({path: text}))]
+
+    def test_openings_without_a_noun_are_found(self):
+        text = (
+            "// SPDX-License-Identifier: Apache-2.0\n// Who asks.\n"
+            "int a;  // Of the whole file.\n/* The same, faster. */\n"
+            "/// Reads it.\n///\n/// So many rows at once.\nint b;  // 0: Its default.\n"
+        )
+        self.assertEqual(self.found("shared/a.hpp", text), [2, 3, 4, 7])
+        self.assertEqual(self.found("tests/a.py", 'def f():\n    """Its name."""\n'), [2])
+        self.assertEqual(self.found("tests/a.py", "x = 1  # Of the run.\n"), [1])
+        self.assertEqual(self.found("deploy/a.sh", "x=1 # So many.\n# The same.\n"), [1, 2])
+        self.assertEqual(self.found("proto/a.proto", "bytes x = 1;  // Its digest.\n"), [1])
+
+    def test_a_sentence_may_go_on_with_these_words(self):
+        text = (
+            "// Reads the file, and stores\n// Its name: \"Who\".\n"
+            "int a;  // The digest of what was read.\n        // Its bytes are gone.\n"
+            "// Whole files only. Itself unchanged.\nauto s = \"// The same\";\n"
+        )
+        self.assertEqual(self.found("shared/a.hpp", text), [])
+
+
+class Unused(unittest.TestCase):
+    HEADER = (
+        "class A {\n public:\n"
+        "  [[nodiscard]] int called() const { return made(); }\n"
+        "  [[nodiscard]] int inner() const { return 1; }\n"
+        "  void outer(int x,\n             int y);\n"
+        "};\n"
+    )
+    SOURCE = "void A::outer(int x, int y) {\n  called();\n}\n"
+
+    def found(self, texts=None, table=""):
+        files = {"shared/a.hpp": self.HEADER, "shared/a.cpp": self.SOURCE}
+        findings = unused.check(Tree(files | (texts or {}) | {unused.TABLE: table}))
+        return [(finding.line, finding.what) for finding in findings]
+
+    def test_what_nothing_calls_is_found_with_its_line(self):
+        expected = [(4, "nothing calls inner()"), (5, "nothing calls outer()")]
+        self.assertEqual(self.found(), expected)
+        said = {"shared/b.cpp": '// inner()\nconst char* x = "outer()";\n'}
+        self.assertEqual(self.found(said), expected)
+
+    def test_a_call_and_an_entry_of_a_table_are_uses(self):
+        used = {"server/b.cpp": "void run(A& a) {\n  a.inner();\n}\nauto row = &A::outer;\n"}
+        self.assertEqual(self.found(used), [])
+
+    def test_tests_alone_are_no_reason(self):
+        calls = {"tests/a_test.cpp": "CHECK(a.inner() == 1);\n a.outer(1, 2);\n"}
+        self.assertEqual([what for _, what in self.found(calls)][0], "only tests call inner()")
+
+    def test_exceptions_have_a_reason_and_are_needed(self):
+        table = "shared/a.hpp inner: why\nshared/a.hpp out*: why\n"
+        self.assertEqual(self.found(table=table), [])
+        self.assertIn((3, "shared/a.hpp called: is not needed any more"),
+                      self.found(table=table + "shared/a.hpp called: why\n"))
+        self.assertIn((1, "write PATH NAME: why"), self.found(table="shared/a.hpp inner\n"))
 
 
 class Documents(unittest.TestCase):

@@ -239,7 +239,7 @@ TEST_CASE("a limit that changes while bulk passes holds for it") {
 
 TEST_CASE("without limits nothing is slowed down") {
   LinkPair pair(limited(0, 0), limited(0, 0));
-  CHECK(run(pair, 500ms).bulk_bytes > 1'500'000);  // Of the rate above there were 500,000.
+  CHECK(run(pair, 500ms).bulk_bytes > 1'500'000);  // At the rate above there were 500,000.
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
+#include <utility>
+
 namespace fl::test {
 
 struct Simulation {
@@ -25,6 +28,22 @@ struct Simulation {
   void run() {
     while (time.step(io)) continue;
     CHECK(running == 0);
+  }
+
+  /// Runs until the task and all others have ended. Returns the task's result.
+  template <class T>
+  T result_of(Awaitable<T> task) {
+    std::optional<T> result;
+    spawn(store(std::move(task), result));
+    run();
+    REQUIRE(result);
+    return *std::move(result);
+  }
+
+ private:
+  template <class T>
+  static Awaitable<void> store(Awaitable<T> task, std::optional<T>& result) {
+    result = co_await std::move(task);
   }
 };
 

@@ -120,7 +120,7 @@ TEST_CASE("a transfer arrives whole over a slow line, from the start or from the
   }
 }
 
-/// Its peer has room for so many bytes at a time. It keeps what is sent.
+/// A link whose peer has room for so many bytes at a time. It keeps the bytes that are sent.
 class NarrowLink final : public Link {
  public:
   NarrowLink(net::any_io_executor executor, std::size_t room)

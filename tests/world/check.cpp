@@ -5,7 +5,8 @@
 #include "client/state/client_state.hpp"
 #include "server/run/round_mode.hpp"
 #include "shared/codec/payload/reader.hpp"
-#include "tests/aggregate/rows_in_memory.hpp"
+#include "tests/server/sums/rows_in_memory.hpp"
+#include "tests/support/stored.hpp"
 #include "tests/world/check_evaluations.hpp"
 #include "tests/world/check_replays.hpp"
 #include "tests/world/exact_sum.hpp"
@@ -240,7 +241,7 @@ class Checker {
     return most == 0 ? task.examples : std::min(task.examples, most);
   }
 
-  /// What the task's loss weighs. No world has predictions so unlike that the limit cuts them.
+  /// The weight of the task's loss. No world has predictions so unlike that the limit cuts them.
   [[nodiscard]] double loss_weight_of(const TaskRecord& task) const {
     const auto client = world_.clients().find(task.client);
     if (client == world_.clients().end() || !client->second.member.part.predictions)
@@ -322,7 +323,7 @@ class Checker {
     return center_;
   }
 
-  /// What a malicious member does; none for others.
+  /// The malice of a member; none for honest members.
   [[nodiscard]] std::optional<Malice> malice_of(const std::string& client) const {
     const auto& malicious = world_.options().malicious;
     for (std::size_t i = 0; i < malicious.size(); ++i) {
@@ -471,7 +472,8 @@ class Checker {
   Result<void> check_reference(const std::string& name, World::Client& client) {
     const Deltas& deltas = deltas_[name];
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
-    FL_TRY(const auto reference, state.reference(layout_));
+    FL_TRY(const auto stored, state.reference(layout_));
+    const auto reference = values_of(stored, layout_.elements());
     std::vector<float> newest = deltas.newest;
     std::vector<float> before = deltas.before;
     newest.resize(reference.size());
@@ -502,9 +504,9 @@ class Checker {
     const bool has_vector = strategy_->local() != nullptr && strategy_->local()->keeps_vector();
     FL_TRY(const auto kept,
            state.local_values((has_vector ? parameter_elements_ : 0) + vector_.personal_elements));
-    if (kept.empty() && state.pending()) return {};
+    if (kept.size() == 0 && state.pending()) return {};
     if (kept.size() < expected.size()) return wrong("its personal part is missing");
-    const auto last = std::span(kept).last(expected.size());
+    const auto last = kept.values().last(expected.size());
     if (std::ranges::equal(last, expected) || std::ranges::equal(last, before)) return {};
     return wrong("its personal part is not the initial one plus its accepted updates");
   }
@@ -513,7 +515,8 @@ class Checker {
   /// updates, the pending upload and the residual.
   Result<void> check_mass(const std::string& name, World::Client& client) {
     FL_TRY(const auto state, ClientState::open(client.disk, "/state"));
-    FL_TRY(const auto residual, state.residual(layout_));
+    FL_TRY(const auto stored, state.residual(layout_));
+    const auto residual = values_of(stored, layout_.elements());
     std::vector<double> mass(residual.begin(), residual.end());
     const auto add = [&mass](std::span<const float> values, double sign) {
       for (std::size_t i = 0; i < values.size(); ++i) mass[i] += sign * values[i];

@@ -12,8 +12,8 @@ inline const std::filesystem::path kept_folder = "/state/kept-updates";
 /// Makes a round again, from what is on the server's disk.
 [[nodiscard]] Result<ReplayedRound> replay_of(World& world, History& history, Round round);
 
-/// Of as many rounds as --keep-updates says the updates are there, and each of these rounds gives
-/// the recorded model again.
+/// Checks that the updates of as many rounds as --keep-updates says are there, and that each of
+/// these rounds gives the recorded model again.
 [[nodiscard]] Result<void> check_replays(World& world, History& history);
 
 }  // namespace fl::test

@@ -3,8 +3,8 @@
 // compares the server's models with it.
 #pragma once
 
+#include "server/sums/accumulator.hpp"
 #include "shared/codec/blocks/decode.hpp"
-#include "shared/codec/sums/accumulator.hpp"
 #include "tests/support/payload_blocks.hpp"
 #include "tests/support/plain_sketch.hpp"
 #include "tests/support/plain_sums.hpp"

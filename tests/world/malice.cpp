@@ -155,7 +155,7 @@ Awaitable<void> World::live_as_malicious(std::string name, Malice malice) {
   const RunLayout layout = run_layout(options_.problem.layout, *strategy).value();
   while (!server_is_over_) {
     co_await sleep_for(100ms);
-    // Not before the first round: the initial model is not what it is here for.
+    // Does nothing before the first round: this member does not attack the initial model.
     if (engine() == nullptr || engine()->status().round == 0) continue;
     const auto link = connect(io_.get_executor(), name);
     if (!link) continue;

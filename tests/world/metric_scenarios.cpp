@@ -180,7 +180,7 @@ TEST_CASE("losses weigh predictions and updates weigh examples, also after a res
     World world(options);
     bool is_killed = false;
     world.on_frame = [&](const std::string&, bool is_up, const wire::Header& header) {
-      // Its figures are durable now.
+      // The evaluator's figures are durable now.
       if (kills && !is_up && header.has_verdict() && !std::exchange(is_killed, true))
         world.kill_server(true);
     };
@@ -309,7 +309,7 @@ TEST_CASE("an evaluator that does not measure the run's metric is told of in the
   options.members.push_back(judge("judge", 0, 20, {"distance", "accuracy"}));
   World world(options);
   const Ended ended = checked_end_of(world);
-  CHECK(ended.why.empty());  // What nobody measures ends no run.
+  CHECK(ended.why.empty());  // A metric that nobody measures ends no run.
   const auto history = History::open(world);
   const auto events = history->store->events().all(history->run.id).value();
   for (const char* const flag : {"auroc, which --metric", "perplexity, which --target"}) {

@@ -292,7 +292,7 @@ TEST_CASE("a member that floods the server with messages is cut off, and the oth
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(answer.find("too many messages") != std::string::npos);
-  // Its round did not wait for it until the deadline.
+  // The client's round did not wait for it until the deadline.
   const auto tasks = tasks_of_client(world, "client-9");
   REQUIRE(!tasks.empty());
   for (const auto& task : tasks) {

@@ -38,7 +38,7 @@ TEST_CASE("a power loss at any change of the server's disk changes nothing in th
 
 TEST_CASE(
     "a kill or a power loss at any change of a client's disk during a download does no harm") {
-  // That of version 1 takes a minute, so the client saves it several times.
+  // The download of version 1 takes a minute, so the client saves it several times.
   WorldOptions options = calm(2, large);
   const Digest expected = calm_digest(options);
   for (const bool is_power_loss : {false, true}) {

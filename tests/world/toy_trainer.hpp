@@ -41,9 +41,10 @@ class ToyTrainer final : public Trainer {
     double step_seconds = 0.1;  // Simulated; used if the settings have a time budget.
     /// Empty: the client trains on the CPU.
     std::function<std::unique_ptr<CodecDevice>()> make_device = {};
-    /// What it measures besides the loss: of "accuracy", "perplexity", "distance" and "auroc".
+    /// The metrics besides the loss: of "accuracy", "perplexity", "distance" and "auroc".
     std::vector<std::string> metrics = {"accuracy"};
-    std::optional<double> predictions = {};  // Of an example, in training and held out.
+    /// The predictions of an example, in training and held out.
+    std::optional<double> predictions = {};
   };
   /// Called with each trained update; may change it.
   using Record = std::function<void(const TrainSettings& settings, std::span<float> update)>;
@@ -69,7 +70,7 @@ class ToyTrainer final : public Trainer {
   /// The kind of each metric that the part names. The accuracy is 1 at the client's point and falls
   /// with the distance from it. A perplexity weighs three tokens an example.
   [[nodiscard]] static std::vector<MetricKind> kinds_of(const Part& part);
-  /// What evaluate() reports of weights with this loss.
+  /// The metrics that evaluate() reports for weights with this loss.
   [[nodiscard]] static std::vector<MetricValue> values_of(const Part& part, double loss);
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override;
   Result<std::unique_ptr<CodecDevice>> make_codec_device() override;

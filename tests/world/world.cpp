@@ -52,7 +52,7 @@ struct World::Server {
   std::optional<Result<RoundEngine::Outcome>> outcome;
 };
 
-struct World::Client::Process final : Connector {
+struct World::Client::Process final : client::Connector {
   Process(World& of, Client& who)
       : world(of),
         client(who),
@@ -87,9 +87,9 @@ struct World::Client::Process final : Connector {
   ProcessFiles files;
   net::any_io_executor strand;
   Offload worker;
-  std::unique_ptr<Agent> agent;
+  std::unique_ptr<client::Agent> agent;
   std::weak_ptr<MemoryLink> last_link;
-  std::optional<Result<Agent::Outcome>> outcome;
+  std::optional<Result<client::Agent::Outcome>> outcome;
 };
 
 World::World(WorldOptions options)
@@ -364,17 +364,18 @@ void World::boot(Client& client) {
     return std::unique_ptr<Trainer>(
         std::make_unique<ToyTrainer>(options_.problem, client.member.part, record));
   };
-  Agent::Options options;
+  client::Agent::Options options;
   options.evaluator = client.member.evaluator;
   options.jitter_seed = random_();
-  process.agent = std::make_unique<Agent>(process.strand, process, nullptr, process.files,
-                                          state_folder, factory, process.worker, options);
-  net::co_spawn(process.strand, process.agent->run(),
-                [this, &process](const std::exception_ptr& failure, Result<Agent::Outcome> result) {
-                  rethrow(failure);
-                  process.outcome = std::move(result);
-                  changed_.notify();
-                });
+  process.agent = std::make_unique<client::Agent>(process.strand, process, nullptr, process.files,
+                                                  state_folder, factory, process.worker, options);
+  net::co_spawn(
+      process.strand, process.agent->run(),
+      [this, &process](const std::exception_ptr& failure, Result<client::Agent::Outcome> result) {
+        rethrow(failure);
+        process.outcome = std::move(result);
+        changed_.notify();
+      });
 }
 
 /// Runs one client process after the other, until the run is over for this client.
@@ -399,8 +400,8 @@ Awaitable<void> World::live_as_client(Client& client) {
     if (!process.files.is_dead()) {
       client.outcome = *process.outcome;
       if (client.outcome) {
-        client.is_over =
-            *client.outcome == Agent::Outcome::finished || !std::exchange(client.comes_back, false);
+        client.is_over = *client.outcome == client::Agent::Outcome::finished ||
+                         !std::exchange(client.comes_back, false);
       } else {
         note(client.member.name + " ends: " + client.outcome.error().message());
         if (!client.is_excused && !client.may_fail)

@@ -34,7 +34,7 @@ enum class Trouble {
   lie,             // The next chunk on a line is duplicated, dropped, swapped or changed.
   server_restart,  // A clean stop and start.
   server_kill,     // kill -9, at once or at a change of its disk.
-  server_power,    // The same with a power loss: unsynced data are lost.
+  server_power,    // A crash with a power loss: unsynced data are lost.
   server_disk,     // An operation on the disk fails.
   server_sync,     // A sync fails, and what it should have written is lost at the next power loss.
   server_full,     // The disk is full for a while.
@@ -45,7 +45,8 @@ enum class Trouble {
   client_full,
 };
 
-/// What a malicious member does. It is a trainer with 50 examples, and lives as long as the run.
+/// The attack of a malicious member. It is a trainer with 50 examples, and lives as long as the
+/// run.
 enum class Malice {
   claims,        // Announces updates with impossible figures.
   flood,         // Answers an offer with hundreds of messages about the tasks of others.
@@ -100,7 +101,7 @@ class World {
     std::vector<std::int64_t> acknowledged;  // Tasks whose verdict "accepted" reached the client.
     bool may_fail = false;                   // The client's process may end with an error.
     int starts = 0;
-    Result<Agent::Outcome> outcome = Agent::Outcome::stopped;
+    Result<client::Agent::Outcome> outcome = client::Agent::Outcome::stopped;
     bool is_over = false;
 
    private:

@@ -34,7 +34,7 @@ namespace fl {
 namespace {
 
 constexpr auto look = std::chrono::milliseconds(20);  // Between two looks at a running command.
-constexpr int files_max = 1 << 16;  // More than this program has open; the child closes them.
+constexpr int files_max = 1 << 16;  // The child closes all files up to this number.
 
 /// The watcher of a group. It reads the command's process id, then waits for the end of the pipe,
 /// whose other end only this program has: then this program has ended, in whatever way. It kills
@@ -61,7 +61,7 @@ using Pipe = std::array<int, 2>;  // The end to read from, the end to write to.
 
 struct Streams {
   int input;
-  int output;  // For errors too.
+  int output;  // Standard output and standard error.
 };
 
 /// Turns a child into a command of the group, after fork(); group 0: a new one. It calls only what
@@ -69,7 +69,7 @@ struct Streams {
 [[noreturn]] void become(const char* const* arguments, char** variables, const char* folder,
                          const Streams& streams, pid_t group, pid_t parent) {
   setpgid(0, group);
-  // Once it is in the group, the watcher ends it with this program; it may have done so before.
+  // From here on the watcher ends the child with this program. This program may have ended before.
   if (getppid() != parent) _exit(127);
   sigset_t none;
   sigemptyset(&none);
@@ -92,11 +92,11 @@ pid_t start_shell(const std::array<const char*, 4>& arguments, char** variables,
   const pid_t self = getpid();
   const pid_t pid = fork();
   if (pid == 0) become(arguments.data(), variables, folder, streams, group, self);
-  if (pid > 0) setpgid(pid, group);  // As the child does itself: whoever comes first.
+  if (pid > 0) setpgid(pid, group);  // The child does this, too: either may be first.
   return pid;
 }
 
-/// waitpid() that no signal interrupts.
+/// Calls waitpid() again when a signal interrupts it.
 pid_t wait_for(pid_t pid, int* status, int options) {
   pid_t got = 0;
   do {
@@ -181,16 +181,16 @@ class ChildProcess::Output {
   int file_;
   std::string name_;
   std::atomic<TimePoint> last_at_ = Clock::now();
-  std::string line_;  // The thread's.
+  std::string line_;  // Only the thread uses it.
   LineLimit lines_{{.lines_max = limits::trainer_lines_max, .window = limits::lines_window}};
-  std::mutex mutex_;  // Guards those below.
+  std::mutex mutex_;  // Guards the members below.
   std::deque<std::string> last_;
   bool is_over_ = false;
   std::jthread thread_;
 };
 
-/// The process group of a command, with its watcher, which leads it: so the group's number is not
-/// another's before the watcher is reaped.
+/// The process group of a command. The watcher leads it, so no other group gets the group's number
+/// before the watcher is reaped.
 class ChildProcess::Group {
  public:
   Group() = default;
@@ -218,7 +218,7 @@ class ChildProcess::Group {
   }
   void watch_command(pid_t command) const {
     const std::string text = fmt::format("{}\n", command);
-    // It fails only if the watcher is gone: then kill_all() does without it.
+    // The write fails only if the watcher is gone: kill_all() needs no watcher.
     [[maybe_unused]] const ssize_t sent = write(line_, text.data(), text.size());
   }
   void signal_all(int number) const { kill(-pid_, number); }
@@ -226,7 +226,7 @@ class ChildProcess::Group {
   void kill_all() {
     if (line_ >= 0) close(std::exchange(line_, -1));
     const TimePoint until = Clock::now() + limits::watcher_wait;
-    // Not reaped here: its number is still the group's.
+    // The watcher is not reaped here: the group still has its number.
     while (Clock::now() < until && !has_ended()) std::this_thread::sleep_for(look);
     signal_all(SIGKILL);
   }
@@ -241,7 +241,7 @@ class ChildProcess::Group {
            found.si_pid == pid_;
   }
 
-  pid_t pid_ = -1;  // The watcher's, and the group's.
+  pid_t pid_ = -1;  // The number of the watcher and of the group.
   int line_ = -1;   // The watcher waits for its end.
 };
 

@@ -25,8 +25,8 @@ class ChildProcess {
   struct Options {
     std::string command;                                         // For /bin/sh -c.
     std::vector<std::pair<std::string, std::string>> variables;  // Added to our environment.
-    std::filesystem::path folder = {};                           // Where it runs; empty: here.
-    std::string name = "trainer";                                // In the log.
+    std::filesystem::path folder = {};  // The folder it runs in; empty: this one.
+    std::string name = "trainer";       // The log's name for it.
   };
 
   /// Starts the command. Its standard input is empty. What it prints goes into our log line by
@@ -59,9 +59,9 @@ class ChildProcess {
   void reap(int options);
 
   std::unique_ptr<Group> group_;
-  pid_t pid_;  // The command's.
+  pid_t pid_;  // The command's process.
   std::unique_ptr<Output> output_;
-  std::optional<int> status_;  // As of waitpid(), once it has ended.
+  std::optional<int> status_;  // From waitpid(), once the command has ended.
 };
 
 }  // namespace fl

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/process/process_trainer.hpp"
 
+#include "client/learn/blockwise_trainer.hpp"
+#include "kernels/kernels.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -39,28 +41,17 @@ bool sleep_for_or_stop(Duration pause, const std::stop_token& stop) {
   return !stop.stop_requested();
 }
 
-Result<void> write_tensors(const fs::path& path, const Layout& layout,
-                           std::span<const float> values, std::span<const ElementType> types) {
+Result<void> write_tensors(const fs::path& path, const Layout& layout, const ValueSource& values,
+                           std::span<const ElementType> types) {
+  std::vector<float> room;
+  FL_TRY(const auto whole, whole_of(values, room));
   FL_TRY(const auto file, posix_files().open(path, OpenMode::create));
-  return write_safetensors(*file, layout, values, types);
+  return write_safetensors(*file, layout, whole, types);
 }
 
-/// Reads what the program has written. Errors: invalid_input, with the tensor that is wrong.
-Result<void> read_tensors(const fs::path& path, const Layout& layout, std::span<float> values) {
-  const auto read = [&]() -> Result<void> {
-    FL_TRY(const auto file, posix_files().open(path, OpenMode::read));
-    return read_safetensors(*file, layout, values);
-  };
-  if (auto done = read(); !done)
-    return Error(Errc::invalid_input, fmt::format("the trainer's {}: {}", path.filename().string(),
-                                                  done.error().message()));
-  return {};
-}
-
-std::optional<std::uint64_t> first_not_finite(std::span<const float> values) {
-  const auto found = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
-  if (found == values.end()) return std::nullopt;
-  return static_cast<std::uint64_t>(found - values.begin());
+Result<void> read_pieces(const fs::path& path, const Layout& layout, const TakePiece& take) {
+  FL_TRY(const auto file, posix_files().open(path, OpenMode::read));
+  return read_safetensors_pieces(*file, layout, take);
 }
 
 /// Says in a request which client it is for.
@@ -98,7 +89,7 @@ Arrangement arrange(const TrainerHello& hello, std::string_view model) {
   return arranged;
 }
 
-class ProcessTrainer final : public Trainer {
+class ProcessTrainer final : public BlockwiseTrainer {
  public:
   ProcessTrainer(std::shared_ptr<TrainerProgram> program, std::string model,
                  std::optional<PlayedClient> client)
@@ -114,19 +105,22 @@ class ProcessTrainer final : public Trainer {
   Abilities abilities() const override { return program_->hello().abilities; }
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
 
-  Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
-    if (!model_.starts_with(custom_prefix)) return builtin_initial_weights(model_, seed);
+  Result<void> make_initial(std::uint64_t seed, ValueSink& out) const override {
+    if (!model_.starts_with(custom_prefix)) {
+      return make_builtin_initial_weights(
+          model_, seed, [&out](std::uint64_t first, std::span<const float> values) {
+            return out.write(first, values);
+          });
+    }
     if (!abilities().initial)
       return Error(Errc::invalid_input, "the trainer does not support 'initial'");
-    std::vector<float> weights(layout().elements());
-    FL_CHECK(make({{"type", "initial"}, {"seed", seed}}, weights, {}));
-    return weights;
+    return make({{"type", "initial"}, {"seed", seed}}, out, nullptr, {});
   }
 
-  Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
-                            std::span<const float> correction, std::span<float> update,
-                            std::stop_token stop) override {
-    FL_ASSERT(global.size() == layout().elements() && update.size() == layout().elements());
+  Result<TrainReport> train_blocks(const ValueSource& global, const TrainSettings& settings,
+                                   const ValueSource* correction, ValueSink& update,
+                                   std::stop_token stop) override {
+    FL_ASSERT(global.elements() == layout().elements());
     const TimePoint begin = Clock::now();
     json request{{"type", "train"},
                  {"run", run_key_},
@@ -136,40 +130,42 @@ class ProcessTrainer final : public Trainer {
     FL_TRY(const auto files, program_->prepare(stop));
     FL_CHECK(write_tensors(files.weights, tensors(), global, types()));
     request["weights"] = files.weights.string();
-    if (!correction.empty()) {
+    if (correction != nullptr) {
       const std::vector<ElementType> fp32(types().size(), ElementType::f32);
-      FL_CHECK(write_tensors(files.correction, tensors(), correction, fp32));
+      FL_CHECK(write_tensors(files.correction, tensors(), *correction, fp32));
       request["correction"] = files.correction.string();
     }
     FL_TRY(const auto answer, ask(std::move(request), stop, settings.deadline_s));
     const auto told = parse_train_answer(answer.message, train_examples());
     if (!told) return program_->failed(told.error());
-    if (auto read = read_tensors(answer.result, tensors(), update); !read)
-      return program_->failed(read.error());
-    if (const auto index = first_not_finite(update)) {
-      return Error(Errc::invalid_input, fmt::format("round {}: the trainer's {} is not finite",
-                                                    settings.round, layout().describe(*index)));
-    }
+    std::vector<float> start;
+    const auto take = [&](std::uint64_t first, std::span<float> values) -> Result<void> {
+      if (!told->is_update) {
+        FL_CHECK(read_start(global, first, values.size(), start));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] -= start[i];
+      }
+      return update.write(first, values);
+    };
+    FL_CHECK(read_result(answer.result, fmt::format("round {}: ", settings.round), take));
     if (!std::isfinite(told->report.loss)) {
       return Error(Errc::invalid_input,
                    fmt::format("round {}: the trainer's loss is not finite", settings.round));
     }
-    if (!told->is_update) subtract_start(global, update);
     program_->succeeded();
     TrainReport report = told->report;
     report.seconds = seconds(Clock::now() - begin);
     return report;
   }
 
-  Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
-                        std::span<float> gradient, std::stop_token stop) override {
+  Result<void> write_gradient(const ValueSource& weights, const TrainSettings& settings,
+                              ValueSink& gradient, std::stop_token stop) override {
     if (!abilities().gradient)
       return Error(Errc::invalid_input, "the trainer does not support 'gradient'");
-    return make({{"type", "gradient"}, {"settings", settings_json(settings)}}, gradient, weights,
+    return make({{"type", "gradient"}, {"settings", settings_json(settings)}}, gradient, &weights,
                 std::move(stop));
   }
 
-  Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
+  Result<EvalReport> evaluate_blocks(const ValueSource& weights, std::stop_token stop) override {
     if (holdout_examples() == 0) return EvalReport{};
     FL_TRY(const auto files, program_->prepare(stop));
     FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
@@ -193,37 +189,53 @@ class ProcessTrainer final : public Trainer {
   [[nodiscard]] const Layout& tensors() const { return arranged_.files; }
   [[nodiscard]] std::span<const ElementType> types() const { return arranged_.types; }
 
-  /// A request whose result is a vector. `weights` may be empty.
-  Result<void> make(json request, std::span<float> out, std::span<const float> weights,
-                    std::stop_token stop = {}) const {
+  /// Reads what the program has written, piece by piece, and checks that its values are finite.
+  /// `take` may change them. Errors: invalid_input, with the tensor that is wrong, or with `where`
+  /// for a value; those of `take`.
+  using TakeResult = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
+  [[nodiscard]] Result<void> read_result(const fs::path& path, std::string_view where,
+                                         const TakeResult& take) const {
+    std::vector<float> room;
+    Result<void> taken = success();
+    const auto check = [&](std::uint64_t first, std::span<const float> values) {
+      const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
+      room.assign(values.begin(), values.end());
+      taken = bad == values.size()
+                  ? take(first, room)
+                  : Error(Errc::invalid_input, fmt::format("{}the trainer's {} is not finite",
+                                                           where, layout().describe(first + bad)));
+      return taken;
+    };
+    const auto read = read_pieces(path, tensors(), check);
+    if (read || !taken) return taken;
+    return program_->failed(
+        {Errc::invalid_input,
+         fmt::format("the trainer's {}: {}", path.filename().string(), read.error().message())});
+  }
+
+  /// A request whose result is a vector. `weights` may be null.
+  Result<void> make(json request, ValueSink& out, const ValueSource* weights,
+                    std::stop_token stop) const {
     FL_TRY(const auto files, program_->prepare(stop));
-    if (!weights.empty()) {
-      FL_CHECK(write_tensors(files.weights, tensors(), weights, types()));
+    if (weights != nullptr) {
+      FL_CHECK(write_tensors(files.weights, tensors(), *weights, types()));
       request["weights"] = files.weights.string();
     }
     FL_TRY(const auto answer, ask(std::move(request), stop));
-    if (auto read = read_tensors(answer.result, tensors(), out); !read)
-      return program_->failed(read.error());
-    if (const auto index = first_not_finite(out)) {
-      return Error(Errc::invalid_input,
-                   fmt::format("the trainer's {} is not finite", layout().describe(*index)));
-    }
+    FL_CHECK(read_result(answer.result, "", [&](std::uint64_t first, std::span<float> values) {
+      return out.write(first, values);
+    }));
     program_->succeeded();
     return {};
   }
 
-  /// Makes an update of weights. The trainer began from the rounded values.
-  void subtract_start(std::span<const float> global, std::span<float> weights) const {
-    const bool is_exact = std::ranges::all_of(types(), [](ElementType type) {
-      return type == ElementType::f32 || type == ElementType::f64;
-    });
-    std::vector<float> rounded;
-    if (!is_exact) {
-      rounded.assign(global.begin(), global.end());
-      round_to_types(tensors(), types(), rounded);
-    }
-    const auto start = is_exact ? global : std::span<const float>(rounded);
-    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] -= start[i];
+  /// The weights that the trainer began from: rounded to the types of its tensors.
+  [[nodiscard]] Result<void> read_start(const ValueSource& global, std::uint64_t first,
+                                        std::size_t count, std::vector<float>& start) const {
+    start.resize(count);
+    FL_CHECK(global.read(first, start));
+    round_to_types(tensors(), types(), first, start);
+    return {};
   }
 
   std::shared_ptr<TrainerProgram> program_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trainer that runs for long and answers through a Unix socket, one JSON object a line.
 #include "client/learn/process/child_process.hpp"
-#include "client/learn/process/socket_line.hpp"
+#include "client/learn/process/json_line.hpp"
 #include "client/learn/process/trainer_channel.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
@@ -20,12 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view variable_name = "TRIBUTARY_SOCKET";
-
-/// The text of a member, or "".
-std::string text_of(const json& message, const char* name) {
-  const auto found = message.find(name);
-  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 class SocketChannel final : public TrainerChannel {
  public:
@@ -78,8 +72,7 @@ class SocketChannel final : public TrainerChannel {
   }
 
   void end() override {
-    if (line_ &&
-        line_->send(json_text(json{{"type", "bye"}}), Clock::now() + limits::trainer_grace) &&
+    if (line_ && send_json(*line_, {{"type", "bye"}}, Clock::now() + limits::trainer_grace) &&
         child_) [[maybe_unused]]
       const bool ended = child_->wait(Clock::now() + limits::trainer_grace);
     drop();
@@ -129,10 +122,10 @@ class SocketChannel final : public TrainerChannel {
       FL_TRY(line_, listener_.accept(limits::trainer_look));
     }
     FL_TRY(json message, read(patience, "before it said hello"));
-    if (text_of(message, "type") == "hello") return message;
-    if (text_of(message, "type") == "error") {
+    if (member_text(message, "type") == "hello") return message;
+    if (member_text(message, "type") == "error") {
       return Error(Errc::invalid_input,
-                   fmt::format("the trainer can't begin: {}", text_of(message, "reason")));
+                   fmt::format("the trainer can't begin: {}", member_text(message, "reason")));
     }
     return Error(Errc::invalid_input, fmt::format("the trainer's first message is not hello: {}",
                                                   json_text(message).substr(0, 100)));
@@ -143,16 +136,10 @@ class SocketChannel final : public TrainerChannel {
     const TimePoint until = Clock::now() + patience.silence;
     for (;;) {
       if (patience.stop.stop_requested()) return Error(Errc::cancelled, "stopped");
-      auto line = line_->receive(limits::trainer_look);
-      if (!line && line.error().code() == Errc::unavailable) return gone(when);
-      if (!line) return line.error();
-      if (*line) {
-        json message = parse_json(**line);
-        if (message.is_object()) return message;
-        return Error(Errc::invalid_input,
-                     fmt::format("the trainer sent a line that is not a JSON object: {}",
-                                 (*line)->substr(0, 100)));
-      }
+      auto message = receive_json(*line_, limits::trainer_look);
+      if (!message && message.error().code() == Errc::unavailable) return gone(when);
+      if (!message) return message.error();
+      if (*message) return std::move(**message);
       if (Clock::now() >= until) {
         return Error(Errc::deadline,
                      fmt::format("the trainer sent no message for {:.0f} s {}; it is ended "
@@ -163,14 +150,14 @@ class SocketChannel final : public TrainerChannel {
   }
 
   Result<json> exchange(const json& request, std::uint64_t id, const Patience& patience) {
-    const std::string when = fmt::format("during '{}'", text_of(request, "type"));
-    if (!line_->send(json_text(request), Clock::now() + patience.silence)) return gone(when);
+    const std::string when = fmt::format("during '{}'", member_text(request, "type"));
+    if (!send_json(*line_, request, Clock::now() + patience.silence)) return gone(when);
     for (;;) {
       FL_TRY(json message, read(patience, when));
-      const std::string type = text_of(message, "type");
+      const std::string type = member_text(message, "type");
       const auto found = message.find("id");
       const bool is_of_this = found != message.end() && *found == id;
-      if (type == "progress" || !is_of_this) continue;  // Else: of a request that was cancelled.
+      if (type == "progress" || !is_of_this) continue;  // Or an answer to a cancelled request.
       if (type == "done" || type == "error") return message;
       return Error(Errc::invalid_input, fmt::format("the trainer sent a message of type '{}' {}",
                                                     type.substr(0, 100), when));
@@ -180,14 +167,15 @@ class SocketChannel final : public TrainerChannel {
   /// Returns whether the program has ended the request and can be asked again.
   bool cancel(std::uint64_t id) {
     const TimePoint until = Clock::now() + limits::trainer_grace;
-    if (!line_->send(json_text(json{{"type", "cancel"}, {"id", id}}), until)) return false;
+    if (!send_json(*line_, {{"type", "cancel"}, {"id", id}}, until)) return false;
     while (Clock::now() < until) {
-      auto line = line_->receive(limits::trainer_look);
-      if (!line) return false;
-      if (!*line) continue;
-      const json message = parse_json(**line);
-      const bool is_end = message.is_object() && message.contains("id") && message["id"] == id &&
-                          text_of(message, "type") != "progress";
+      const auto message = receive_json(*line_, limits::trainer_look);
+      if (!message && message.error().code() == Errc::invalid_input) continue;
+      if (!message) return false;
+      if (!*message) continue;
+      const json& said = **message;
+      const bool is_end =
+          said.contains("id") && said["id"] == id && member_text(said, "type") != "progress";
       if (is_end) return true;
     }
     log_warn("the trainer did not answer 'cancel' within {} s; it is ended",
@@ -199,7 +187,7 @@ class SocketChannel final : public TrainerChannel {
   const TensorFolder& folder_;
   const std::filesystem::path path_;
   UnixListener listener_;
-  std::unique_ptr<ChildProcess> child_;  // Null: somebody else starts it.
+  std::unique_ptr<ChildProcess> child_;  // Null if somebody else starts the program.
   std::unique_ptr<SocketLine> line_;
   std::uint64_t last_id_ = 0;
 };

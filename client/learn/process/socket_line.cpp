@@ -41,6 +41,13 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
+Descriptor accept_connection(int listener, Duration wait) {
+  if (wait_for_socket(listener, POLLIN, wait))
+    return Descriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  errno = EAGAIN;
+  return Descriptor();
+}
+
 bool SocketLine::send(std::string line, TimePoint until) {
   line += '\n';
   std::string_view left = line;
@@ -111,10 +118,10 @@ UnixListener::~UnixListener() {
 }
 
 Result<std::unique_ptr<SocketLine>> UnixListener::accept(Duration wait) {
-  if (!wait_for_socket(socket_.number(), POLLIN, wait)) return std::unique_ptr<SocketLine>();
-  Descriptor made(accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor made = accept_connection(socket_.number(), wait);
   if (made.number() < 0) {
-    if (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED || errno == EMFILE ||
+        errno == ENFILE)
       return std::unique_ptr<SocketLine>();
     return errno_error(path_.string());
   }

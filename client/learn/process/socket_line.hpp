@@ -36,6 +36,10 @@ class Descriptor {
   int number_;
 };
 
+/// Accepts the next connection of a socket that listens. The descriptor is -1 if none came within
+/// `wait`, with EAGAIN in errno, or after an error, with its number there.
+[[nodiscard]] Descriptor accept_connection(int listener, Duration wait);
+
 /// One connection. One thread sends at a time, and one receives.
 class SocketLine {
  public:
@@ -49,14 +53,16 @@ class SocketLine {
   /// (the peer has gone), too_large (more than `bytes_max`, of which no more is kept in memory).
   [[nodiscard]] Result<std::optional<std::string>> receive(
       Duration wait, std::size_t bytes_max = limits::trainer_message_bytes_max);
-  /// Ends the connection: both ends' calls return. Any thread.
+  /// Ends the connection, so that calls at both ends return. Any thread.
   void shut();
+  /// Names the other end.
+  [[nodiscard]] const std::string& peer() const { return peer_; }
 
  private:
   Descriptor socket_;
   std::string peer_;
   std::string received_;
-  std::size_t searched_ = 0;  // So many bytes of `received_` hold no end of a line.
+  std::size_t searched_ = 0;  // The first bytes of `received_`, which hold no end of a line.
 };
 
 /// Accepts connections at a path. One thread at a time.

@@ -5,6 +5,7 @@
 #include "shared/base/io/digest.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -48,11 +49,11 @@ Descriptor open_lock(const fs::path& folder) {
   return Descriptor(open(lock_of(folder).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
 }
 
-bool is_same_file(int descriptor, const fs::path& path) {
-  struct stat open {};
-  struct stat named {};
-  return fstat(descriptor, &open) == 0 && lstat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+/// Whether the descriptor is that of the lock which the folder has now. Another program may have
+/// removed the folder and made it anew before we had the lock.
+bool is_lock_of(const Descriptor& lock, const fs::path& folder) {
+  const auto is_named = still_names(lock_of(folder), lock.number());
+  return is_named && *is_named;
 }
 
 /// Removes a folder whose program is gone. True: it is removed. A folder without a lock is left: it
@@ -63,8 +64,7 @@ bool remove_if_left(const fs::path& folder) {
     return false;
   const Descriptor lock = open_lock(folder);
   if (lock.number() < 0 || flock(lock.number(), LOCK_EX | LOCK_NB) != 0) return false;
-  // Another program may have removed the folder and made it anew before we had the lock.
-  if (!is_same_file(lock.number(), lock_of(folder))) return false;
+  if (!is_lock_of(lock, folder)) return false;
   std::error_code failure;
   fs::remove_all(folder, failure);
   return !failure;
@@ -76,8 +76,8 @@ Result<Descriptor> take_lock(const fs::path& folder) {
   for (int i = 0; i < lock_attempts_max; ++i) {
     if (i > 0) std::this_thread::sleep_for(lock_pause);
     Descriptor lock = open_lock(folder);
-    const bool is_free = lock.number() < 0 || (flock(lock.number(), LOCK_EX | LOCK_NB) == 0 &&
-                                               is_same_file(lock.number(), lock_of(folder)));
+    const bool is_free = lock.number() < 0 ||
+                         (flock(lock.number(), LOCK_EX | LOCK_NB) == 0 && is_lock_of(lock, folder));
     if (is_free) return lock;
   }
   return Error(Errc::conflict, folder.string() + " is in use by another process");

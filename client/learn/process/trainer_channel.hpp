@@ -25,8 +25,8 @@ struct TrainerCommand {
   std::filesystem::path socket;  // We listen here for a program that somebody else starts.
   std::vector<std::pair<std::string, std::string>> variables;  // Added to its environment.
   double silence_s = 600;  // A program that shows no life for so long during a request is ended.
-  int retries = 3;         // So many failures in a row are final.
-  int programs = 1;        // So many of them share this machine's memory.
+  int retries = 3;         // After this many failures in a row the client ends.
+  int programs = 1;        // How many of them share this machine's memory.
 
   [[nodiscard]] bool is_set() const { return !command.empty() || !once.empty() || !socket.empty(); }
 };
@@ -36,7 +36,7 @@ class TrainerChannel {
   /// When an answer is not waited for any longer.
   struct Patience {
     std::stop_token stop;
-    Duration silence{};  // Without a sign of life.
+    Duration silence{};  // How long the program may show no life.
   };
   /// Where the program finds the tensors of the next request.
   struct InputFiles {
@@ -44,12 +44,12 @@ class TrainerChannel {
     std::filesystem::path correction;
   };
   struct Answer {
-    nlohmann::json message;        // Its type is "done", or "error" with a reason.
+    nlohmann::json message;        // The type is "done", or "error" with a reason.
     std::filesystem::path result;  // The file that it has written, if it was to write one.
   };
   virtual ~TrainerChannel() = default;
 
-  /// Starts the program, if it does not run, and returns its hello. Errors as those of ask().
+  /// Starts the program if it does not run, and returns its hello. Errors: those of ask().
   [[nodiscard]] virtual Result<nlohmann::json> hello(const Patience& patience) = 0;
   /// Whether the program has said hello and can be asked.
   [[nodiscard]] virtual bool runs() = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/process/trainer_messages.hpp"
 
+#include "shared/algorithm/train_fields.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ constexpr std::array<std::string_view, 9> whole_types{"I64", "I32", "I16", "I8",
                                                       "U32", "U16", "U8",  "BOOL"};
 constexpr std::size_t digest_digits_max = 128;
 
-/// A message that may not be as it is, with the member that is wrong.
+/// The error for a message in which `member` is wrong.
 Error wrong(std::string_view member, std::string_view what) {
   return {Errc::invalid_input, fmt::format("the trainer's '{}' {}", member, what)};
 }
@@ -63,7 +64,7 @@ Result<double> number(const json& object, const char* name) {
   return wrong(name, "is not a number");
 }
 
-/// How many predictions a loss is the mean over; nothing if the message does not say.
+/// How many predictions a loss is the mean over; none if the message does not say.
 Result<std::optional<double>> predictions_of(const json& message) {
   if (find(message, "predictions") == nullptr) return std::optional<double>();
   FL_TRY(const double told, number(message, "predictions"));
@@ -73,7 +74,7 @@ Result<std::optional<double>> predictions_of(const json& message) {
 
 struct HelloTensor {
   TensorSpec spec;
-  std::optional<ElementType> type;  // Nothing: whole numbers.
+  std::optional<ElementType> type;  // None for whole numbers.
 };
 
 Result<HelloTensor> parse_tensor(const json& value) {
@@ -119,7 +120,7 @@ Result<void> take_tensors(const json& message, TrainerHello& hello) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (frozen.size() > digest_digits_max || !std::ranges::all_of(frozen, is_digit))
     return wrong("frozen", "is not a digest of hexadecimal digits (0-9, a-f)");
-  // As the server orders the tensors of a file (take_tensors() in server/run/settings.cpp).
+  // The server orders the tensors of a file so (take_tensors() in server/run/settings.cpp).
   const auto place = [](const TensorSpec& spec) {
     return std::pair(is_statistic(spec.name), spec.name);
   };
@@ -179,10 +180,12 @@ Result<void> take_abilities(const json& message, Trainer::Abilities& abilities) 
   return {};
 }
 
-json optimizer_json(const LocalOptimizer& optimizer) {
-  if (optimizer.kind == LocalOptimizer::Kind::sgd) return {{"name", "sgd"}};
-  if (optimizer.kind == LocalOptimizer::Kind::nesterov) return {{"name", "nesterov"}};
-  return {{"name", optimizer.kind == LocalOptimizer::Kind::adam ? "adam" : "adamw"},
+json value_json(double value) { return value; }
+json value_json(std::uint32_t value) { return value; }
+json value_json(std::uint64_t value) { return value; }
+json value_json(const LocalOptimizer& optimizer) {
+  if (optimizer.is_sgd()) return {{"name", to_string(optimizer.kind)}};
+  return {{"name", to_string(optimizer.kind)},
           {"beta1", optimizer.beta1},
           {"beta2", optimizer.beta2},
           {"epsilon", optimizer.epsilon}};
@@ -246,17 +249,11 @@ Result<ExampleCounts> parse_client_answer(const json& message) {
 }
 
 json settings_json(const TrainSettings& settings) {
-  return {{"epochs", settings.local_epochs},
-          {"steps", settings.local_steps},
-          {"seconds", settings.local_seconds},
-          {"batch_size", settings.batch_size},
-          {"accumulate", settings.accumulate},
-          {"optimizer", optimizer_json(settings.optimizer)},
-          {"lr", settings.lr},
-          {"momentum", settings.momentum},
-          {"weight_decay", settings.weight_decay},
-          {"proximal_mu", settings.proximal_mu},
-          {"seed", settings.seed}};
+  json object = json::object();
+  for_each_train_field([&](const auto& row) {
+    if (*row.in_program != '\0') object[row.in_program] = value_json(settings.*row.member);
+  });
+  return object;
 }
 
 Result<TrainAnswer> parse_train_answer(const json& message, std::uint64_t train_examples) {

@@ -30,11 +30,11 @@ struct ExampleCounts {
 /// A trainer program's first message.
 struct TrainerHello {
   Layout layout;  // Parameters, then statistics, both sorted by name.
-  /// The tensors of the program's files: those of the layout without the one for what is frozen,
-  /// so the values are at the same places.
+  /// The tensors of the program's files: the layout without the tensor that names what is frozen.
+  /// That tensor has no elements, so values are at the same places in both.
   Layout files;
   std::vector<ElementType> types;  // For each tensor of `files`.
-  std::vector<std::string> left;   // Names of tensors that stay where they are: whole numbers.
+  std::vector<std::string> left;   // Names of tensors of whole numbers, which do not travel.
   ExampleCounts examples;
   std::vector<MetricKind> metrics;
   Trainer::Abilities abilities;
@@ -53,7 +53,7 @@ struct TrainerHello {
 /// invalid_input.
 struct TrainAnswer {
   TrainReport report;
-  bool is_update = false;  // Else whole weights.
+  bool is_update = false;  // The file has an update, or else whole weights.
 };
 [[nodiscard]] Result<TrainAnswer> parse_train_answer(const nlohmann::json& message,
                                                      std::uint64_t train_examples);

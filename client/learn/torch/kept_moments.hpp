@@ -3,7 +3,7 @@
 // One thread at a time.
 #pragma once
 
-#include "client/learn/round_files.hpp"
+#include "client/learn/torch/round_files.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 

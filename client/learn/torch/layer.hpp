@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that run in a number format of their own. C++ modules of libtorch have no hooks around
-// forward(), so a layer is a class around libtorch's. Only the files of fl_learn_torch and its
-// tests include this header, because it brings libtorch's headers.
+// forward(), so a layer is a class around libtorch's. Only the files of fl_client_learn_torch and
+// its tests include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/precision.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks that train one model together do in each step. Each takes its part of every batch; the
 // gradients become the mean over all. client/site/rank implements it. Only the files of
-// fl_learn_torch and of the site's ranks include this header, because it brings libtorch's headers.
+// fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
+// headers.
 #pragma once
 
 #include <torch/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The examples of one part of a client's data, as tensors, a batch at a time. The data stay where
 // they are, in memory or in a mapped file; of a batch a copy is made. Only the files of
-// fl_learn_torch include this header, because it brings libtorch's headers.
+// fl_client_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/data/data.hpp"

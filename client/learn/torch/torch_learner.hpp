@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mini-batch SGD of one thread, on weights that other threads may train at the same time. Only the
-// files of fl_learn_torch include this header, because it brings libtorch's headers.
+// files of fl_client_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/precision.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in models as libtorch modules. Only the files of fl_learn_torch and its tests include
-// this header, because it brings libtorch's headers.
+// The built-in models as libtorch modules. Only the files of fl_client_learn_torch and its tests
+// include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/torch/torch_task.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model is trained for: the loss of its outputs, and what is measured of them. Only the
-// files of fl_learn_torch include this header, because it brings libtorch's headers.
+// files of fl_client_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/torch/torch_examples.hpp"

@@ -12,13 +12,6 @@ namespace fl {
 
 namespace {
 
-/// Bits for each value of low-rank hooks: a layer's matrices h x 3h, h x h, h x 4h and 4h x h
-/// become two factors each, (4 + 2 + 5 + 5) h rank values of fp32 for 12 h^2 (Vogels 2019).
-double low_rank_bits(double hidden, double rank) { return 32 * 16 * rank / (12 * hidden); }
-
-/// Bits for each value of one square matrix of all values: 2 sqrt(n) rank for n.
-double batched_bits(double values, double rank) { return 32 * 2 * rank / std::sqrt(values); }
-
 struct Links {
   GroupShape group;
   std::int64_t dp;
@@ -36,9 +29,9 @@ std::pair<double, double> exchange(const Links& links, HookExchange how, double 
           often * all_reduce_seconds(bytes, local, nodes, links.intra, links.inter)};
 }
 
-bool keeps_method(const HookResult& result) { return result.hook.loss != HookLoss::method; }
+bool keeps_method(const HookResult& result) { return result.hook->loss != HookLoss::method; }
 
-/// What a plan spends on its gradients if it has no hook.
+/// Says what a plan spends on its gradients if it has no hook.
 std::string without_hook(const Plan& plan) {
   const std::string name = plan.division.family();
   if (plan.division.dp == 1)
@@ -54,30 +47,6 @@ std::string without_hook(const Plan& plan) {
 
 }  // namespace
 
-std::vector<HookRow> hook_rows(double hidden, double gradient_bits) {
-  using enum HookExchange;
-  using enum HookLoss;
-  std::vector<HookRow> rows{{"allreduce", gradient_bits, all_reduce, none, 0}};
-  if (gradient_bits > 16) {
-    rows.push_back({"bf16", 16, all_reduce, rounding, 0.1});
-    rows.push_back({"fp16", 16, all_reduce, rounding, 0.1});
-  }
-  rows.insert(rows.end(), {{"quantize:8", 8, gather, rounding, 0.5},
-                           {"qsgd:4", 3.3, gather, rounding, 1},
-                           {"topk:0.01", 0.01 * 64, gather, feedback, 1},
-                           {"randk:0.01", 0.01 * 32, all_reduce, feedback, 0.3},
-                           {"sign", 1, gather, feedback, 0.5},
-                           {"onebit-adam", 1, parts, method, 0.5},
-                           {"powersgd:4", low_rank_bits(hidden, 4), all_reduce, feedback, 0.5},
-                           {"codec:ecuq:4", 4, gather, rounding, 1},
-                           {"codec:ecuq:2+ef", 2, gather, feedback, 1},
-                           {"codec:ecuq:0.5+ef", 0.5, gather, feedback, 1},
-                           {"hooks.codec ecuq:2+ef", 2, parts, feedback, 1},
-                           {"hooks.codec ecuq:0.5+ef", 0.5, parts, feedback, 1},
-                           {"post-local-sgd", gradient_bits, seldom, method, 0}});
-  return rows;
-}
-
 std::vector<HookResult> compare_hooks(const Plan& plan, const ModelShape& shape,
                                       const SiteMachines& machines, PlanPrecision precision,
                                       double code_bytes_s) {
@@ -87,23 +56,28 @@ std::vector<HookResult> compare_hooks(const Plan& plan, const ModelShape& shape,
   const double values = shape.parameters / real(how.tp * how.pp);
   const Links links{data_group(machines, how), how.dp, machines.intra_bytes_s,
                     machines.inter_bytes_s};
-  auto rows = hook_rows(real(shape.hidden), 8 * parameter_bytes(precision).gradients);
-  rows.push_back({"batched-powersgd:4", batched_bits(values, 4), HookExchange::all_reduce,
-                  HookLoss::feedback, 0.5});
-  for (HookRow& row : rows) {
-    HookResult& result = results.emplace_back();
-    const auto [sent, seconds] = exchange(links, row.exchange, values * row.bits / 8);
-    // ZeRO-1 only scatters what it has reduced, and gathers weights instead: half of it.
-    const double half = how.zero == 1 && row.exchange != HookExchange::gather ? 0.5 : 1.0;
-    result.sent_bytes = sent * half;
-    result.link_s = seconds * half;
-    result.coding_s = row.passes * 4 * values / code_bytes_s;
-    // Coding takes the GPU's time, so that it hides nothing and is not hidden.
-    const double before = exposed_seconds(plan.gradients_s, gradient_window(plan));
-    const double after = exposed_seconds(result.link_s, gradient_window(plan)) + result.coding_s;
-    result.step_s = plan.step_s - before + after;
-    result.saved_s = plan.step_s - result.step_s;
-    result.hook = std::move(row);
+  const HookSizes sizes{.gradient_bits = 8 * parameter_bytes(precision).gradients,
+                        .hidden = real(shape.hidden),
+                        .values = values};
+  const double before_s = exposed_seconds(plan.gradients_s, gradient_window(plan));
+  for (const HookRow& row : hook_rows()) {
+    for (const HookCost& cost : row.costs) {
+      const double bits = cost.bits_of(sizes);
+      const bool rounds_nothing =
+          cost.exchange == HookExchange::all_reduce && cost.loss == HookLoss::rounding;
+      if (rounds_nothing && bits >= sizes.gradient_bits) continue;
+      HookResult& result = results.emplace_back(HookResult{.hook = &cost, .bits = bits});
+      const auto [sent, seconds] = exchange(links, cost.exchange, values * bits / 8);
+      // ZeRO-1 only scatters what it has reduced, and gathers weights instead: half of it.
+      const double half = how.zero == 1 && cost.exchange != HookExchange::gather ? 0.5 : 1.0;
+      result.sent_bytes = sent * half;
+      result.link_s = seconds * half;
+      result.coding_s = cost.passes * 4 * values / code_bytes_s;
+      // Coding takes the GPU's time, so that it hides nothing and is not hidden.
+      const double after = exposed_seconds(result.link_s, gradient_window(plan)) + result.coding_s;
+      result.step_s = plan.step_s - before_s + after;
+      result.saved_s = plan.step_s - result.step_s;
+    }
   }
   std::ranges::stable_sort(results, {}, &HookResult::step_s);
   return results;
@@ -134,7 +108,7 @@ HookAdvice advise_hooks(const std::vector<Plan>& plans, const ModelShape& shape,
   advice.text += fmt::format(
       " Compression pays: {} with {} takes {} a step in place of {}. "
       "This is time only: what sends less may need more steps.",
-      plan.division.family(), best->hook.name, in_seconds(best->step_s), in_seconds(plain_s));
+      plan.division.family(), best->hook->spec, in_seconds(best->step_s), in_seconds(plain_s));
   if (exposed_seconds(best->link_s, gradient_window(plan)) > 0.3 * best->step_s)
     advice.text +=
         " The link still takes most of a step: let the nodes be sites of their own that train many "

@@ -3,6 +3,7 @@
 // communication hook: time saved on the links against time to code.
 #pragma once
 
+#include "client/site/hooks/hook_table.hpp"
 #include "client/site/plan/search.hpp"
 
 #include <string>
@@ -10,43 +11,18 @@
 
 namespace fl {
 
-/// How a hook's ranks exchange what they have coded.
-enum class HookExchange {
-  all_reduce,  // The codes can be added: a ring, as without a hook.
-  parts,   // Each rank decodes and averages its part, codes the mean, and all gather it: as much
-           // as an all-reduce of the codes.
-  gather,  // Each rank gets every other one's code.
-  seldom,  // An all-reduce in every post_local_steps-th step only.
-};
-
-/// What a hook does to the result.
-enum class HookLoss { none, rounding, feedback, method };
-
-struct HookRow {
-  std::string name;  // Of a site's hook; "hooks.codec …" is tributary_fl.hooks, for PyTorch.
-  double bits = 0;   // On the wire, for each value.
-  HookExchange exchange = HookExchange::all_reduce;
-  HookLoss loss = HookLoss::none;
-  double passes = 0;  // Coding time, relative to that of a codec.
-};
-
 struct HookResult {
-  HookRow hook;
-  double sent_bytes = 0;  // By one GPU in a step, for gradients.
-  double link_s = 0;      // On the links, hidden parts included.
-  double coding_s = 0;    // Coding and decoding.
-  double step_s = 0;      // The step with this hook.
-  double saved_s = 0;     // Against the plan's step. Negative: the hook makes it longer.
+  const HookCost* hook = nullptr;  // In the table of hooks.
+  double bits = 0;                 // On the wire, for each value.
+  double sent_bytes = 0;           // By one GPU in a step, for gradients.
+  double link_s = 0;               // On the links, hidden parts included.
+  double coding_s = 0;             // Coding and decoding.
+  double step_s = 0;               // The step with this hook.
+  double saved_s = 0;              // Against the plan's step. Negative: the hook makes it longer.
 };
 
-/// post-local-sgd averages in every so many steps.
-inline constexpr int post_local_steps = 8;
 /// A hook pays if it saves at least this part of a step.
 inline constexpr double worth_saving = 0.02;
-
-/// The hooks that are compared, for matrices of this hidden size. `gradient_bits`: of a gradient
-/// without a hook.
-[[nodiscard]] std::vector<HookRow> hook_rows(double hidden, double gradient_bits);
 
 /// All hooks with this plan, the shortest step first. Empty if the plan reduces nothing, or if
 /// hooks can't act on it (ZeRO-2 and 3 reduce by themselves). `code_bytes_s`: fp32 gradient that a
@@ -56,9 +32,9 @@ inline constexpr double worth_saving = 0.02;
                                                     PlanPrecision precision, double code_bytes_s);
 
 struct HookAdvice {
-  std::size_t plan = 0;           // The one to take.
-  std::vector<HookResult> hooks;  // Of that plan.
-  std::string text;               // Two sentences.
+  std::size_t plan = 0;           // The index of the plan to take.
+  std::vector<HookResult> hooks;  // The hooks with that plan.
+  std::string text;               // The advice in two sentences.
 };
 
 /// The fastest of these plans with the fastest hook that keeps the method. It is the first plan

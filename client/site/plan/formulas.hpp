@@ -24,7 +24,7 @@ struct ParameterBytes {
 /// bf16, fp16: 2 + 2 + 12 (Rajbhandari 2020, section 3.1). fp32: 4 + 4 + 8.
 [[nodiscard]] ParameterBytes parameter_bytes(PlanPrecision precision);
 
-/// What one GPU holds of weights, gradients and optimizer, in bytes.
+/// The weights, gradients and optimizer states that one GPU holds, in bytes.
 struct StateMemory {
   double weights = 0;
   double gradients = 0;
@@ -34,9 +34,9 @@ struct StateMemory {
   [[nodiscard]] double on_gpu() const { return weights + gradients + optimizer; }
 };
 
-/// `parameters`: of one GPU's tensor- and pipeline-parallel part. ZeRO 1, 2 and 3 divide the
-/// optimizer's states, also the gradients, also the weights by dp (Rajbhandari 2020, section 5).
-/// With `offload` the optimizer and its gradients are in host memory (Ren 2021).
+/// `parameters` counts those of one GPU's tensor- and pipeline-parallel part. ZeRO 1, 2 and 3
+/// divide the optimizer's states, also the gradients, also the weights by dp (Rajbhandari 2020,
+/// section 5). With `offload` the optimizer and its gradients are in host memory (Ren 2021).
 [[nodiscard]] StateMemory state_memory(double parameters, PlanPrecision precision, int zero,
                                        std::int64_t dp, bool offload);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan for a site is made from: the model, the machines and the training. Plain data.
+// The inputs of a plan for a site: the model, the machines and the training. Plain data.
 #pragma once
 
 #include "shared/base/error.hpp"

@@ -108,10 +108,11 @@ void write_hooks(std::string& out, const Plan& plan, const std::vector<HookResul
                  "saved", "loses");
   for (const HookResult& result : hooks) {
     const double saved = std::abs(result.saved_s) < 5e-7 ? 0 : result.saved_s;
-    fmt::format_to(at, "{:<24} {:>6.2f} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", result.hook.name,
-                   result.hook.bits, in_bytes(result.sent_bytes), in_seconds(result.link_s),
+    fmt::format_to(at, "{:<24} {:>6.2f} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", result.hook->spec,
+                   result.bits, in_bytes(result.sent_bytes), in_seconds(result.link_s),
                    in_seconds(result.coding_s), in_seconds(result.step_s),
-                   (saved < 0 ? "-" : "") + in_seconds(std::abs(saved)), name_of(result.hook.loss));
+                   (saved < 0 ? "-" : "") + in_seconds(std::abs(saved)),
+                   name_of(result.hook->loss));
   }
 }
 
@@ -172,14 +173,14 @@ std::string plan_json(const PlanReport& report) {
                              {"hooks", nlohmann::ordered_json::array()}};
   for (const Plan& plan : report.plans) all["plans"].push_back(as_json(plan));
   for (const HookResult& result : advice.hooks) {
-    all["hooks"].push_back({{"hook", result.hook.name},
-                            {"bits", result.hook.bits},
+    all["hooks"].push_back({{"hook", result.hook->spec},
+                            {"bits", result.bits},
                             {"sent_bytes", result.sent_bytes},
                             {"link_s", result.link_s},
                             {"coding_s", result.coding_s},
                             {"step_s", result.step_s},
                             {"saved_s", result.saved_s},
-                            {"loses", name_of(result.hook.loss)}});
+                            {"loses", name_of(result.hook->loss)}});
   }
   all["hooks_plan"] = report.plans[advice.plan].division.family();
   all["advice"] = advice.text;

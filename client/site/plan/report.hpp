@@ -16,10 +16,10 @@ struct PlanReport {
   PlanTraining training;
   double code_bytes_s = 0;
   int rows_max = 8;         // Plans that the text shows.
-  std::vector<Plan> plans;  // Of search_plans().
+  std::vector<Plan> plans;  // The result of search_plans().
 };
 
-/// The text is empty of hooks if no plan fits.
+/// Shows no hooks if no plan fits.
 [[nodiscard]] std::string plan_text(const PlanReport& report);
 /// One object: "model", "plans" (bytes and seconds as numbers), "hooks" of the plan
 /// "hooks_plan", "advice".

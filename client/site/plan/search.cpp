@@ -114,8 +114,8 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return found;
 }
 
-/// Those that fit first, by time; times within 1 % are the same, and the simpler division wins.
-/// Then those that do not fit, by how much they need.
+/// Orders plans that fit before the others and by time; of times within 1 % the simpler division
+/// wins. Plans that do not fit are ordered by how much they need.
 auto order_of(const Plan& plan) {
   const Division& how = plan.division;
   const bool fits = plan.misfit.empty();
@@ -151,7 +151,7 @@ bool any_above_1(const std::vector<std::int64_t>& numbers, std::int64_t divides)
   return std::ranges::any_of(numbers, [divides](auto n) { return n > 1 && divides % n == 0; });
 }
 
-/// Why no division of this family is possible with these numbers.
+/// Says why no division of this family is possible with these numbers.
 std::string impossible(const ModelShape& shape, const SiteMachines& machines,
                        const PlanTraining& training, const Division& family) {
   const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);

@@ -34,7 +34,7 @@ struct Plan {
   StateMemory state;
   double activation_bytes = 0;
   double working_bytes = 0;  // ZeRO-3's two gathered layers.
-  double memory_bytes = 0;   // All of it.
+  double memory_bytes = 0;   // The sum.
   double host_bytes = 0;     // Of one node.
 
   // Bytes that one GPU sends in a step.
@@ -49,7 +49,7 @@ struct Plan {
   double pipeline_s = 0;
   double gradients_s = 0;  // Reducing the gradients, hidden parts included.
   double weights_s = 0;    // Gathering the weights, hidden parts included.
-  double exposed_s = 0;    // What of these two the computation does not hide.
+  double exposed_s = 0;    // The part of these two that the computation does not hide.
   double host_s = 0;       // Offload: transfers, and Adam on the CPU.
   double step_s = 0;
 
@@ -63,8 +63,8 @@ struct GroupShape {
 };
 [[nodiscard]] GroupShape data_group(const SiteMachines& machines, const Division& division);
 
-/// The part of the communication that runs beside computation and is really hidden: what an overlap
-/// of buckets reached on a shaped link was 0.45 to 0.89.
+/// The part of the communication beside computation that is really hidden. Overlapping buckets
+/// reached 0.45 to 0.89 on a link with a limited rate.
 inline constexpr double overlap_efficiency = 0.8;
 
 /// Seconds of a communication that are not hidden behind `window_s` of computation.

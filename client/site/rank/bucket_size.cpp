@@ -21,8 +21,8 @@ constexpr double mb_max = 4096;
 constexpr std::int64_t small_bytes = 64 << 10;
 constexpr std::int64_t medium_bytes = 1 << 20;
 constexpr std::int64_t large_bytes = 8 << 20;
-constexpr double medium_s_max = 0.05;  // Where it takes longer, a large sum would take too long.
-constexpr int repeats = 3;
+constexpr double medium_s_max = 0.05;  // If one takes longer, a large sum is not tried.
+constexpr int trials = 3;
 
 constexpr std::size_t bucket_bytes_min = 512 << 10;
 constexpr std::size_t bucket_bytes_max = 32 << 20;
@@ -32,7 +32,8 @@ double sum_s(std::int64_t bytes, Topology topology, const Nodes& nodes, Ranks& r
   const auto options = torch::TensorOptions(ranks.device());
   torch::Tensor values = torch::zeros({bytes / 4}, options.dtype(torch::kFloat32));
   double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i <= repeats; ++i) {  // The first one is not counted: it connects, or wakes up.
+  // The first sum is not counted: it connects, or wakes threads up.
+  for (int i = 0; i <= trials; ++i) {
     ranks.barrier();
     const auto begin = std::chrono::steady_clock::now();
     sum_by(topology, values, nodes, ranks);

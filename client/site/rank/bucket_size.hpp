@@ -15,8 +15,8 @@ namespace fl {
 
 /// The parsed value of --bucket-mb.
 struct BucketChoice {
-  double mb = 0;             // 0: not said.
-  bool is_measured = false;  // "auto".
+  double mb = 0;             // In MiB; 0 if the flag was not given.
+  bool is_measured = false;  // The flag is "auto".
 };
 /// "", "auto" or a number of MiB. Errors: invalid_input.
 [[nodiscard]] Result<BucketChoice> parse_bucket_mb(std::string_view text);
@@ -36,11 +36,11 @@ struct SumCost {
 
 /// The size with which all sums and the wait for the last one take the least time: of a model of M
 /// bytes in pieces of s bytes that is M / s * latency + s * s_per_byte at the least, beside what
-/// does not depend on s, so s = sqrt(M latency / s_per_byte). To a power of two, from 512 KiB to
-/// 32 MiB.
+/// does not depend on s, so s = sqrt(M latency / s_per_byte). Rounded to a power of two, from
+/// 512 KiB to 32 MiB.
 [[nodiscard]] std::size_t best_bucket_bytes(std::size_t model_bytes, const SumCost& cost);
 
-/// Where nothing is measured. It hid most of the communication where it was tried.
+/// The size where nothing is measured. It hid most of the communication where it was tried.
 inline constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 
 /// The flags and facts by which choose_bucket_bytes() chooses.
@@ -51,10 +51,10 @@ struct BucketPlan {
   bool is_topology_measured = false;  // --topology auto.
   std::size_t model_bytes = 0;
 };
-/// Takes the size that --bucket-mb says, or measures: where that asks for it, and where it says
-/// nothing and the size changes no bit. If it does change bits, what was measured before is in
-/// `choices` and counts, and else the new size goes there. A collective, with the same `choices` on
-/// all ranks. Errors: invalid_input, corrupt.
+/// Takes the size that --bucket-mb says. Measures it where the flag is "auto", and where it is not
+/// given and the size changes no bit. A measured size that changes bits is kept in `choices`: one
+/// that is there already is taken. A collective, with the same `choices` on all ranks. Errors:
+/// invalid_input, corrupt.
 [[nodiscard]] Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nodes,
                                                       MeasuredChoices& choices, Ranks& ranks);
 

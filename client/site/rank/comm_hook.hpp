@@ -21,7 +21,7 @@ using BucketStarted = std::function<void(const std::shared_ptr<Bucket>&)>;
 /// If a collective fails, loss.backward() throws the RankFailure. Hook, conductor
 /// and `times` must outlive the Reducer, but the Reducer must outlive what is queued; the hook runs
 /// on the conductor's thread. `started` is called with each bucket before it is queued, on the
-/// thread of the backward pass; when that is over, the bucket has what the hook has made of it.
+/// thread of the backward pass. When that pass is over, the bucket has what the hook made of it.
 [[nodiscard]] std::unique_ptr<c10d::CommHookInterface> make_comm_hook(
     GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
     StepTimes& times, BucketStarted started);

@@ -22,7 +22,7 @@ Conductor::~Conductor() {
 
 void Conductor::start(Work work, Done done) {
   std::unique_lock lock(mutex_);
-  FL_ASSERT(std::this_thread::get_id() != thread_.get_id());  // It would wait for itself.
+  FL_ASSERT(std::this_thread::get_id() != thread_.get_id());  // The thread would wait for itself.
   changed_.wait(lock, [this] { return queue_.size() < limits::tensors_max; });
   queue_.push_back({.work = std::move(work), .done = std::move(done)});
   changed_.notify_all();

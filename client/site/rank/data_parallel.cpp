@@ -58,7 +58,7 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
 }
 
 void DataParallel::leave() {
-  conductor_.reset();  // Its work refers to what the Reducer owns.
+  conductor_.reset();  // First, as its work refers to what the Reducer owns.
   logger_.reset();
   reducer_.reset();
   reduced_.clear();
@@ -93,7 +93,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters, times_,
                                               [this](const std::shared_ptr<Bucket>& bucket) {
                                                 // In the first step of a static graph the Reducer
-                                                // calls all of them number 0.
+                                                // gives every bucket the number 0.
                                                 bucket->index = reduced_.size();
                                                 bucket->is_last = bucket->index + 1 == buckets_;
                                                 reduced_.push_back(bucket);
@@ -105,8 +105,9 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
   times_.forward();
   on_progress_();
-  // Where it looks for parameters, it must also see those that the first step's first passes use.
-  // In the first step of a static graph it counts the gradients of one pass only.
+  // A Reducer that looks for unused parameters must also see those that the first passes of the
+  // first step use. With a static graph it must see only one pass of the first step, because there
+  // it counts the gradients of one pass.
   const bool looks = unused_ == UnusedParameters::find;
   if (!reducer_ && (is_last || looks)) make_reducer(parameters);
   if (!is_last) return;
@@ -127,8 +128,8 @@ void DataParallel::backward(const torch::Tensor& loss, bool is_last) {
   has_stepped_ = true;
   check_buckets();
   if (unused_ != UnusedParameters::refuse) take_unused();
-  // It notes in which order gradients come, step after step, until it forms its buckets anew. It
-  // never does here, so it must forget that.
+  // The Reducer notes in which order gradients come, step after step, until it forms its buckets
+  // anew. It never does so here, so it must forget those notes.
   reducer_->reset_state();
 }
 
@@ -145,9 +146,9 @@ void DataParallel::run_backward(const torch::Tensor& loss, bool is_last) {
   if (is_static && is_last && !has_stepped_) reducer_->delay_all_reduce();
 }
 
-/// The Reducer sums a bucket when all of its gradients are there, or are known not to come. Where
-/// one never comes, it sums neither that bucket nor those after it, and the gradients stay each
-/// rank's own, without a word.
+/// The Reducer sums a bucket when all of its gradients are there or are known not to come. If a
+/// gradient never comes, it silently sums neither that bucket nor those after it, and each rank
+/// keeps its own gradients. So this checks that all buckets were summed.
 void DataParallel::check_buckets() const {
   if (reduced_.size() == buckets_) return;
   if (unused_ == UnusedParameters::static_graph)

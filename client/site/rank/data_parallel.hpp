@@ -27,13 +27,13 @@ namespace fl {
 /// without a gradient counts with 0 in the mean.
 enum class UnusedParameters {
   refuse,        // It is an error.
-  find,          // Each step looks for them: a walk through its graph, and a small sum.
-  static_graph,  // Each rank's first step finds them; they are the same ones in all steps.
+  find,          // Each step looks for such parameters in its graph, and sums what ranks found.
+  static_graph,  // Each rank's first step finds them; all steps have the same ones.
 };
 /// "refuse", "find" or "static". Errors: invalid_input.
 [[nodiscard]] Result<UnusedParameters> parse_unused_parameters(std::string_view text);
 
-/// The thread that trains.
+/// Used by the thread that trains.
 class DataParallel final : public StepSync {
  public:
   /// `on_progress` is called for each batch and collective, on any thread.
@@ -44,7 +44,7 @@ class DataParallel final : public StepSync {
   ~DataParallel() override { leave(); }
 
   /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
-  /// so many bytes. is_local: HookRow::is_local of the hook. Throws RankFailure.
+  /// `bucket_bytes`. is_local: HookRow::is_local of the hook. Throws RankFailure.
   void enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
              std::size_t bucket_bytes, bool is_local = false,
              UnusedParameters unused = UnusedParameters::refuse);
@@ -58,7 +58,7 @@ class DataParallel final : public StepSync {
   [[nodiscard]] torch::Device device() const { return ranks_->device(); }
   /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
   [[nodiscard]] std::uint64_t gradient_bytes() const { return wire_->bytes_sent(); }
-  /// Where the time goes.
+  /// Notes where the time goes.
   [[nodiscard]] StepTimes& times() { return times_; }
 
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
@@ -79,16 +79,16 @@ class DataParallel final : public StepSync {
 
   const std::function<void()> on_progress_;
   StepTimes times_;
-  // Each of these uses those before it. Collectives of one group must start in one thread, so the
-  // gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;  // The thread that trains.
-  std::unique_ptr<Ranks> wire_;   // The conductor's.
+  // Each of these members uses those before it. Collectives of one group must start in one thread,
+  // so the gradients, which the conductor's thread sends, have a group of their own.
+  std::unique_ptr<Ranks> ranks_;  // For the thread that trains.
+  std::unique_ptr<Ranks> wire_;   // For the conductor's thread.
   std::unique_ptr<GradientHook> hook_;
   std::optional<Conductor> conductor_;
   std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
-  std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it where it looks for parameters.
-  std::vector<torch::Tensor> parameters_;   // The Reducer's.
-  std::size_t buckets_ = 0;                 // The Reducer's.
+  std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it while it looks for parameters.
+  std::vector<torch::Tensor> parameters_;   // The Reducer has the same ones.
+  std::size_t buckets_ = 0;                 // How many the Reducer has.
   std::vector<std::shared_ptr<const Bucket>> reduced_;  // The step's buckets.
   std::size_t bucket_bytes_ = 0;
   bool is_local_ = false;

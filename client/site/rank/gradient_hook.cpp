@@ -21,6 +21,17 @@ torch::Tensor Bucket::view(const Part& part) const {
   return gradient.narrow(0, part.offset, part.elements()).view(part.shape);
 }
 
+HookState state_with_step(std::int64_t step) {
+  return {{"step", torch::tensor({step}, torch::kInt64)}};
+}
+
+std::int64_t step_in(const HookState& state) {
+  std::int64_t step = 0;
+  for (const auto& [name, values] : state)
+    if (name == "step") step = values.item<std::int64_t>();
+  return step;
+}
+
 torch::Tensor& Residuals::of(const Bucket& bucket) {
   const auto options = bucket.gradient.options().device(device_.value_or(bucket.gradient.device()));
   for (Entry& entry : entries_)
@@ -34,7 +45,8 @@ torch::Tensor& Residuals::of(const Bucket& bucket) {
   return entries_.emplace_back(std::move(entry)).values;
 }
 
-/// The loss of a parameter that was in another bucket; undefined if there is none.
+/// Removes and returns what is kept of a parameter that was in another bucket; undefined if nothing
+/// is kept.
 torch::Tensor Residuals::take(const Bucket::Part& part) {
   for (Entry& entry : entries_) {
     const auto found = std::ranges::find(entry.parts, part.parameter, &Bucket::Part::parameter);

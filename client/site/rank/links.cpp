@@ -18,7 +18,8 @@ double exchange_s(Ranks& ranks, int other, std::int64_t bytes, int repeats) {
       torch::zeros({bytes}, torch::TensorOptions(ranks.device()).dtype(torch::kUInt8));
   const torch::Tensor in = torch::empty_like(out);
   double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i <= repeats; ++i) {  // The first one is not counted: it connects, or wakes up.
+  for (int i = 0; i <= repeats;
+       ++i) {  // The first exchange is not counted: it connects, or wakes threads up.
     const auto begin = steady_clock::now();
     const Transfer send{.rank = other, .tensor = out};
     const Transfer receive{.rank = other, .tensor = in};
@@ -29,7 +30,7 @@ double exchange_s(Ranks& ranks, int other, std::int64_t bytes, int repeats) {
   return least;
 }
 
-/// What the slowest link among some ranks takes for a message, in seconds.
+/// The seconds that the slowest link among some ranks takes for a message.
 struct Slowest {
   double latency_s = 0;
   double s_per_byte = 0;
@@ -69,12 +70,12 @@ double ring_s(double bytes, const std::vector<int>& members, const Links& links)
   return 2 * (size - 1) * around(members, links).of(bytes / size);
 }
 
-/// One message after the other, from and to the first member.
+/// The time of messages one after the other, from and to the first member.
 double tree_s(double bytes, const std::vector<int>& members, const Links& links) {
   return 2 * steps_of_tree(members.size()) * among(members, links).of(bytes);
 }
 
-/// W - 1 messages at once, which share a rank's way out.
+/// The time of W - 1 messages at once, which share a rank's way out.
 double alltoall_s(double bytes, const std::vector<int>& members, const Links& links) {
   const Slowest worst = among(members, links);
   const auto size = static_cast<double>(members.size());
@@ -99,7 +100,7 @@ double hierarchical_s(double bytes, const Nodes& nodes, const Links& links) {
   return inside + ring_s(bytes, leaders_of(nodes), links);
 }
 
-/// All parts cross between the nodes at the same time, and share a node's way out.
+/// The time of parts that cross between the nodes at once, and share a node's way out.
 double hybrid_s(double bytes, const Nodes& nodes, const Links& links) {
   if (!nodes.is_even()) return hierarchical_s(bytes, nodes, links);
   double inside = 0;

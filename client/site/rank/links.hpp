@@ -12,8 +12,8 @@ namespace fl {
 
 /// The way from each rank to each other one.
 struct Links {
-  std::vector<std::vector<double>> latency_s;    // [from][to] of a message of one byte.
-  std::vector<std::vector<double>> bytes_per_s;  // [from][to] of large messages.
+  std::vector<std::vector<double>> latency_s;    // [from][to], of a message of one byte.
+  std::vector<std::vector<double>> bytes_per_s;  // [from][to], of large messages.
 };
 /// Measures each pair of ranks alone, both ways at once, with messages of `bytes`. A collective of
 /// W (W - 1) / 2 turns; all ranks get the same numbers.

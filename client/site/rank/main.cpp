@@ -19,7 +19,7 @@ namespace fl {
 
 namespace {
 
-/// What the agent's environment says.
+/// The settings in the environment that the agent has made.
 struct RankPlace {
   SitePlace place;
   std::string secret;
@@ -60,7 +60,7 @@ Result<RankPlace> read_place() {
 
 Result<void> run() {
   FL_TRY(const RankPlace found, read_place());
-  // A child of ours must not see it.
+  // No child of this program may see the secret.
   ::unsetenv(rank_variables::secret);
   RankLink::Options options;
   options.host = found.place.host;
@@ -71,7 +71,7 @@ Result<void> run() {
   options.silence = limits::rank_silence;
   options.until = Clock::now() + std::chrono::duration_cast<Duration>(
                                      std::chrono::duration<double>(found.timeout_s));
-  // Without an agent there is nothing to do, whatever this rank waits for: SIGALRM ends it.
+  // Without an agent there is nothing to do: SIGALRM ends this rank, whatever it waits for.
   options.on_lost = [] { ::alarm(static_cast<unsigned>(limits::trainer_grace.count())); };
   FL_TRY(const auto link, RankLink::connect(options));
   Rank rank(*link, found.place);

@@ -35,9 +35,9 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
       // The rest is as by default, unless somebody sets it who looks for a fault. All calls wait
       // with a time-out, which blocks in any case.
       {"TORCH_NCCL_BLOCKING_WAIT", "0", false},
-      // The agent tells the other ranks of an error.
+      // Not needed: the agent tells the other ranks of an error.
       {"TORCH_NCCL_PROPAGATE_ERROR", "0", false},
-      // Options::config says the same, and goes before it.
+      // Options::config says this too, and takes precedence.
       {"TORCH_NCCL_USE_COMM_NONBLOCKING", "1", false},
   };
 }

@@ -25,12 +25,12 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t line_bytes = 64;  // Ranks do not write into each other's lines.
+constexpr std::size_t line_bytes = 64;  // A cache line: ranks do not write into each other's.
 constexpr std::size_t token_bytes = 32;
 // For two ranks, whose floats are summed here too, and for more.
 constexpr std::size_t slot_bytes_of_two = 256 << 10;
 constexpr std::size_t slot_bytes_otherwise = 4 << 10;
-constexpr int spins = 400;  // Some 20 us: more would take the core from the rank's other threads.
+constexpr int spins = 400;  // About 20 us. More would take the core from the rank's threads.
 constexpr auto look = std::chrono::milliseconds(20);  // Between two looks at a rank's process.
 
 std::size_t slot_bytes_of(int size) { return size == 2 ? slot_bytes_of_two : slot_bytes_otherwise; }
@@ -46,17 +46,17 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 /// The memory of a rank that the others read. A rank writes into one of its two slots while others
 /// may still read the other one: when all have published a turn, all have read the turn before.
 struct NearSums::Place {
-  alignas(line_bytes) std::atomic<std::uint32_t> published;  // Its newest turn.
+  alignas(line_bytes) std::atomic<std::uint32_t> published;  // The rank's newest turn.
   std::atomic<std::uint32_t> waiting;                        // Ranks that sleep for it.
   std::atomic<std::uint32_t> has_left;
   std::atomic<std::int32_t> process;
-  std::array<std::atomic<std::uint64_t>, 2> bytes;  // In its slots.
+  std::array<std::atomic<std::uint64_t>, 2> bytes;  // In each of the rank's slots.
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 class NearSums::Memory {
  public:
-  /// Null if it can't be had.
+  /// Null if the memory can't be mapped.
   static std::unique_ptr<Memory> of(int file, int size) {
     const std::size_t bytes = bytes_of(size);
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -105,7 +105,7 @@ namespace {
 
 constexpr const char* told_at = "near sums";
 
-/// Where the others find the memory: process, file and a token that tells whether it is the one.
+/// Where the others find the memory: a process, its file, and a token by which they know the file.
 struct Told {
   long process = 0;
   int file = -1;
@@ -142,7 +142,7 @@ std::unique_ptr<NearSums> NearSums::make(c10d::Store& store, int rank, int size,
   const auto bytes = static_cast<off_t>(Memory::bytes_of(size));
   Descriptor file(rank == 0 ? ::memfd_create("tributary-ranks", MFD_CLOEXEC) : -1);
   if (rank == 0) {
-    // Takes the room now: writing to memory that is not there would end the process.
+    // The room is taken now, because writing to memory that is not there would end the process.
     Told told;
     if (file.number() >= 0 && ::posix_fallocate(file.number(), 0, bytes) == 0) {
       memory = Memory::of(file.number(), size);
@@ -157,7 +157,7 @@ std::unique_ptr<NearSums> NearSums::make(c10d::Store& store, int rank, int size,
     struct stat status {};
     if (found.number() >= 0 && ::fstat(found.number(), &status) == 0 && status.st_size == bytes)
       memory = Memory::of(found.number(), size);
-    // Another process may have this number where the ranks are in containers of their own.
+    // Where the ranks are in containers of their own, another process may have this number.
     if (memory && std::memcmp(memory->token(), told.token.data(), told.token.size()) != 0)
       memory.reset();
   }
@@ -209,7 +209,7 @@ void NearSums::sum(torch::Tensor& values, std::chrono::milliseconds timeout) {
 
 void NearSums::await(int rank, std::uint32_t turn, std::chrono::steady_clock::time_point until) {
   Place& its = memory_->place(rank);
-  // It may be one turn ahead: then it waits for this rank.
+  // The other rank may be one turn ahead: then it waits for this one.
   const auto is_there = [&] { return static_cast<std::int32_t>(its.published - turn) >= 0; };
   for (int i = 0; i < spins && !is_there(); ++i) __builtin_ia32_pause();
   while (!is_there()) {

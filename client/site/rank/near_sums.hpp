@@ -20,17 +20,18 @@ namespace fl {
 
 class NearSums {
  public:
-  /// A collective of all ranks of a group. `agree` sums a number over them by another way. Null,
-  /// on all ranks, if they are not all on one machine or can't share memory.
+  /// Makes the sums of a group; a collective of all its ranks. `agree` sums a number over them by
+  /// another way. Null, on all ranks, if they are not all on one machine or can't share memory.
   using Agree = std::function<std::int64_t(std::int64_t)>;
   [[nodiscard]] static std::unique_ptr<NearSums> make(c10d::Store& store, int rank, int size,
                                                       const Agree& agree);
-  /// Those who wait for this rank fail.
+  /// Ranks that wait for this one fail.
   ~NearSums();
   NearSums(const NearSums&) = delete;
   NearSums& operator=(const NearSums&) = delete;
 
-  /// Whether sum() does it; a function of type, length and size of the group alone.
+  /// Whether sum() can sum the values. It depends only on type, length and size of the group, so
+  /// all ranks agree.
   [[nodiscard]] bool takes(const torch::Tensor& values) const;
   /// Sums over the ranks, in place. Requires: takes(values); values is contiguous. Throws
   /// std::runtime_error when a rank has ended, has left, sums another length, or does not come in

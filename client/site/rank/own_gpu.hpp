@@ -10,12 +10,12 @@
 
 namespace fl {
 
-/// The number of a rank's GPU among those that it sees; none: it trains on the CPU, as --device
+/// The number of a rank's GPU among those that it sees; none if it trains on the CPU, as --device
 /// says or because there is no GPU. A launcher such as Slurm may show each rank its own GPU alone,
 /// by CUDA_VISIBLE_DEVICES. Without that, ranks that are too many for the GPUs have a number that
 /// no GPU has. --device cuda:N is one GPU for all ranks of the machine.
 [[nodiscard]] std::optional<int> gpu_of(const std::string& device, const SitePlace& place);
-/// The same, if the rank sees that many GPUs, with CUDA_VISIBLE_DEVICES set or not.
+/// As above, for a rank that sees this many GPUs, with CUDA_VISIBLE_DEVICES set or not.
 [[nodiscard]] std::optional<int> gpu_of(const std::string& device, const SitePlace& place, int gpus,
                                         bool is_shown_some);
 

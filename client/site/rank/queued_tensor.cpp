@@ -12,9 +12,9 @@ namespace fl {
 
 namespace {
 
-/// Lets work of another thread begin after what this thread has queued on its GPU, on a stream of
-/// that thread, the same one for all work: what a hook keeps from bucket to bucket needs no other
-/// order. Nothing on a CPU, which queues nothing.
+/// Lets work of another thread begin after what this thread has queued on its GPU. That thread has
+/// one stream for all its work, so what a hook keeps from bucket to bucket needs no other order.
+/// Does nothing on a CPU, which queues nothing.
 class Handover {
  public:
   explicit Handover(torch::Device device) : device_(device) {
@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10::ivalue::Future> queue_tensor(Conductor& conductor,
   std::vector<torch::Device> devices;
   if (!device.is_cpu()) devices.push_back(device);
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), devices);
-  // Completing the future must happen on the work's stream, so it is a part of the work.
+  // The future must be completed on the work's stream, so that is a part of the work.
   conductor.start(
       [future, work = std::move(work), handover = Handover(device)](Ranks& ranks) {
         const auto guard = handover.enter();

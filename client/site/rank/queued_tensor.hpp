@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of the conductor's thread on a tensor that another thread, perhaps on a GPU, still computes.
+// Queues work of the conductor's thread on a tensor that another thread, perhaps on a GPU, still
+// computes.
 #pragma once
 
 #include "client/site/rank/conductor.hpp"
@@ -10,9 +11,9 @@
 
 namespace fl {
 
-/// Queues `work`, which replaces `values` and returns what it has made of them. The future, whose
-/// value that is, must be waited for, or its error is lost. On a GPU the work runs on a stream of
-/// the conductor's own, after what the calling thread has queued.
+/// Queues `work`, which replaces `values` and returns what it has made of them, the value of the
+/// future. The future must be waited for, or its error is lost. On a GPU the work runs on a stream
+/// of the conductor's own, after what the calling thread has queued.
 [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> queue_tensor(
     Conductor& conductor, const torch::Tensor& values, std::function<torch::Tensor(Ranks&)> work);
 

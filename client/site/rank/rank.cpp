@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank.hpp"
 
+#include "client/learn/process/json_line.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/bucket_size.hpp"
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/own_gpu.hpp"
@@ -30,7 +31,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The options of one of `place.local_size` ranks that share a machine.
+/// Options for one of the `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
   if (const auto gpu = gpu_of(learn.device, place)) learn.device = fmt::format("cuda:{}", *gpu);
@@ -75,7 +76,7 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
                              "hierarchical, which compresses between machines",
                              topology, hook));
   }
-  if (way == Topology::hierarchical && parsed.row != nullptr && parsed.row->is_local) {
+  if (way == Topology::hierarchical && parsed.row.is_local) {
     return Error(Errc::invalid_input,
                  fmt::format("--hook {} has groups of its own and no --topology", hook));
   }
@@ -105,7 +106,7 @@ struct Reduction {
   Nodes nodes = {};
 };
 
-/// The topology that --topology auto ends in: the kept one, or by a measurement.
+/// Chooses for --topology auto: the kept topology, or the fastest one by a measurement.
 Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& choices,
                                           Ranks& ranks) {
   const std::string key =
@@ -157,7 +158,7 @@ Result<void> Rank::run() {
     if (!request && request.error().code() == Errc::cancelled) return {};
     if (!request) return request.error();
     auto answered = answer(*request);
-    // Those who wait for this rank hear of it by the loss of its connections.
+    // Ranks that wait for this one notice the loss of its connections.
     if (!answered) together_.leave();
     link_.answer(std::move(answered));
   }
@@ -243,9 +244,9 @@ Result<json> Rank::enter(const GroupOptions& group) {
   const bool is_nccl = group.backend == "nccl" || (group.backend == "auto" && has_nccl() && gpu);
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu.value_or(0), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
-  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // While it measures.
-  returns_step_ = parsed.row != nullptr && parsed.row->returns_step;
-  const bool is_local = parsed.row != nullptr && parsed.row->is_local;
+  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // Measuring is progress, too.
+  returns_step_ = parsed.row.returns_step;
+  const bool is_local = parsed.row.is_local;
   MeasuredChoices choices = group.measured;
   FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, choices, *ranks));
   const BucketPlan plan{
@@ -281,7 +282,7 @@ Result<void> Rank::begin_hook(const RankWork& work) {
   return {};
 }
 
-/// Gives the first rank's values to all.
+/// Gives the first rank's values to all ranks.
 void Rank::share(std::span<float> values) {
   torch::Tensor here =
       torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);

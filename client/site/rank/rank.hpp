@@ -42,11 +42,11 @@ class Rank {
 
   RankLink& link_;
   const SitePlace place_;
-  std::string data_key_;  // What the data were loaded for.
+  std::string data_key_;  // Names the options that the data were loaded with.
   LocalData data_;
   std::string model_;
   DataParallel together_;
-  std::unique_ptr<Trainer> trainer_;   // Of model_; null before the first one.
+  std::unique_ptr<Trainer> trainer_;   // For model_; null before the first model.
   std::optional<KeptHookState> kept_;  // Made with the first training.
   bool returns_step_ = false;          // HookRow::returns_step of the group's hook.
   std::filesystem::path state_;        // The client's folder.

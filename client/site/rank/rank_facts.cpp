@@ -32,10 +32,10 @@ constexpr std::int64_t sizes[] = {64 << 10, 1 << 20, 16 << 20};  // Bytes of the
 constexpr double each_s = 0.6;  // For each size, so that all take about two seconds.
 constexpr int times_max = 2000;
 
-/// The mean time of a sum of so many bytes.
+/// The mean time of a sum of `bytes`.
 TimedSum time_sum(std::int64_t bytes, Ranks& ranks) {
   torch::Tensor values = torch::ones({bytes / 4}, torch::dtype(torch::kFloat32)).to(ranks.device());
-  ranks.sum(values);  // The first one connects.
+  ranks.sum(values);  // The first sum connects.
   const TimePoint begin = Clock::now();
   int times = 0;
   std::int64_t goes_on = 1;
@@ -43,7 +43,7 @@ TimedSum time_sum(std::int64_t bytes, Ranks& ranks) {
     values.fill_(1);
     ranks.sum(values);
     ++times;
-    // The first rank's clock counts: all stop together.
+    // The first rank's clock decides, so that all stop together.
     torch::Tensor told = torch::full({1}, seconds(Clock::now() - begin) < each_s ? 1.0 : 0.0);
     told = told.to(ranks.device());
     ranks.broadcast(told, 0);

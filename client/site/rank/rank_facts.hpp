@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says and measures for `fl-client site doctor`.
+// The facts that a rank tells and measures for `fl-client site doctor`.
 #pragma once
 
 #include "client/site/doctor.hpp"
@@ -10,10 +10,10 @@
 
 namespace fl {
 
-/// `device`: as --device has it.
+/// `device` is the value of --device.
 [[nodiscard]] RankFacts facts_of(const SitePlace& place, const std::string& device);
 
-/// A collective; all ranks get the same figures. Throws RankFailure.
+/// Measures the links; a collective, in which all ranks get the same figures. Throws RankFailure.
 [[nodiscard]] SiteMeasurement measure_site(Ranks& ranks);
 
 }  // namespace fl

@@ -33,7 +33,8 @@ std::string reason_of(const std::exception& error) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
-/// One call. Asserts that no other thread is inside of one, and tells the observer at its end.
+/// Stands for one call. Asserts that no other thread is inside one, and tells the observer at the
+/// call's end.
 class Ranks::Turn {
  public:
   Turn(Ranks& ranks, const char* operation)
@@ -47,7 +48,7 @@ class Ranks::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// Tells the observer of a part that is over; the rest is told as another call.
+  /// Tells the observer of a part that is over; the rest counts as another call.
   void tell() {
     const auto now = std::chrono::steady_clock::now();
     if (ranks_.observer_) ranks_.observer_({operation_, begin_, now, ranks_.bytes_sent_ - sent_});
@@ -92,7 +93,7 @@ void Ranks::guarded(const char* operation, int peer, const Body& body) {
     body();
   } catch (const std::exception& error) {
     has_failed_ = true;
-    backend_->abort();  // Frees what waits on a GPU; nothing over Gloo, whose calls end by time.
+    backend_->abort();  // Ends waits on a GPU. Gloo's calls end by their time limit.
     throw RankFailure(operation, peer, reason_of(error));
   }
 }
@@ -178,7 +179,7 @@ void Ranks::receive(torch::Tensor& values, int from) {
   exchange({}, {&transfer, 1});
 }
 
-/// `tags`: how many transfers with each rank have been started that way.
+/// `tags` counts the transfers that were started with each rank in that direction.
 Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags) {
   Works started;
   for (const Transfer& transfer : transfers) {
@@ -196,7 +197,7 @@ Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vec
   return started;
 }
 
-/// For NCCL, which would block one by one, and has no work for nothing.
+/// Starts transfers over NCCL as one group: one by one they would block. Empty ones are left out.
 void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected) {
   const auto is_empty = [](const Transfer& transfer) { return transfer.tensor.numel() == 0; };
   if (std::ranges::all_of(step.sends, is_empty) && std::ranges::all_of(step.receives, is_empty))
@@ -248,7 +249,7 @@ void Ranks::mean_in_rank_order(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous() && values.dim() == 1);
   const std::int64_t length = values.numel();
   const std::int64_t part = (length + size_ - 1) / size_;
-  std::vector<std::int64_t> lengths;  // Of the part that each rank adds up.
+  std::vector<std::int64_t> lengths;  // lengths[r]: elements of the part that rank r adds up.
   for (int i = 0; i < size_; ++i) lengths.push_back(std::clamp(length - i * part, 0L, part));
   const std::int64_t own = lengths[static_cast<size_t>(rank_)];
 

@@ -60,8 +60,8 @@ struct Transfer {
 struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
-  /// If given, received(i) is called when receives[i] is there, one after the other in their order,
-  /// while later ones may still be on their way.
+  /// If given, received(i) is called when receives[i] has arrived. The calls are in the order of
+  /// the receives; later ones may still be on their way.
   std::function<void(std::size_t)> received = {};
 };
 
@@ -71,7 +71,7 @@ class Ranks {
  public:
   using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
   using Store = c10::intrusive_ptr<c10d::Store>;
-  /// Makes a group of the same kind over another store.
+  /// Makes a group with the same backend over another store.
   using Maker = std::function<std::unique_ptr<Ranks>(Store store, int rank, int size)>;
 
   /// Use make_gloo_ranks() or make_nccl_ranks(). `group` has one backend, for `device`.
@@ -90,41 +90,40 @@ class Ranks {
   /// place in the vector.
   void sum(torch::Tensor& values);
   [[nodiscard]] std::int64_t sum(std::int64_t value);
-  /// The values of rank `root` become those of all.
+  /// Gives the values of rank `root` to all ranks.
   void broadcast(torch::Tensor& values, int root);
-  /// `in` [n, …] of all ranks, in their order, as `out` [size, n, …].
+  /// Gathers `in` [n, …] of all ranks, in the order of the ranks, into `out` [size, n, …].
   void all_gather(torch::Tensor& out, const torch::Tensor& in);
-  /// in_rows[r] rows of `in` go to rank r, out_rows[r] rows of `out` come from it, in the order of
-  /// the ranks. A row is an element of the first dimension. Rank s has in_rows[r] equal to
+  /// Sends in_rows[r] rows of `in` to rank r and receives out_rows[r] rows of `out` from it, in the
+  /// order of the ranks. A row is an element of the first dimension. Rank s has in_rows[r] equal to
   /// out_rows[s] of rank r.
   void all_to_all(torch::Tensor& out, const torch::Tensor& in, std::vector<std::int64_t> out_rows,
                   std::vector<std::int64_t> in_rows);
-  /// Ends when all ranks have come here.
+  /// Returns when all ranks have called it.
   void barrier();
 
   void send(const torch::Tensor& values, int to);
   void receive(torch::Tensor& values, int from);
-  /// Steps one after the other; what a step sends may depend on what earlier steps have received.
+  /// Takes steps one after the other; what a step sends may depend on what earlier steps received.
   /// The n-th send to a rank meets the n-th receive of that rank from this one. Empty tensors are
   /// skipped at both ends. Over Gloo all receives are started at once. So a tensor into which a
   /// later step receives may be used before only if the sender can't send until that use is over.
   void exchange(std::span<const Step> steps);
-  /// One step.
+  /// Takes one step.
   void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives);
 
-  /// The mean over the ranks, in place, the same bits from run to run: each rank adds up a part of
-  /// the vector in rank order ((x0 + x1) + x2 …, in the vector's type), divides by size(), and all
-  /// gather the parts. Over Gloo it sends as much as sum(). Flat tensors of floats.
+  /// Makes the mean over the ranks in place, with the same bits in each run. Each rank adds up a
+  /// part of the vector in rank order ((x0 + x1) + x2 …, in the vector's type), divides by size(),
+  /// and all gather the parts. Over Gloo it sends as much as sum(). Flat tensors of floats.
   void mean_in_rank_order(torch::Tensor& values);
 
   /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
-  /// those that Gloo's algorithms send, also where they went through memory, and for NCCL those of
-  /// a ring. What the groups of subgroup() send is in it too. Neither headers nor the calls that
-  /// others make on group() are in it.
+  /// what Gloo's algorithms send, also where values went through memory; for NCCL what a ring
+  /// sends. It counts the groups of subgroup(), and neither headers nor calls of others on group().
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_ + *beneath_; }
 
-  /// One call: its name, when it was under way, and the bytes that this rank has sent in it. On a
-  /// GPU it is over for the host before it is on the device.
+  /// A call's name, its beginning and end, and the bytes that this rank has sent in it. On a GPU
+  /// the call ends for the host before it ends on the device.
   struct Call {
     const char* operation = "";
     std::chrono::steady_clock::time_point begin{};
@@ -156,7 +155,7 @@ class Ranks {
   template <class Body>
   void guarded(const char* operation, int peer, const Body& body);
   void await(c10d::Work& work) const;
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;  // Null for empty tensors.
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;  // An empty tensor has a null.
   enum class Way { send, receive };
   Works start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags);
   void exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected);
@@ -172,30 +171,30 @@ class Ranks {
   int size_;
   bool has_failed_ = false;
   std::atomic<bool> is_busy_ = false;
-  std::atomic<std::uint64_t> bytes_sent_ = 0;  // By this group itself.
+  std::atomic<std::uint64_t> bytes_sent_ = 0;  // Sent by this group itself.
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  Counter beneath_ = std::make_shared<std::atomic<std::uint64_t>>(0);  // By its subgroups.
-  std::vector<Counter> above_;  // Those of the groups that this one is a subgroup of.
+  Counter beneath_ = std::make_shared<std::atomic<std::uint64_t>>(0);  // Sent by subgroups.
+  std::vector<Counter> above_;  // Counters of the groups that this one is a subgroup of.
   Observer observer_;
-  std::unique_ptr<NearSums> near_;  // Null: all sums go through the backend.
+  std::unique_ptr<NearSums> near_;  // Null if all sums go through the backend.
 };
 
-/// Calls call(there) with the values on the group's device, which may be another one than theirs,
-/// and takes back what it has made of them.
+/// Calls call(there) with the values on the group's device, where they may not be, and copies back
+/// what the call made of them.
 template <class Call>
 void on_device_of(const Ranks& ranks, torch::Tensor& values, const Call& call) {
-  torch::Tensor there = values.to(ranks.device());  // The same one, if it is there.
+  torch::Tensor there = values.to(ranks.device());  // No copy if they are there.
   call(there);
   if (!there.is_same(values)) values.copy_(there);
 }
 
 struct RankOptions {
-  /// Each call ends after this time, and so does making the group.
+  /// The time limit of each call, and of making the group.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  /// Gloo's network interface, such as "eth0". Empty: the one that this host's name stands for, or
-  /// loopback if it stands for none.
+  /// Gloo's network interface, such as "eth0". If empty, Gloo takes the interface of the address
+  /// that this host's name has, or loopback.
   std::string interface = {};
-  /// Ranks::share_memory(), for the group and its subgroups. Of Gloo's groups.
+  /// Whether Gloo's groups and their subgroups call Ranks::share_memory().
   bool shares_memory = false;
 };
 
@@ -208,12 +207,12 @@ struct RankOptions {
 struct NcclVariable {
   const char* name;
   std::string value;
-  bool overwrites;  // Also where somebody has set it: otherwise it could end the process.
+  bool overwrites;  // Set it even if the user has: another value could end the process.
 };
-/// Those for groups whose calls end within this time.
+/// The variables for groups whose calls end within this time.
 [[nodiscard]] std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout);
 
-/// The same over NCCL, for tensors on the CUDA device of that number, with a non-blocking
+/// A group over NCCL, for tensors on the CUDA device of that number, with a non-blocking
 /// communicator that is aborted at a failure. Sets nccl_variables() for the process, so that no
 /// watchdog ends it. Throws RankFailure in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size,

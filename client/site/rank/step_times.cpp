@@ -18,7 +18,7 @@ constexpr const char* gradients_track = "gradients";
 constexpr const char* coding_track = "coding";
 constexpr const char* calls_track = "collectives";
 constexpr const char* other_calls_track = "other collectives";
-constexpr auto seam = std::chrono::microseconds(10);  // Between two calls: no coding.
+constexpr auto seam = std::chrono::microseconds(10);  // A shorter pause between calls is no coding.
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void StepTimes::backward_ended(bool is_last) {
 
 void StepTimes::waited(TimePoint begin, TimePoint end) {
   const std::lock_guard lock(mutex_);
-  // The hook's work after a step: none of it is hidden.
+  // None of the hook's work after a step is hidden.
   exposed_ += seconds(end - begin);
   reducing_ += seconds(end - begin);
   compute_ += seconds(begin - part_began_);
@@ -85,10 +85,11 @@ void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
 void StepTimes::reduced_beside(TimePoint begin) {
   const std::lock_guard lock(mutex_);
   reducing_ += seconds(Clock::now() - begin);
-  calls_.clear();  // They are of no bucket.
+  calls_.clear();  // These calls belong to no bucket.
 }
 
-/// Under the lock. What a bucket's work from `begin` to `end` was outside of its collectives.
+/// Keeps spans of coding: what a bucket's work from `begin` to `end` was outside of collectives.
+/// The mutex is locked.
 void StepTimes::keep_coding(TimePoint begin, TimePoint end) {
   calls_.emplace_back(end, end);
   for (const auto& [call_begin, call_end] : std::exchange(calls_, {})) {
@@ -125,7 +126,7 @@ std::vector<TraceSpan> StepTimes::take_spans() {
   return std::exchange(spans_, {});
 }
 
-/// Under the lock.
+/// The mutex is locked.
 void StepTimes::keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
                      std::uint64_t bytes) {
   if (!keeps_spans_ || spans_.size() >= limits::trace_spans_max) return;

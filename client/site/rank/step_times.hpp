@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a rank's time goes while it trains with others: sums for the summary of a round, and with
-// --trace a span for each part. On a GPU these are the times of the host, which runs ahead of the
-// device.
+// StepTimes notes where a rank's time goes while it trains with others: sums for the summary of a
+// round, and with --trace a span for each part. On a GPU these are the times of the host, which
+// runs ahead of the device.
 #pragma once
 
 #include "client/learn/trace.hpp"
@@ -28,17 +28,17 @@ class StepTimes {
   /// Forgets the round before. `keeps_spans`: for a trace.
   void begin_round(bool keeps_spans);
 
-  // The thread that trains.
+  // Called by the thread that trains.
   void forward();
   void backward();
-  /// The gradients are there. is_last: they are the mean over the ranks.
+  /// The gradients have been computed. is_last: they are the mean over the ranks.
   void backward_ended(bool is_last);
   /// Between these two points of time, after the optimizer's step, the hook did its part of it.
   void waited(TimePoint begin, TimePoint end);
 
-  /// A bucket's gradients are there and go to the conductor. The thread of the backward pass.
+  /// A bucket's gradients go to the conductor. Called by the thread of the backward pass.
   void bucket_ready();
-  // The conductor's thread.
+  // Called by the conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
   /// A reduction that belongs to no bucket has ended; it began at `begin`.
   void reduced_beside(TimePoint begin);
@@ -49,7 +49,7 @@ class StepTimes {
 
   /// The sums of the round so far.
   [[nodiscard]] SyncTimes sums() const;
-  /// The spans, and none from now on.
+  /// Returns the spans; none are noted from now on.
   [[nodiscard]] std::vector<TraceSpan> take_spans();
 
  private:
@@ -59,17 +59,16 @@ class StepTimes {
 
   mutable std::mutex mutex_;
   bool keeps_spans_ = false;
-  double unix_offset_s_ =
-      0;  // From Clock's time to that of Unix, the same for all spans of a round.
+  double unix_offset_s_ = 0;  // Unix time minus Clock's time, constant in a round.
   std::vector<TraceSpan> spans_;
-  /// Collectives since the last bucket, for a trace: what lies between them is coding.
+  /// Collectives since the last bucket, for a trace. Coding lies between them.
   std::vector<std::pair<TimePoint, TimePoint>> calls_;
   TimePoint part_began_{};          // When the training thread began what it does now.
   std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
   double compute_ = 0;
   double exposed_ = 0;
   double reducing_ = 0;  // Seconds of the conductor for all reductions.
-  double calling_ = 0;   // The part of that in collectives.
+  double calling_ = 0;   // The part of reducing_ in collectives.
 };
 
 }  // namespace fl

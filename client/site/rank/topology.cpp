@@ -45,8 +45,8 @@ torch::Tensor part_of(const torch::Tensor& values, std::int64_t number, std::int
   return values.narrow(0, begin, values.numel() * (number + 1) / count - begin);
 }
 
-/// Memory for `count` values that arrive, until the next call of this thread. It is kept from sum
-/// to sum, because a ring of 32 MiB took twice as long with fresh pages.
+/// Memory for `count` values that arrive, valid until the next call of this thread. It is kept from
+/// sum to sum, because a ring of 32 MiB took twice as long with fresh pages.
 torch::Tensor scratch_for(const torch::Tensor& values, std::int64_t count) {
   thread_local torch::Tensor kept;
   if (!kept.defined() || kept.numel() < count || kept.scalar_type() != values.scalar_type() ||
@@ -55,7 +55,7 @@ torch::Tensor scratch_for(const torch::Tensor& values, std::int64_t count) {
   return kept.narrow(0, 0, count);
 }
 
-/// The chunks of some values, each from or to that rank.
+/// Divides values into chunks, each from or to that rank.
 std::vector<Transfer> chunks_with(int rank, const torch::Tensor& values) {
   std::vector<Transfer> transfers;
   const std::int64_t count = pipeline_chunks(values.numel());
@@ -126,7 +126,7 @@ void tree_reduce(torch::Tensor& values, const Members& members, Ranks& ranks) {
   }
 }
 
-/// The first member's values go to all, along the same tree.
+/// The first member's values go to all along that tree.
 void tree_broadcast(torch::Tensor& values, const Members& members, Ranks& ranks) {
   const auto size = static_cast<int>(members.size());
   const int place = place_of(members, ranks.rank());

@@ -24,7 +24,7 @@ enum class Topology {
   tree,       // To rank 0 and back along a binomial tree: 2 ceil(log2 W) (a + n b).
   pipelined,  // Along a chain to the last rank and back, in chunks: (2 W + chunks) (a + n / chunks
               // b).
-  alltoall,   // Each rank adds up a part in rank order: as ring, in W messages at once.
+  alltoall,   // Each rank adds up a part in rank order: a ring's bytes, in W messages at once.
   hierarchical,  // Within each node to its leader, a ring of the leaders, and back.
   hybrid,        // Within each node a reduce-scatter, between nodes a ring for each part, and back.
 };

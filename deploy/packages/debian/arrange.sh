@@ -6,8 +6,8 @@ set -eu
 source=$1 build=$2 multiarch=$3
 tmp=debian/tmp/usr
 
-# fl-client looks for libfl-torch.so and fl-rank in its own folder, which is no place for a library if
-# it is /usr/bin.
+# fl-client looks for libfl-torch.so and fl-rank in its own folder. If that is /usr/bin, a library
+# must not lie there.
 mkdir -p "$tmp/lib/tributary" "$tmp/lib/$multiarch"
 mv "$tmp/bin/fl-client" "$tmp/bin/fl-sim" "$tmp/lib/tributary/"
 ln -s ../lib/tributary/fl-client "$tmp/bin/fl-client"
@@ -24,7 +24,7 @@ done | while read -r name path; do
   cp -L "$path" "$tmp/lib/tributary/$name"
   chmod 0644 "$tmp/lib/tributary/$name"
   patchelf --set-rpath /usr/lib/tributary "$tmp/lib/tributary/$name"
-  # What dpkg-shlibdeps says of them: "libfmt 9 tributary-libs".
+  # The line for dpkg-shlibdeps: "libfmt 9 tributary-libs".
   echo "${name%%.so.*} ${name##*.so.} tributary-libs" >> debian/shlibs.local
   package=$(dpkg-query --search "$path" "$(realpath "$path")" 2> /dev/null | sed 's/:.*//;q')
   cp "/usr/share/doc/$package/copyright" "debian/$name.copyright"

@@ -31,7 +31,7 @@ struct ScaleSearch {
 
 /// The shared memory of tally_levels().
 struct TallyMemory {
-  union {  // One after the other: values are measured before levels are counted.
+  union {  // Used one after the other: values are measured before levels are counted.
     ScanMemory scan;
     ScaleSearch search;
     TallyCounts of_levels;
@@ -75,7 +75,7 @@ FL_DEVICE inline void find_largest_of_buckets(const Block& block, const float* x
   });
   block.each([&](unsigned thread) {
     std::size_t bucket = 0;
-    std::uint32_t largest = 0;  // Of this thread's values in the bucket.
+    std::uint32_t largest = 0;  // The largest of this thread's values in the bucket.
     for (std::size_t i = thread; i < run.elements; i += Block::threads) {
       if (i / run.bucket != bucket) {
         Block::raise(shared.scales + bucket, largest);

@@ -12,7 +12,7 @@ namespace fl::cuda {
 /// How many values a block of threads transforms in shared memory.
 inline constexpr int tile_log2 = 13;
 inline constexpr std::size_t tile_values = std::size_t{1} << tile_log2;
-inline constexpr unsigned tile_words = tile_values / 32;  // Of sign bits.
+inline constexpr unsigned tile_words = tile_values / 32;  // Words of sign bits.
 
 /// Makes the sign bits of a tile of a run. Its first element is `begin`, a multiple of tile_values.
 /// `words` is shared memory for tile_words.

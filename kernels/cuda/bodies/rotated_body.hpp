@@ -14,7 +14,7 @@ struct Rotation {
   float* values;  // device_block_max of them; they are rotated in place.
   SignFlip* first;
   SignFlip* second;
-  double* sum_squares;  // Of the values before the rotation.
+  double* sum_squares;  // The sum over the values before the rotation.
 };
 
 static_assert(device_block_max == 1 << 16);
@@ -42,7 +42,7 @@ FL_DEVICE inline void begin_rotation(const Block& block, const float* vector, co
 
 /// The shared memory of sum_rotated().
 struct RotatedMemory {
-  std::int32_t below[2][7];  // For both tables, the argument of element::nearest().
+  std::int32_t below[2][7];  // The argument of element::nearest() for each table.
   double product;
   double centroid_squares;
 };

@@ -422,7 +422,7 @@ std::unique_ptr<CodecDevice> make_codec_device(const char*& error) {
   const int failed = device->make();
   if (failed == cudaSuccess) return device;
   error = device->error_text(failed);
-  static_cast<void>(cudaGetLastError());  // Else the next start would return it.
+  static_cast<void>(cudaGetLastError());  // Clears the error, or the next start would return it.
   return nullptr;
 }
 

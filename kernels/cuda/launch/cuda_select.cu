@@ -41,7 +41,7 @@ __global__ void write_tiles_kernel(const float* x, std::size_t n, const Cutoff* 
   write_tiles(WideBlock{}, x, n, cutoff, sums, indices, shared);
 }
 
-// A run gets a block of threads for each so many elements. Each block adds its histogram to the
+// The number of elements of a run that get a block of threads. Each block adds its histogram to the
 // common one, which must cost little beside reading its elements.
 constexpr std::size_t counted_min = 1 << 16;
 

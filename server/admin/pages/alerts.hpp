@@ -18,16 +18,16 @@ struct Alert {
   std::string remedy;
 };
 
-/// What is not the engine's.
+/// Facts about the machine and the state folder, which the engine does not know.
 struct HostFacts {
   double now = 0;                           // Unix seconds.
-  std::optional<std::uint64_t> disk_free;   // Bytes where the state lies; none: unknown.
-  std::optional<std::uint64_t> disk_bytes;  // Of the whole file system.
+  std::optional<std::uint64_t> disk_free;   // Free bytes of the state's file system; none: unknown.
+  std::optional<std::uint64_t> disk_bytes;  // The size of that file system.
   std::string history_error;                // Why the history can't be read; "": it can.
-  std::size_t transfers_at_risk = 0;        // That will not be there in time.
+  std::size_t transfers_at_risk = 0;        // Transfers that will not end in time.
 };
 
-/// The worst first.
+/// The alerts, the worst first.
 [[nodiscard]] std::vector<Alert> alerts_of(const LiveStatus& live, const HostFacts& host);
 
 }  // namespace fl

@@ -17,8 +17,8 @@ namespace fl {
 /// What the history knows of a page's clients.
 struct FleetRecords {
   std::vector<ClientRecord> clients;
-  std::map<std::string, double> paces;  // Bytes a second of the newest upload.
-  std::size_t total = 0;                // Of all clients.
+  std::map<std::string, double> paces;  // By client: bytes a second of the newest upload.
+  std::size_t total = 0;                // The number of all clients.
   bool has_more = false;
 };
 
@@ -28,7 +28,7 @@ struct FleetRecords {
                                      const std::vector<MemberStatus>& members, double now,
                                      bool show_clients);
 
-/// What the client, or the server with it, does next.
+/// What the client does next, or the server for it.
 [[nodiscard]] std::string_view next_step(const ClientRecord& client, const MemberStatus& member);
 
 }  // namespace fl

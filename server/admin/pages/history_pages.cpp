@@ -39,7 +39,7 @@ Result<int> limit_of(const AddressQuery& query, int most) {
   return static_cast<int>(limit.value_or(most));
 }
 
-/// {"<name>": rows, "next": the last row's key, if the page is full}.
+/// {"<name>": rows, "next": the key of the last row, if the page is full}.
 template <class Rows, class Key>
 json page_of(const char* name, json rows, const Rows& read, int limit, Key key) {
   json page{{name, std::move(rows)}, {"next", nullptr}};
@@ -86,7 +86,7 @@ Result<std::string> runs_text(Store& store, const AddressQuery& query, bool show
   return json_text(page);
 }
 
-/// The rounds in few bytes: a row for each, as the columns say.
+/// The rounds as compact rows; "columns" names the fields.
 Result<std::string> series_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_rounds_max));
   FL_TRY(const auto after, query.number("after", 0, any_round));
@@ -216,7 +216,7 @@ Result<std::string> spread_text(Store& store, const AddressQuery& query, bool) {
       const auto means = group_means(each.values, limits::admin_group_min);
       json groups = json::array();
       for (const double mean : means) groups.push_back(figure(mean));
-      // How many there are says nothing of any one of them.
+      // The count says nothing of any one client.
       figures.push_back(
           {{"name", each.name}, {"clients", each.values.size()}, {"group_means", groups}});
     }
@@ -256,8 +256,8 @@ bool contains(std::string_view text, std::string_view part) {
          part.empty();
 }
 
-/// The events as they are shown without --admin-show-clients. The search is in what is shown: its
-/// result would tell the figures else.
+/// The events as they are shown without --admin-show-clients. It searches the shown text: a search
+/// of the full text would tell the figures.
 Result<std::vector<EventRow>> events_without_figures(Pages& pages, const LogQuery& log) {
   LogQuery all = log;
   all.text.clear();

@@ -20,11 +20,11 @@ namespace fl {
 
 struct HistoryPage {
   std::string_view path;                    // "/api/runs".
-  std::span<const std::string_view> names;  // What may follow "?".
+  std::span<const std::string_view> names;  // The names that may follow "?".
   Result<std::string> (*text)(Store& store, const AddressQuery& query, bool show_clients);
 };
 
-/// All of them.
+/// All pages of the history.
 [[nodiscard]] std::span<const HistoryPage> history_pages();
 
 /// Means of neighbours: the values, in order, cut into at most five groups of `group_min` or more.

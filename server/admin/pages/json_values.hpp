@@ -9,7 +9,7 @@
 
 namespace fl {
 
-/// Null for what is no number, which JSON does not have.
+/// The number, or null for one that is not finite, which JSON can't express.
 [[nodiscard]] inline nlohmann::json figure(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
 }
@@ -17,11 +17,12 @@ namespace fl {
   return value ? figure(*value) : nlohmann::json();
 }
 
-/// Unix seconds; null for a time that never was.
+/// Unix seconds; null for a time that is not set.
 [[nodiscard]] inline nlohmann::json moment(double at) {
   return at == 0 ? nlohmann::json() : nlohmann::json(at);
 }
-/// Unix seconds, whole: so it stays the same while the time comes nearer.
+/// Unix seconds, rounded to whole ones, so that the text stays the same while the time comes
+/// nearer.
 [[nodiscard]] inline nlohmann::json moment_in(std::optional<double> in_s, double now) {
   return in_s ? nlohmann::json(std::round(now + *in_s)) : nlohmann::json();
 }

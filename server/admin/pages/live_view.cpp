@@ -13,7 +13,7 @@ namespace fl {
 
 namespace {
 
-/// A sample older than this says nothing of the speed now; one younger too little.
+/// An older sample says nothing about the speed now; a younger one too little.
 constexpr double sample_s_max = 10;
 constexpr double sample_s_min = 0.5;
 /// A transfer that needs more of its time than this may be late.

@@ -39,12 +39,12 @@ class LiveView {
 /// "away", "idle", "training"…
 [[nodiscard]] std::string_view to_text(Activity activity);
 
-/// Whether a transfer will be there in time, at its speed so far.
+/// Whether a transfer will end in time, at its speed so far.
 enum class Risk { none, some, late };
 struct Forecast {
   double per_s = 0;
-  std::optional<double> left_s;  // None: nothing has come yet.
-  std::optional<Risk> risk;      // None: there is no deadline, or nothing has come.
+  std::optional<double> left_s;  // None: no byte has come yet.
+  std::optional<Risk> risk;      // None: there is no deadline, or no byte has come.
 };
 [[nodiscard]] Forecast forecast(const TransferStatus& transfer);
 

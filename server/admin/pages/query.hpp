@@ -20,12 +20,12 @@ class AddressQuery {
   [[nodiscard]] static Result<AddressQuery> parse(std::string_view text,
                                                   std::span<const std::string_view> names);
 
-  /// None: the name is not there. `invalid_input`: its value is no whole number from `least` to
-  /// `most`.
+  /// The value as a whole number; none if the name is not there. `invalid_input`: it is no whole
+  /// number from `least` to `most`.
   [[nodiscard]] Result<std::optional<std::int64_t>> number(std::string_view name,
                                                            std::int64_t least,
                                                            std::int64_t most) const;
-  /// "": it is not there.
+  /// The value; "" if the name is not there.
   [[nodiscard]] const std::string& text(std::string_view name) const;
 
  private:

@@ -7,7 +7,7 @@ namespace fl {
 
 namespace {
 
-// The first that fits counts, so what is more special stands first.
+// The first row that fits counts, so special rows stand before general ones.
 constexpr std::array table{
     Remedy{" says: ", "The client's own words: something failed there.",
            "Look at its log, and mend it there. It is asked again by itself."},

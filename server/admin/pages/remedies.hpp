@@ -8,15 +8,15 @@
 namespace fl {
 
 struct Remedy {
-  std::string_view part;  // Of the event's text.
+  std::string_view part;  // A part of the event's text.
   std::string_view cause;
   std::string_view remedy;
 };
 
-/// All of them. A test holds each part against the sources that write the texts.
+/// All remedies. A test holds each part against the sources that write the texts.
 [[nodiscard]] std::span<const Remedy> remedies();
 
-/// Null: the text says it all.
+/// Null: the text needs no remedy beside it.
 [[nodiscard]] const Remedy* find_remedy(std::string_view text);
 
 }  // namespace fl

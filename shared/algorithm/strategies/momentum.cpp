@@ -20,7 +20,7 @@ class ServerMomentum final : public Strategy {
     double lr = 1;
     double momentum = 0.9;
     bool is_nesterov = false;
-    bool is_by_lr = false;  // The buffer is in units of the clients' learning rate.
+    bool is_by_lr = false;  // The buffer holds values divided by the clients' learning rate.
   };
   explicit ServerMomentum(const Settings& settings) : settings_(settings) {}
 

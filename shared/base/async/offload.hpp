@@ -66,7 +66,7 @@ class Offload {
   std::unique_ptr<net::thread_pool> pool_;
   net::any_io_executor executor_;  // Empty: the work runs in the caller.
   std::function<Duration()> pause_;
-  TimePoint free_at_{};  // When the simulated thread has finished the work it was given.
+  TimePoint free_at_{};  // When the simulated thread finishes the work that it was given.
 };
 
 }  // namespace fl

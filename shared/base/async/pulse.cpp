@@ -13,7 +13,7 @@ Pulse::Pulse(net::any_io_executor strand, ServiceManager manager)
       every_(limits::pulse_every),
       beat_at_(Clock::now().time_since_epoch().count()),
       stopped_(std::move(strand)) {
-  // Twice in the time that the watchdog allows, so that one late beat does no harm.
+  // Beats twice in the time that the watchdog allows, so that one late beat does no harm.
   if (const auto watchdog = manager_.watchdog()) every_ = std::min<Duration>(every_, *watchdog / 2);
 }
 

@@ -15,7 +15,7 @@ namespace fl {
 
 class Pulse {
  public:
-  /// `look`, on the strand, returns how the program is, in a line for `systemctl status`. It may
+  /// `look`, on the strand, returns the program's state, in a line for `systemctl status`. It may
   /// wait for what the strand depends on; while it does, the pulse does not beat.
   using Look = std::function<Awaitable<std::string>()>;
 

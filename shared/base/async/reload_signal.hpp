@@ -16,7 +16,7 @@ class ReloadSignal {
   /// gone, and still ends the program; under nohup it is still ignored. This object must live until
   /// io_context::run() has returned.
   ReloadSignal(net::any_io_executor strand, std::function<void()> reload);
-  /// On the strand.
+  /// Stops listening. On the strand.
   void cancel();
 
  private:

@@ -29,7 +29,7 @@ class StopSignals {
   net::signal_set signals_;
 };
 
-/// Ends what a program does before its main loop at the first signal.
+/// Stops work before the main loop at the first signal.
 class StopWhileStarting {
  public:
   StopWhileStarting();

@@ -101,6 +101,14 @@ class PosixFile final : public File {
     return {};
   }
 
+  Result<void> reserve(std::uint64_t bytes) override {
+    const auto length = static_cast<off_t>(bytes);
+    if (length == 0 || uninterrupted([&] { return ::fallocate(descriptor_, 0, 0, length); }) == 0)
+      return {};
+    if (errno != EOPNOTSUPP && errno != ENOSYS) return failed("take room for", path_);
+    return File::reserve(bytes);
+  }
+
   Result<std::uint64_t> size() override {
     struct stat status {};
     if (::fstat(descriptor_, &status) < 0) return failed("stat", path_);
@@ -112,6 +120,10 @@ class PosixFile final : public File {
     // call would report success.
     if (durable_step([&] { return ::fdatasync(descriptor_); }) < 0) return failed("sync", path_);
     return {};
+  }
+
+  Result<std::unique_ptr<FileMapping>> map(std::uint64_t bytes) override {
+    return FileMapping::make(descriptor_, bytes, path_);
   }
 
   void start_writeback(std::uint64_t offset, std::uint64_t bytes) override {
@@ -145,7 +157,8 @@ class PosixFiles final : public Files {
     const auto open = [&] { return ::open(path.c_str(), flags, 0600); };
     int descriptor = uninterrupted(open);
     if (descriptor < 0 && errno == EEXIST && mode == OpenMode::fresh) {
-      // A crash has left it, or another user has put it there: a link to one of our files, say.
+      // A crash has left the file, or another user has put it there: for example a link to one of
+      // our files.
       FL_CHECK(remove(path));
       descriptor = uninterrupted(open);
     }
@@ -166,6 +179,8 @@ class PosixFiles final : public Files {
       return failed("remove", path);
     return {};
   }
+
+  bool can_map() const override { return true; }
 
   bool exists(const fs::path& path) override {
     std::error_code ignored;
@@ -220,6 +235,11 @@ Result<void> expect_regular(int descriptor, const fs::path& path) {
                                           : S_ISFIFO(status.st_mode)
                                               ? " is a pipe (FIFO), not a file: give a file"
                                               : " is a device, not a file: give a file"));
+}
+
+Result<void> File::reserve(std::uint64_t bytes) {
+  FL_TRY(const std::uint64_t there, size());
+  return there < bytes ? truncate(bytes) : success();
 }
 
 Result<void> File::read_exactly(std::uint64_t offset, MutableBytes out) {

@@ -11,6 +11,7 @@
 
 #include "shared/base/error.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/base/io/file_mapping.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +31,9 @@ class File {
   /// Writes all of `bytes`, growing the file as needed.
   [[nodiscard]] virtual Result<void> write_at(std::uint64_t offset, Bytes bytes) = 0;
   [[nodiscard]] virtual Result<void> truncate(std::uint64_t bytes) = 0;
+  /// Makes the file at least so long and takes the room for it on the disk, where the file system
+  /// can do that: later writes within it then find room. Errors: no_space.
+  [[nodiscard]] virtual Result<void> reserve(std::uint64_t bytes);
   [[nodiscard]] virtual Result<std::uint64_t> size() = 0;
   /// Contents and size are on stable storage when this returns (fdatasync). A new file also needs
   /// Files::sync_folder.
@@ -39,6 +43,11 @@ class File {
   /// For a file in memory: the bytes [offset, offset + bytes) themselves, valid until the file is
   /// written to or closed. Empty for all other files, and for a range past the end.
   [[nodiscard]] virtual Bytes view(std::uint64_t, std::uint64_t) { return {}; }
+
+  /// Maps the first `bytes` bytes. Null for a file that can't be mapped: one in memory.
+  [[nodiscard]] virtual Result<std::unique_ptr<FileMapping>> map(std::uint64_t) {
+    return std::unique_ptr<FileMapping>();
+  }
 
   /// Like read_at, but must fill `out`. If the file is too short, the error is `corrupt`.
   [[nodiscard]] Result<void> read_exactly(std::uint64_t offset, MutableBytes out);
@@ -66,7 +75,7 @@ enum class OpenMode {
   update,    // Read and write; the file must exist.
   create,    // Read and write; creates a missing file, keeps the contents of an existing one.
   truncate,  // Read and write; creates a missing file, drops the contents of an existing one.
-  fresh,     // Read and write; a new file in place of what has that name. Follows no link.
+  fresh,     // Read and write; a new file that replaces one with that name. Follows no link.
 };
 
 class Files {
@@ -80,6 +89,8 @@ class Files {
                                             const std::filesystem::path& to) = 0;
   /// Removes a file. A missing file is no error. Durable after sync_folder.
   [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;
+  /// Whether its files can be mapped.
+  [[nodiscard]] virtual bool can_map() const { return false; }
   [[nodiscard]] virtual bool exists(const std::filesystem::path& path) = 0;
   /// Returns the names (not paths) of the regular files in a folder, sorted. A missing folder is
   /// not_found.
@@ -98,8 +109,8 @@ class Files {
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 
-/// An error if an open file is none that lies on a disk: reading a FIFO or a device may wait for
-/// ever. Open a file that others may have put there with O_NONBLOCK first.
+/// Returns an error if an open file does not lie on a disk: reading a FIFO or a device may wait for
+/// ever. First open a file that others may have put there with O_NONBLOCK.
 [[nodiscard]] Result<void> expect_regular(int descriptor, const std::filesystem::path& path);
 
 /// The files of the operating system. They open only regular files, and never wait for one. New

@@ -17,7 +17,7 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
   std::size_t n = 0;
   std::size_t after_star = std::string_view::npos;
-  std::size_t star_end = 0;  // Where the characters end that the last `*` stands for.
+  std::size_t star_end = 0;  // The end of the characters that the last `*` stands for.
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       after_star = ++p;

@@ -13,11 +13,11 @@
 
 namespace fl {
 
-/// What stands before the first `mark`, and what stands after it if it is there.
+/// The text before the first `mark`, and the text after it, if the mark is there.
 [[nodiscard]] std::pair<std::string_view, std::optional<std::string_view>> cut(
     std::string_view text, char mark);
 
-/// The number that is the whole of `text`; none if it is not one, or out of Number's range.
+/// All of `text` as a number; none if it is not one, or out of Number's range.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_in(std::string_view text) {
   Number number{};
@@ -26,17 +26,17 @@ template <class Number>
   return number;
 }
 
-/// Whether the whole name is as the pattern says: "*" stands for any characters, also none, "?" for
-/// one, and every other character for itself.
+/// Whether the whole name fits the pattern: "*" stands for any characters, also none, "?" for one,
+/// and every other character for itself.
 [[nodiscard]] bool fits_pattern(std::string_view pattern, std::string_view name);
 
 /// A key and its value, both views into the text that was split.
 using SpecSetting = std::pair<std::string_view, std::string_view>;
 
-/// What is wrong with settings, and the part of the text that is.
+/// A mistake in settings, and the wrong part of the text.
 struct SpecFault {
   enum class Kind {
-    not_a_setting,  // No "=", or nothing before it.
+    not_a_setting,  // The part has no "=", or nothing before it.
     given_twice,    // `part` is the key.
   };
   Kind kind;

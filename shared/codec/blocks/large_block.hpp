@@ -20,9 +20,9 @@
 
 namespace fl {
 
-/// compressor.encode() for a block of any size. If the compressor leaves out zeros and at least a
-/// 16th of the values (of a part) are zeros, it writes a sparse block of the others, unless that is
-/// too long. Errors are those of encode().
+/// Does compressor.encode() for a block of any size. If the compressor leaves out zeros and at
+/// least a 16th of the values (of a part) are zeros, it writes a sparse block of the others, unless
+/// that is too long. Errors are those of encode().
 [[nodiscard]] Result<void> encode_block(const Compressor& compressor, std::span<const float> x,
                                         const Scan& scan, const Layout& layout, const Block& block,
                                         std::uint64_t seed, const CompressorPlan& plan,

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t rank_head_bytes = 1 + 1;  // Format id and K.
 
 // If less than this fraction of a vector's norm is left after the projections onto the others are
-// subtracted, it is only their rounding error.
+// subtracted, the rest is only their rounding error.
 constexpr double dependent = 0x1p-40;
 
 Error bad_block(std::string_view what) { return {Errc::corrupt, std::string(what)}; }

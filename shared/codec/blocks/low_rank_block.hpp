@@ -68,7 +68,7 @@ struct RightFactor {
 struct FactorRows {
   std::uint32_t rank;
   std::uint64_t first;            // The index of the first row.
-  std::uint64_t count;            // How many rows.
+  std::uint64_t count;            // The number of rows.
   std::span<const float> values;  // [rank, count]: one column of L after the other.
 };
 

@@ -17,7 +17,7 @@ namespace {
 /// The seed that all clients and rounds share.
 constexpr std::uint64_t shared_seed = 0;
 
-/// What one row reads for each element.
+/// Writes into `estimates` the value that each element reads from one row.
 void read_row(std::span<const std::uint32_t> words, std::span<const float> cells,
               std::span<float> estimates) {
   for (std::size_t i = 0; i < estimates.size(); ++i) {
@@ -25,8 +25,8 @@ void read_row(std::span<const std::uint32_t> words, std::span<const float> cells
   }
 }
 
-/// sketch::estimate() for each element at once. `read` has what each row reads, [rows, elements].
-/// The result replaces the middle row.
+/// Does sketch::estimate() for each element at once. `read` has the values that each row reads,
+/// [rows, elements]. The result replaces the middle row.
 std::span<const float> estimate_all(std::span<float> read, std::size_t rows) {
   const std::size_t n = read.size() / rows;
   for (std::size_t pass = 0; pass < rows; ++pass) {

@@ -34,14 +34,14 @@ Result<void> encode_values(const Selected& selected, const Scan& scan, const Com
   return encoded;
 }
 
-Error damaged(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+Error bad_selection(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
 /// Reads k, from k_min to elements - 1.
 Result<std::size_t> read_k(Bytes body, std::size_t elements, std::size_t k_min) {
-  if (body.size() < sizeof(std::uint16_t)) return damaged("the number of values is cut off");
+  if (body.size() < sizeof(std::uint16_t)) return bad_selection("the number of values is cut off");
   const std::size_t k = load<std::uint16_t>(body);
   if (k < k_min || k >= elements) {
-    return damaged(fmt::format("{} of {} elements are selected", k, elements));
+    return bad_selection(fmt::format("{} of {} elements are selected", k, elements));
   }
   return k;
 }
@@ -100,17 +100,17 @@ Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t eleme
   Bytes rest = body.subspan(sizeof(std::uint16_t));
   std::span<const std::uint32_t> indices;
   if (is_random) {
-    if (rest.size() < sizeof(std::uint64_t)) return damaged("the key is cut off");
+    if (rest.size() < sizeof(std::uint64_t)) return bad_selection("the key is cut off");
     indices = random_indices(load<std::uint64_t>(rest), elements, k, scratch.indices);
     rest = rest.subspan(sizeof(std::uint64_t));
   } else if (k == 0) {
-    if (!rest.empty()) return damaged("no elements are selected, but bytes follow");
+    if (!rest.empty()) return bad_selection("no elements are selected, but bytes follow");
     return SelectedValues{};
   } else {
     scratch.indices.resize(std::max(scratch.indices.size(), k));
     const auto room = std::span(scratch.indices).first(k);
     const auto taken = read_indices(rest, elements, scratch, room);
-    if (!taken) return damaged("the indices are damaged");
+    if (!taken) return bad_selection("the indices are damaged");
     indices = room;
     rest = rest.subspan(*taken);
   }

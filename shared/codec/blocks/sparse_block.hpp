@@ -51,7 +51,8 @@ namespace fl {
 /// infinite or NaN. Requires: is_sparse(block). Errors: corrupt.
 [[nodiscard]] Result<SelectedValues> read_selected(Bytes block, std::size_t elements,
                                                    DecodeScratch& scratch);
-/// Reads formats 16 and 17. `body` is the block without its id. Otherwise like read_selected().
+/// Reads formats 16 and 17. `body` is the block without its id. In all else it is like
+/// read_selected().
 [[nodiscard]] Result<SelectedValues> read_sparse(BlockFormat id, Bytes body, std::size_t elements,
                                                  DecodeScratch& scratch);
 /// Fills `out` with zeros and puts the selected values at their indices.

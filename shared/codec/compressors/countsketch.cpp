@@ -47,9 +47,9 @@ namespace {
 constexpr BlockFormat countsketch_own{30};
 
 struct CountsketchSettings {
-  SketchShape shape;  // At least 3 rows and 8 columns.
+  SketchShape shape;  // The shape has at least 3 rows and 8 columns.
   std::uint32_t k;    // How many values are sketched, 1 to the number of columns.
-  bool is_summed;     // Not recovery=own: a server may add up the sketches.
+  bool is_summed;     // The spec does not say recovery=own, so a server may add up the sketches.
   bool has_feedback;
 };
 
@@ -174,7 +174,7 @@ class Countsketch final : public Compressor {
                cells.subspan(std::size_t{row} * shape.columns, shape.columns));
   }
 
-  /// `least`: what least_that_counts() returned; not used if the sketch can be added to others.
+  /// `least`: the result of least_that_counts(); not used if the sketch can be added to others.
   Result<void> write(std::span<const float> cells, float least, const Layout& layout,
                      const Block& block, EncodeScratch& scratch,
                      std::vector<std::byte>& out) const {

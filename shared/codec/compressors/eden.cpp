@@ -108,7 +108,7 @@ constexpr Centroids normal_centroids(int bits) {
 }
 
 struct Piece {
-  std::size_t begin;     // Its first element in the block.
+  std::size_t begin;     // The piece's first element in the block.
   std::size_t elements;  // Without the filling zeros.
   int log2_size;         // With the filling zeros.
 
@@ -283,7 +283,7 @@ class Eden final : public Compressor, public LevelCoder {
 
   /// The sums over a piece from which its scale follows.
   struct Sums {
-    double sum_squares;       // Of its values.
+    double sum_squares;       // The sum of squares of the piece's values.
     double product;           // The inner product of its rotated values and their centroids.
     double centroid_squares;  // With error feedback: the sum of squares of the sent centroids.
   };
@@ -299,7 +299,7 @@ class Eden final : public Compressor, public LevelCoder {
   }
 
   /// The bytes of a block without its id, with the levels in bit fields. A piece has at least 16
-  /// values, so its levels are whole bytes.
+  /// values, so the levels take whole bytes.
   [[nodiscard]] std::size_t body_bytes(std::size_t elements) const {
     return bits_.scales_at() + coded_bits(elements, bits_) / 8;
   }

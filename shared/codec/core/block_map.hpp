@@ -68,7 +68,8 @@ class BlockMap {
  private:
   const Layout* layout_;
   std::uint32_t block_elements_;
-  std::vector<std::uint64_t> first_block_;  // Of each tensor; then the number of all blocks.
+  std::vector<std::uint64_t>
+      first_block_;  // The first block of each tensor; then the number of all blocks.
   std::uint64_t bare_blocks_ = 0;
 };
 

@@ -33,13 +33,13 @@ struct SketchShape {
 
 /// Which count sketches in a codec's payloads a server can add up before it reads them.
 struct SummedSketches {
-  std::uint32_t block_elements = 0;  // Of the payloads' block map.
+  std::uint32_t block_elements = 0;  // The most elements of a block in the payloads' block map.
   /// By tensor; nullopt if the tensor's sketches can't be added up. Empty if no tensor has sketches
   /// that can.
   std::vector<std::optional<SketchShape>> of_tensor = {};
 };
 
-/// What Compressor::plan() computed from a whole vector. Each compressor uses one member.
+/// The plan that Compressor::plan() made from a whole vector. Each compressor uses one member.
 struct CompressorPlan {
   float step = 0;  // 0: encode() finds a step for each block.
   std::shared_ptr<const LowRankPlan> low_rank = {};

@@ -9,7 +9,7 @@
 
 namespace fl {
 
-/// For the entropy coder of levels (level_coder.hpp).
+/// Buffers for the entropy coder of levels (level_coder.hpp).
 struct LevelScratch {
   std::vector<std::uint8_t> symbols;
   std::vector<std::uint8_t> stream;
@@ -18,7 +18,7 @@ struct LevelScratch {
   std::vector<std::uint8_t> classes;   // The caller's LevelClasses may lie here.
 };
 
-/// For count sketches, in encoding and decoding.
+/// Buffers for count sketches, in encoding and decoding.
 struct SketchScratch {
   std::vector<std::uint32_t> words;
   std::vector<std::uint32_t> selected;

@@ -12,7 +12,7 @@ namespace fl {
 /// first * (last / first)^((round - 1) / over), rounded to four digits. Requires: first > 0,
 /// last > 0, round >= 1, over >= 1. The result is the same on every machine.
 [[nodiscard]] double warm_up(double first, double last, std::uint32_t round, std::uint32_t over);
-/// The same, rounded to the nearest whole number.
+/// warm_up(), rounded to the nearest whole number.
 [[nodiscard]] std::int32_t warm_up(std::int32_t first, std::int32_t last, std::uint32_t round,
                                    std::uint32_t over);
 

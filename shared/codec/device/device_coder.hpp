@@ -44,8 +44,8 @@ class DeviceCoder {
     ++results_;
     return true;
   }
-  /// Copies the vector to the device and returns where it lies there, until the next copy(). Null:
-  /// there is no device, or the copy failed, and the log says why.
+  /// Copies the vector to the device and returns its address there, valid until the next copy().
+  /// Null: there is no device, or the copy failed, and the log says why.
   [[nodiscard]] const float* copy(std::span<const float> vector);
 
   /// Starts to code at most CodecDevice::batch_blocks_max blocks of the vector, which lies on the
@@ -110,7 +110,7 @@ class DeviceVector {
                                          std::span<const float> left, std::span<float> right);
 
  private:
-  /// The same part of the vector on the device.
+  /// The part of the vector on the device that corresponds to `here`.
   [[nodiscard]] std::span<const float> there(std::span<const float> here) const;
   /// Whether the device's products at index `place` of each column equal `wanted`. False: the
   /// device is given up.

@@ -45,7 +45,7 @@ class Codec {
   /// The shortest spec that parses to this codec. It leaves out settings that equal their defaults.
   [[nodiscard]] std::string canonical() const;
   [[nodiscard]] bool error_feedback() const { return upkeep_.error_feedback; }
-  /// For add_residual().
+  /// The factor for add_residual().
   [[nodiscard]] float residual_kept() const { return upkeep_.keep; }
   /// The momentum of the error feedback; 0: none.
   [[nodiscard]] float momentum() const { return upkeep_.momentum; }
@@ -77,8 +77,8 @@ class Codec {
   /// length in bytes. `threads`: 0 means one per core. `block_elements` may not be above
   /// block_elements(layout). A null state counts as an empty one.
   ///
-  /// The same (x, seeds, state) gives the same bytes on every machine, with any number of threads,
-  /// with or without a device. Memory beside the sink: a few blocks; with several threads eight
+  /// Equal (x, seeds, state) give the same bytes on every machine, with any number of threads, with
+  /// or without a device. Memory beside the sink: a few blocks; with several threads eight
   /// blocks per thread; with a device 128 blocks. Of large blocks (block_map.hpp) it is one per
   /// thread, and with a device eight more.
   ///

@@ -24,7 +24,7 @@ struct Coded {
   const Rule* rule = nullptr;  // Null: the block is sent dense.
   std::span<const float> values;
   Scan scan;
-  Selected selected;  // If the rule has a selector.
+  Selected selected;  // Used if the rule has a selector.
   std::vector<std::byte> bytes;
   Result<void> result;
   bool is_coded = false;
@@ -285,7 +285,7 @@ class Codec::Encoding {
   Lanes lanes_;
   std::vector<EncodeScratch> scratches_;  // One for each lane.
   std::vector<Batch> batches_;
-  std::vector<std::uint32_t> indices_;  // What select_on_device() selected.
+  std::vector<std::uint32_t> indices_;  // The indices that select_on_device() selected.
   bool is_checked_ = false;
   bool is_selection_checked_ = false;
 };

@@ -5,10 +5,42 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
 namespace fl {
+
+namespace {
+
+/// Decodes block after block and writes what `make` makes of each: make(first element, sent, out).
+template <class Make>
+Result<void> write_blocks(PayloadReader& payload, int threads, const WriteValues& write,
+                          const Make& make) {
+  std::mutex mutex;
+  Result<void> failed = success();
+  FL_CHECK(payload.for_each_block(
+      threads, [&](std::uint64_t, const Block& block, std::span<const float> sent) {
+        thread_local std::vector<float> room;
+        room.resize(std::max(room.size(), sent.size()));
+        const std::span out = std::span(room).first(sent.size());
+        make(block.flat, sent, out);
+        const auto written = write(block.flat, out);
+        if (written) return;
+        const std::lock_guard lock(mutex);
+        if (failed) failed = written;
+      }));
+  return failed;
+}
+
+WriteValues write_into(std::span<float> target) {
+  return [target](std::uint64_t first, std::span<const float> values) -> Result<void> {
+    std::ranges::copy(values, target.begin() + static_cast<std::ptrdiff_t>(first));
+    return {};
+  };
+}
+
+}  // namespace
 
 void add_residual(std::span<float> update, std::span<const float> residual, float keep) {
   FL_ASSERT(update.size() == residual.size());
@@ -23,24 +55,34 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
   }
 }
 
-Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload, int threads) {
+Result<void> stop_sent(std::span<const float> velocity, PayloadReader& payload,
+                       const WriteValues& write, int threads) {
   FL_ASSERT(velocity.size() == payload.layout().elements());
-  return payload.for_each_block(
-      threads, [=](std::uint64_t, const Block& block, std::span<const float> sent) {
-        for (std::size_t i = 0; i < sent.size(); ++i) {
-          if (sent[i] != 0) velocity[block.flat + i] = 0;
-        }
-      });
+  return write_blocks(payload, threads, write,
+                      [=](std::size_t at, std::span<const float> sent, std::span<float> out) {
+                        for (std::size_t i = 0; i < sent.size(); ++i)
+                          out[i] = sent[i] != 0 ? 0 : velocity[at + i];
+                      });
+}
+
+Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload, int threads) {
+  return stop_sent(velocity, payload, write_into(velocity), threads);
+}
+
+Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
+                           const WriteValues& write, int threads) {
+  FL_ASSERT(update.size() == payload.layout().elements());
+  return write_blocks(payload, threads, write,
+                      [=](std::size_t at, std::span<const float> sent, std::span<float> out) {
+                        for (std::size_t i = 0; i < sent.size(); ++i)
+                          out[i] = update[at + i] - sent[i];
+                      });
 }
 
 Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
                            std::span<float> residual, int threads) {
-  FL_ASSERT(update.size() == residual.size() && update.size() == payload.layout().elements());
-  return payload.for_each_block(
-      threads, [=](std::uint64_t, const Block& block, std::span<const float> sent) {
-        for (std::size_t i = 0; i < sent.size(); ++i)
-          residual[block.flat + i] = update[block.flat + i] - sent[i];
-      });
+  FL_ASSERT(update.size() == residual.size());
+  return keep_residual(update, payload, write_into(residual), threads);
 }
 
 Result<double> squared_error(std::span<const float> update, PayloadReader& payload, int threads) {
@@ -73,19 +115,23 @@ Result<double> nmse_of(std::span<float> update, PayloadReader& payload, bool is_
   return power > 0 ? lost / power : 0.0;
 }
 
-Result<void> add_decoded(std::span<float> values, PayloadReader& payload, int threads) {
-  FL_ASSERT(values.size() == payload.layout().elements());
-  return payload.for_each_block(
-      threads, [=](std::uint64_t, const Block& block, std::span<const float> sent) {
-        for (std::size_t i = 0; i < sent.size(); ++i) values[block.flat + i] += sent[i];
-      });
+Result<void> add_decoded(std::span<const float> values, PayloadReader& payload,
+                         const WriteValues& write, int threads) {
+  FL_ASSERT(values.empty() || values.size() == payload.layout().elements());
+  return write_blocks(payload, threads, write,
+                      [=](std::size_t at, std::span<const float> sent, std::span<float> out) {
+                        for (std::size_t i = 0; i < sent.size(); ++i)
+                          out[i] = values.empty() ? sent[i] : values[at + i] + sent[i];
+                      });
 }
 
-std::vector<float> difference_to(std::span<const float> update, std::span<const float> reference) {
+Result<void> add_decoded(std::span<float> values, PayloadReader& payload, int threads) {
+  return add_decoded(values, payload, write_into(values), threads);
+}
+
+void subtract_reference(std::span<float> update, std::span<const float> reference) {
   FL_ASSERT(update.size() == reference.size());
-  std::vector<float> out(update.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = update[i] - reference[i];
-  return out;
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];
 }
 
 }  // namespace fl

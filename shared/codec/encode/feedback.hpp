@@ -29,35 +29,47 @@
 // If a sender's updates resemble each other, as with data unlike the other senders', the difference
 // is small.
 //
-//   difference_to(update, reference)          before encoding: the vector to encode
+//   subtract_reference(update, reference)     before encoding: the vector to encode
 //   add_decoded(reference, payload)           at both ends: reference + decoded, in this order, is
 //                                             the update as it counts and the next reference
 //
 // All functions work on flat vectors of one layout. The caller keeps residual, velocity and
-// reference, and makes them durable. The results are the same with any number of threads.
+// reference, and makes them durable. The results are the same with any number of threads. Where a
+// vector is too large for memory, it is given as a mapping, and the result goes to a WriteValues.
 #pragma once
 
 #include "shared/base/error.hpp"
 #include "shared/codec/payload/reader.hpp"
 
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 namespace fl {
 
-/// update += keep * residual. With keep < 1 old losses fade: what one update lost has a weight of
-/// keep^n in the n-th update after it.
+/// Computes update += keep * residual. With keep < 1 old losses fade: a loss of one update has a
+/// weight of keep^n in the n-th update after it.
 void add_residual(std::span<float> update, std::span<const float> residual, float keep = 1);
 
 /// velocity = momentum * velocity + update; then update = velocity.
 void add_velocity(std::span<float> update, std::span<float> velocity, float momentum);
 
+/// Takes a stretch of a result: its values from element `first` on. With several threads it is
+/// called from all of them, each time for another stretch. Its error ends the work.
+using WriteValues = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
+
 /// velocity = 0 wherever decode(payload) is not 0. Errors as keep_residual().
+[[nodiscard]] Result<void> stop_sent(std::span<const float> velocity, PayloadReader& payload,
+                                     const WriteValues& write, int threads);
 [[nodiscard]] Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload,
                                      int threads = 1);
 
 /// residual = update - decode(payload), block by block. `update` and `residual` may be the same
-/// memory. Errors: corrupt; the source's. After an error the residual is partly written.
+/// memory. Errors: corrupt; the source's; those of `write`. After an error the residual is partly
+/// written.
+[[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
+                                         const WriteValues& write, int threads);
 [[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
                                          std::span<float> residual, int threads = 1);
 
@@ -71,12 +83,14 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
                                      int threads = 1);
 
 /// values += decode(payload). With a residual this undoes the sending; with a reference it gives
-/// the receiver's next reference. Errors as above.
+/// the receiver's next reference. Errors as above. Without
+/// `values`, decode(payload).
+[[nodiscard]] Result<void> add_decoded(std::span<const float> values, PayloadReader& payload,
+                                       const WriteValues& write, int threads);
 [[nodiscard]] Result<void> add_decoded(std::span<float> values, PayloadReader& payload,
                                        int threads = 1);
 
-/// Returns update - reference.
-[[nodiscard]] std::vector<float> difference_to(std::span<const float> update,
-                                               std::span<const float> reference);
+/// update -= reference.
+void subtract_reference(std::span<float> update, std::span<const float> reference);
 
 }  // namespace fl

@@ -50,7 +50,7 @@ struct Rule {
   /// lies on the device already; otherwise it must be copied there.
   [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;
 
-  /// Like Compressor::sends_few().
+  /// As Compressor::sends_few().
   [[nodiscard]] bool sends_few() const {
     return selector ? selector->sends_few() : quantizer->sends_few();
   }

@@ -47,7 +47,7 @@ AnswerRange range_of(bool answer, std::uint32_t probability) {
 struct Questions {
   Counts is_not_zero;
   Counts is_below_zero;
-  std::array<Counts, rans_levels_max + 1> is_at_least;  // By size.
+  std::array<Counts, rans_levels_max + 1> is_at_least;  // Counts by size.
 
   /// Both signs share the counts of a size, because most levels have a symmetric distribution.
   /// Size 2 is the exception: eden's levels go from -2^(B-1) to 2^(B-1) - 1, and with few levels

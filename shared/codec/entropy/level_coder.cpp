@@ -88,7 +88,7 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
   if (symbols_all > rans_symbols_max || out.empty()) return false;
   if (out.size() <= adaptive_levels_max) return read_adaptive_levels(bytes, levels, out, classes);
   RansFrequencies frequencies{};
-  std::uint32_t sum = 0;  // Of the frequencies of a class.
+  std::uint32_t sum = 0;  // The sum of a class's frequencies.
   BitReader table(bytes);
   for (std::size_t s = 0; s < symbols_all; ++s) {
     if (s > 0 && s % alphabet == 0) {

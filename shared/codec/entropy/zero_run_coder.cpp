@@ -183,7 +183,8 @@ bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
     indices[c] = std::move(*list);
     count += indices[c].size();
   }
-  // No encoder sends so many. Decoding could take long: a list of all elements for each size.
+  // No encoder sends so many levels. Decoding could take long: a list of all elements for each
+  // size.
   if (!is_for_runs(out.size(), out.size() - count)) return false;
   std::vector<std::int16_t> found(count, 1);
   if (!read_sizes(bytes, levels, found) || !read_signs(bytes, true, found) || !bytes.empty())

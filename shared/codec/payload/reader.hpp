@@ -55,7 +55,7 @@ struct Undecoded {
 /// source. The source and the layout must outlive it. Memory: 8 bytes per block, buffers for one
 /// block, and for a low-rank tensor its right factor (about four times as much while its first
 /// block is decoded). The factor is kept for one tensor, so decoding blocks in order is cheapest.
-/// With several threads (0: one per core) the same for each thread.
+/// With several threads (0: one per core) each thread needs this memory.
 class PayloadReader {
  public:
   /// Checks everything before the blocks, and that all sizes add up to `bytes`. Errors: corrupt;
@@ -115,7 +115,7 @@ class PayloadReader {
   ByteSource* source_;
   BlockMap map_;
   bool has_bare_;                     // The payload's form is FLP4.
-  std::vector<std::uint64_t> begin_;  // Where each block begins, and the payload's end.
+  std::vector<std::uint64_t> begin_;  // The beginning of each block, and the payload's end.
   std::vector<std::byte> bytes_;      // The block being decoded, unless it lies in memory already.
   DecodeScratch scratch_;
   std::optional<RightFactor> right_factor_;  // R of the last low-rank tensor, right_factor_tensor_.

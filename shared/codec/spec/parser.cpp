@@ -156,8 +156,8 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
 struct Parts {
   std::string_view body;
   std::string_view feedback;  // "ef", "ef:KEEP" or "dgc:MOMENTUM"; empty if there is none.
-  float keep = 1;             // Of "ef".
-  float momentum = 0;         // Of "dgc".
+  float keep = 1;             // The KEEP of "ef".
+  float momentum = 0;         // The MOMENTUM of "dgc".
   bool is_delta = false;
 };
 

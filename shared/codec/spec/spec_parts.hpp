@@ -32,7 +32,7 @@ struct SpecParts {
   std::string_view whole;  // The whole spec.
   std::string_view name;
   std::optional<std::string_view> argument;  // After the colon.
-  std::vector<SpecSetting> settings;         // Those that the codec's own parser reads.
+  std::vector<SpecSetting> settings;         // The settings that the codec's own parser reads.
   std::optional<WarmUp> warm_up;             // From the settings `from` and `over`.
   std::uint32_t round = warmed_up;           // The round that the codec is for.
   bool error_feedback = false;               // With "+ef", "+dgc" or "delta+": later updates make

@@ -27,7 +27,7 @@ constexpr FormatRow dense(int id, DecodeBody* decode) {
           .decode = decode,
           .may_be_inside = true};
 }
-/// The same; no bytes decode to a value that is infinite or NaN.
+/// A dense format in which no bytes decode to a value that is infinite or NaN.
 constexpr FormatRow finite(int id, DecodeBody* decode) {
   FormatRow row = dense(id, decode);
   row.is_finite = true;
@@ -47,14 +47,14 @@ constexpr FormatRow selected(int id, ReadSelectedBody* read) {
           .read = read,
           .may_be_large = true};
 }
-/// The same, for runs of levels: such a block may be the inner block of a sparse block.
+/// A format of selected runs of levels: such a block may be the inner block of a sparse block.
 constexpr FormatRow level_runs(int id, ReadSelectedBody* read) {
   FormatRow row = selected(id, read);
   row.may_be_inside = true;
   row.is_finite = true;
   return row;
 }
-/// The same row, for blocks that may have more than part_elements_max elements.
+/// Changes a row, so that its blocks may have more than part_elements_max elements.
 constexpr FormatRow large(FormatRow row) {
   row.may_be_large = true;
   return row;

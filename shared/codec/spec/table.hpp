@@ -20,7 +20,7 @@ namespace fl {
 using ParseCompressor = CompressorResult(const SpecParts& parts);
 using ParseSelector = SelectorResult(const SpecParts& parts);
 
-inline constexpr std::size_t formats_max = 4;  // Of one codec.
+inline constexpr std::size_t formats_max = 4;  // The most formats of one codec.
 
 /// A short list of format rows that can be built at compile time.
 class FormatList {

@@ -93,7 +93,7 @@ TEST_CASE("csv: missing values are NaN, however they are written") {
     CHECK(is_missing_all({values[i]}));
     CHECK(values[i + 1] == 1);
   }
-  // Of the target they are an error.
+  // In the target column these fields are an error.
   for (const std::string field : {"", "NA", "?", "nan", "null"})
     Table("a,y\n1,2\n1," + field + "\n").expect("target=y", 3, {"column \"y\"", "is missing"});
 }

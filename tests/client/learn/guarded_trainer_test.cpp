@@ -17,7 +17,7 @@ using namespace fl;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// What the user's trainer does in a test.
+/// The behaviour of the user's trainer in a test.
 struct Script {
   std::vector<TensorSpec> tensors = {{"a", {2}}, {"b", {}}};
   std::vector<MetricKind> metrics = {known_metric("mae")};

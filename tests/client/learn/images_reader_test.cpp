@@ -128,7 +128,7 @@ TEST_CASE("images: every kind of PNG gives its pixels, in colour and in grey") {
   const std::string plain = png_bytes(1, 4, PNG_FORMAT_GRAY, grey.data());
   CHECK(decode(plain, 1)->pixels == grey);
   CHECK(decode(plain, 3)->pixels == Pixels{0, 0, 0, 100, 100, 100, 200, 200, 200, 255, 255, 255});
-  // What is transparent is white, what is opaque stays.
+  // Transparent pixels are white, opaque ones stay.
   const Pixels rgba = {9, 9, 9, 0, 1, 2, 3, 255};
   CHECK(decode(png_bytes(1, 2, PNG_FORMAT_RGBA, rgba.data()), 3)->pixels ==
         Pixels{255, 255, 255, 1, 2, 3});

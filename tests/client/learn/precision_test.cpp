@@ -110,7 +110,7 @@ TEST_CASE("a gradient much longer or shorter than those before makes the next st
     CHECK(adaptive.is_odd(norm));
     note_low(adaptive, 1, norm);
     CHECK(pause_of(adaptive, norm) == 16);
-    CHECK_FALSE(adaptive.is_odd(norm));  // By now it is what gradients are like.
+    CHECK_FALSE(adaptive.is_odd(norm));  // By now this norm is usual.
   }
 }
 

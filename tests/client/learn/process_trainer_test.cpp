@@ -5,10 +5,12 @@
 
 #include "client/learn/initial_file.hpp"
 #include "client/learn/process/child_process.hpp"
+#include "client/learn/process/trainer_messages.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -200,7 +202,7 @@ TEST_CASE("weights of another type are rounded both ways, and the rounding is no
 }
 
 TEST_CASE("a program trains a built-in model, whose tensors have another order than its own") {
-  // What each tensor is given: 1 to 3, 4 and 5, 6 to 8, 9 to 14.
+  // Each tensor is given these values: 1 to 3, 4 and 5, 6 to 8, 9 to 14.
   const char* const shapes =
       R"({"input.running_var": [3], "fc.bias": [2], "input.running_mean": [3], "fc.weight": [2, 3]})";
   Running running(
@@ -275,6 +277,24 @@ TEST_CASE("a program that shows no life is ended, and the next start serves agai
   REQUIRE(running.train(2));
   CHECK(running.update == ones);
   CHECK(running.state.starts() == 2);
+}
+
+TEST_CASE("a program hears all settings that the protocol has") {
+  const TrainSettings settings = test::unusual_settings();
+  const nlohmann::json expected{
+      {"epochs", 3},
+      {"steps", 21},
+      {"seconds", 1.5},
+      {"batch_size", 9},
+      {"accumulate", 4},
+      {"optimizer", {{"name", "adamw"}, {"beta1", 0.75}, {"beta2", 0.999}, {"epsilon", 1e-3}}},
+      {"lr", 0.125},
+      {"momentum", 0.875},
+      {"weight_decay", 0.0625},
+      {"proximal_mu", 0.5},
+      {"seed", ~std::uint64_t{0}}};
+  CHECK(settings_json(settings) == expected);
+  CHECK(settings_json(TrainSettings{}).at("optimizer") == nlohmann::json{{"name", "sgd"}});
 }
 
 TEST_CASE("the deadline of a round shortens the wait") {
@@ -514,7 +534,7 @@ TEST_CASE("what a killed program has left in memory goes with any start of the s
   CHECK(fs::exists(used.path() / "weights"));
   CHECK(fs::exists(older));
   CHECK(fs::exists(other));
-  // The same state twice: the second one does without memory.
+  // One state is used twice: the second folder does without memory.
   const auto twice = TensorFolder::make(living.path, memory.path).value();
   CHECK(twice.path() == fs::canonical(living.path) / "trainer");
   CHECK(fs::exists(used.path() / "weights"));
@@ -552,7 +572,7 @@ TEST_CASE("the folder of tensors is private, and is gone at the end") {
     CHECK(fs::exists(made.tensors()));
   }
   CHECK_FALSE(fs::exists(folder));
-  // What is no folder of ours is not touched.
+  // A file that is no folder of ours is not touched.
   std::ofstream(folder) << "someone's";
   const auto other = TensorFolder::make(state.path, state.path);
   REQUIRE(other);

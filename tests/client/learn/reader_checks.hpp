@@ -15,7 +15,7 @@
 
 namespace fl::test {
 
-/// What the data set holds, to compare and to print. A missing value is "nan".
+/// The values of the data set, to compare and to print. A missing value is "nan".
 inline std::vector<float> values_of(const DataSet& set) {
   const auto values = set.inputs.as<float>();
   return {values.begin(), values.end()};

@@ -184,7 +184,7 @@ def serve():
 
 
 def once():
-    """The same trainer as a command for each request."""
+    """This trainer as a command for each request."""
     request = json.loads(pathlib.Path("task.json").read_text(encoding="utf-8"))
     result = {}
     if request["type"] == "hello":

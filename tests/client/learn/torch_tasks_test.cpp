@@ -155,7 +155,7 @@ TEST_CASE("losses of a regression are those of their formulas, and so is the gra
       loss +=
           (model.ends_with("mae") ? std::abs(residual_of(i)) : std::pow(residual_of(i), 2)) / 20;
     CHECK(trainer->evaluate(weights, {})->loss == doctest::Approx(loss).epsilon(1e-4));
-    double slope = 0;  // Of the bias.
+    double slope = 0;  // The slope with respect to the bias.
     for (std::size_t i = 0; i < 40; ++i)
       slope +=
           (model.ends_with("mae") ? std::copysign(1.0, residual_of(i)) : 2 * residual_of(i)) / 40;

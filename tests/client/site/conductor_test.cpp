@@ -164,7 +164,8 @@ TEST_CASE("with a hook in c10d's Reducer every rank has the mean gradient, over 
     Replica replica(group->group(), hooks[static_cast<size_t>(ranks.rank())], conductor);
     for (int step = 0; step < steps; ++step) {
       replica.step(ranks.rank(), step);
-      right += replica.gradient().equal(expected[static_cast<size_t>(step)]);  // The same bits.
+      // The bits are equal.
+      right += replica.gradient().equal(expected[static_cast<size_t>(step)]);
     }
   });
   CHECK(right == size * steps);

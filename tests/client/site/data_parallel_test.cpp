@@ -48,7 +48,7 @@ struct BranchedTraining {
   UnusedParameters unused = UnusedParameters::find;
   std::string hook = "allreduce";
   std::size_t bucket_bytes = 64;  // A bucket for each parameter.
-  int passes = 1;                 // In each step.
+  int passes = 1;                 // Passes in each step.
   bool touches_all = false;       // Parameters that are not used get a gradient of zeros.
 };
 
@@ -104,7 +104,7 @@ class Branched {
 
 constexpr int branched_steps = 5;
 
-/// What one process makes of all parts of the batches.
+/// Trains one process with all parts of the batches.
 torch::Tensor train_alone(int parts, const BranchedTraining& training) {
   Branched model;
   for (int step = 0; step < branched_steps; ++step) {
@@ -117,7 +117,7 @@ torch::Tensor train_alone(int parts, const BranchedTraining& training) {
   return model.all();
 }
 
-/// What each rank has in the end.
+/// Trains ranks, and returns the final weights of each.
 std::vector<torch::Tensor> train_branched(int size, const BranchedTraining& training) {
   std::vector<torch::Tensor> all(static_cast<std::size_t>(size));
   on_ranks(size, [&](Ranks& ranks) {
@@ -186,7 +186,7 @@ TEST_CASE("a trace has all parts of a training, and what lies between collective
     CHECK((names["gradients"] == Names{"bucket"}));
     CHECK((names["coding"] == Names{"code"}));
     CHECK(names["collectives"].contains("exchange"));
-    CHECK((names["other collectives"] == Names{"sum"}));  // Of the losses, at the end.
+    CHECK((names["other collectives"] == Names{"sum"}));  // For the losses, at the end.
     // Each is inside of a bucket, and outside of its collectives; all are whole microseconds.
     CHECK(coding.size() >= buckets.size());
     for (const TraceSpan& code : coding) {

@@ -41,7 +41,7 @@ SiteCase good_site() {
   return site;
 }
 
-/// The same ranks with two GPUs on each machine, all as it should be.
+/// Gives the ranks two GPUs on each machine, all as it should be.
 void give_gpus(SiteCase& site) {
   for (RankFacts& facts : site.facts) {
     facts.gpus = facts.gpu_pairs = 2;
@@ -86,7 +86,9 @@ TEST_CASE("a good site has only good lines, with its figures") {
   const std::string text = doctor_text(lines);
   CHECK(text.starts_with("ok    ranks"));
   CHECK(std::ranges::count(text, '\n') == static_cast<std::ptrdiff_t>(lines.size()));
-  const auto json = site_doctor_json(lines, good_site().measured);
+  CHECK(doctor_output(lines, false, {}, "tables\n") == text + "tables\n");
+  const auto figures = to_json_of(good_site().measured);
+  const auto json = parse_json(doctor_output(lines, true, {{"measured", figures}}, "tables\n"));
   CHECK(json["lines"].size() == lines.size());
   CHECK(json["measured"]["topology"] == "tree");
 }
@@ -120,7 +122,7 @@ TEST_CASE("each fault has its line, its verdict and what to do") {
            s.facts[i].gpu_address = "00000000:17:00";
          }
        }},
-      // The same without CUDA_VISIBLE_DEVICES: the second one finds no GPU of its number.
+      // Without CUDA_VISIBLE_DEVICES the second rank finds no GPU of its number.
       {"GPUs", Verdict::fail, "rank 3 (node2) has 1 GPUs for 2 ranks",
        [](SiteCase& s) {
          give_gpus(s);

@@ -22,7 +22,7 @@ struct HookLoad {
 /// code entropy are left out: what they send depends on the values.
 inline std::vector<std::pair<std::string, double>> hook_bytes(const HookLoad& of) {
   const double n = of.rows * of.columns + of.others;
-  const double sum = 2 * (of.ranks - 1);         // Of a byte.
+  const double sum = 2 * (of.ranks - 1);         // A part of a byte counts.
   const double all = of.ranks * (of.ranks - 1);  // A gather of a byte from each.
   const double flag = sum * 8;                   // Whether all gradients are finite.
   const double hundredth = std::floor(n / 100);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient hooks: against PyTorch's own, their bytes, their error feedback, their state, and what
 // they do with gradients that are not finite.
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "tests/client/site/hook_bytes.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
@@ -49,7 +49,7 @@ std::unique_ptr<GradientHook> hook_of(const std::string& spec) {
   return std::move(parsed->hook);
 }
 
-/// What a hook makes of one step, all buckets behind each other.
+/// The result of a hook for one step, all buckets one behind the other.
 torch::Tensor step_of(GradientHook& hook, Ranks& ranks, std::int64_t step) {
   std::vector<torch::Tensor> means;
   for (std::size_t index = 0; index < bucket_shapes().size(); ++index) {
@@ -225,7 +225,8 @@ TEST_CASE("what error feedback keeps back is sent later: nothing is lost in the 
       const std::lock_guard lock(mutex);
       sum = own;
       for (const auto& [name, values] : hook->save())
-        if (name.starts_with("residual/") && name[9] != '-')  // Not that of a padding.
+        if (name.starts_with("residual/") &&
+            name[9] != '-')  // The norm of a padding does not count.
           kept[std::stoi(name.substr(9))] += values.to(torch::kFloat64).sum() / size;
     });
     torch::Tensor expected;

@@ -2,12 +2,16 @@
 // The connection between the agent of a site and its ranks: who gets in, the store, requests and
 // their answers, and ranks that are lost.
 #include "client/site/hub.hpp"
+
+#include "client/learn/process/json_line.hpp"
 #include "client/site/rank_link.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/limits.hpp"
+#include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <sys/socket.h>
 
@@ -216,6 +220,33 @@ TEST_CASE("before the proof a line is short, on either side") {
   options.until = Clock::now();
   CHECK(RankLink::connect(options).error().code() == Errc::too_large);
   liar.join();
+}
+
+TEST_CASE("a message is one JSON object on a line, and the reader names who sends another") {
+  auto listener = TcpListener::make("127.0.0.1", 0).value();
+  SocketLine sender(connect_tcp("127.0.0.1", listener.port(), soon()).value(), "the reader");
+  SocketLine reader(listener.accept(patience), "the writer");
+  const json message{{"type", "said"}, {"text", "two\nlines"}, {"whole", 3}, {"big", ~0ULL}};
+  CHECK(send_json(sender, message, soon()));
+  CHECK(receive_json(reader, patience).value() == message);
+  CHECK(receive_json(reader, 0s).value() == std::nullopt);
+  for (const char* wrong : {"[1]", "3", "{\"a\":", ""}) {
+    CAPTURE(std::string(wrong));
+    CHECK(sender.send(wrong, soon()));
+    const auto read = receive_json(reader, patience);
+    REQUIRE(read.has_error());
+    CHECK(read.error().code() == Errc::invalid_input);
+    CHECK(read.error().message().starts_with("the writer sent a line that is not a JSON object"));
+  }
+  CHECK(send_json(sender, {{"text", std::string(100, 'a')}}, soon()));
+  CHECK(receive_json(reader, patience, 100).error().code() == Errc::too_large);
+
+  CHECK(member_text(message, "text") == "two\nlines");
+  CHECK(member_text(message, "whole").empty());
+  CHECK(member_number(message, "whole") == 3);
+  CHECK(member_number(message, "nosuch") == 0);
+  CHECK(member_integer(message, "whole") == 3);
+  CHECK_FALSE(member_integer(message, "big"));
 }
 
 TEST_CASE("a line is read up to its limit, and nothing behind it is lost") {
@@ -439,15 +470,20 @@ TEST_CASE("a rank hears that its agent is gone") {
 }
 
 TEST_CASE("what agent and ranks tell each other arrives as it was") {
-  TrainSettings settings{.round = 7, .local_epochs = 3, .batch_size = 9, .lr = 0.1, .seed = ~0ULL};
-  settings.optimizer.kind = LocalOptimizer::Kind::adamw;
+  const TrainSettings settings = unusual_settings();
   const RankWork work{.run = "abc", .settings = settings, .has_correction = true, .files = {"w"}};
   const auto again = parse_as<RankWork>(parse_json(json_text(to_json_of(work)))).value();
-  CHECK(again.settings.lr == 0.1);
-  CHECK(again.settings.seed == ~0ULL);
-  CHECK(again.settings.optimizer.kind == LocalOptimizer::Kind::adamw);
+  CHECK(again.settings == settings);
   CHECK(again.files.weights == "w");
   CHECK(again.has_correction);
+
+  for_each_train_field([&](const auto& row) {
+    json message = to_json_of(work);
+    message.at("settings").erase(row.name);
+    const auto lacking = parse_as<RankWork>(message);
+    REQUIRE(lacking.has_error());
+    CHECK(lacking.error().message().find(fmt::format("'{}'", row.name)) != std::string::npos);
+  });
 
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinite = std::numeric_limits<double>::infinity();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gradient hooks keep from round to round, on the rank's disk.
 #include "client/site/rank/kept_hook_state.hpp"
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_threads.hpp"  // libtorch before doctest: both have CHECK.
 #include "tests/support/mem_files.hpp"

@@ -41,7 +41,7 @@ SiteMachines two_nodes(double inter_bytes_s = 25e9) {
 }
 
 const HookResult& hook(const std::vector<HookResult>& all, const std::string& name) {
-  return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook.name == name; });
+  return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook->spec == name; });
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ TEST_CASE("every plan that fits divides all GPUs and stays within the memory") {
         had_misfit = true;
         continue;
       }
-      CHECK_FALSE(had_misfit);  // Those that fit come first.
+      CHECK_FALSE(had_misfit);  // Plans that fit come first.
       const Division& how = plan.division;
       CHECK(how.dp * how.tp * how.pp == gpus);
       CHECK(how.dp * how.micro_batch * plan.microbatches == training.batch);

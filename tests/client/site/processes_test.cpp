@@ -2,7 +2,7 @@
 // Ranks as processes, over Gloo and, where there is a GPU, over NCCL: every hook and topology
 // against one rank, each rank's own bytes, steps that fall back to fp32, and ranks that are killed
 // or stop. This program computes nothing with libtorch outside of its children.
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/site/made_up_buckets.hpp"
 #include "tests/client/site/rank_processes.hpp"  // libtorch before doctest: both have CHECK.
@@ -56,7 +56,7 @@ const std::vector<Topology> topologies = {Topology::ring,         Topology::tree
                                           Topology::pipelined,    Topology::alltoall,
                                           Topology::hierarchical, Topology::hybrid};
 
-/// What one rank with all gradients has.
+/// The mean that one rank with all gradients has.
 torch::Tensor mean_of(int size, std::int64_t step) {
   torch::Tensor mean;
   for (int rank = 0; rank < size; ++rank) {
@@ -112,7 +112,7 @@ std::vector<float> try_all(Ranks& ranks) {
   };
   for (const auto& [spec, error_max] : hooks) {
     const auto parsed = parse_hook(spec);
-    tell(*parsed.value().hook, parsed->row != nullptr && parsed->row->returns_step);
+    tell(*parsed.value().hook, parsed->row.returns_step);
   }
   Nodes nodes;
   for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);

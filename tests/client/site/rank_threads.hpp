@@ -31,7 +31,7 @@ inline void on_ranks(int size, const std::function<void(Ranks&)>& body,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      at::set_num_threads(1);  // Of this thread's operations: the ranks share few cores.
+      at::set_num_threads(1);  // For this thread's operations: the ranks share few cores.
       try {
         body(*make_gloo_ranks(store, rank, size, options));
       } catch (...) {

@@ -13,7 +13,7 @@
 namespace fl::test {
 namespace {
 
-/// What rank `rank` brings: other values on each rank, the same in each run.
+/// The values of rank `rank`: other values on each rank, equal ones in each run.
 torch::Tensor values_of(int rank, std::int64_t length) {
   return torch::sin(torch::arange(length, torch::kFloat32) * (rank + 1)) * 100;
 }
@@ -61,7 +61,7 @@ TEST_CASE("collectives give what they promise at every size of group") {
       for (const std::int64_t length : {0, 1, 7, 1024, 4099}) {
         torch::Tensor mean = values_of(rank, length);
         ranks.mean_in_rank_order(mean);
-        right += mean.equal(mean_of(size, length));  // The same bits.
+        right += mean.equal(mean_of(size, length));  // The bits are equal.
       }
     });
     CHECK(right == size * (3 + 2 * size + 5));
@@ -96,7 +96,7 @@ TEST_CASE("a step of an exchange sends what the steps before it have received") 
   on_ranks(size, [&](Ranks& ranks) {
     const int next = (ranks.rank() + 1) % size;
     const int previous = (ranks.rank() + size - 1) % size;
-    // What comes is one more in each step, and goes on; every other piece is empty.
+    // A piece that comes is one more in each step, and goes on; every other piece is empty.
     std::vector<Step> steps;
     torch::Tensor at_hand = torch::full({50'000}, 100 * ranks.rank(), torch::kInt);
     std::vector<std::size_t> order;
@@ -275,7 +275,7 @@ TEST_CASE("a rank that leaves or hangs within an exchange of several steps makes
             steps.push_back({.sends = {{next, torch::ones({1000})}},
                              .receives = {{previous, torch::zeros({1000})}}});
           if (ranks.rank() == 1) {
-            ranks.exchange({steps.data(), 1});  // Of the four steps only one.
+            ranks.exchange({steps.data(), 1});  // Does only one of the four steps.
             while (hangs && failed < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
             return;
           }

@@ -15,7 +15,7 @@ namespace {
 
 struct Ran {
   std::string out;
-  std::string error;  // Of a wrong command line.
+  std::string error;  // The error of a wrong command line.
   int code = -1;
 };
 

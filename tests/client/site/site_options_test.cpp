@@ -65,7 +65,7 @@ TEST_CASE("a process finds its place in the variables of srun") {
                         {"SLURM_LOCALID", "0"},
                         {"SLURM_NODEID", "3"},
                         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
-                        {"SLURM_TASKS_PER_NODE", "8(x4)"},  // Of the job, not of this step.
+                        {"SLURM_TASKS_PER_NODE", "8(x4)"},  // The job's value, not this step's.
                         {"SLURM_STEP_NODELIST", "node[01-03,17]"},
                         {"SLURM_JOB_NODELIST", "node[00-17]"},
                         {"SLURM_LAUNCH_NODE_IPADDR", "10.9.9.9"},

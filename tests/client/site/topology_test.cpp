@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums by each topology, and the choice of one.
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/site/made_up_buckets.hpp"

@@ -5,7 +5,7 @@
 
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/data_parallel.hpp"
-#include "client/site/rank/hooks/hook_table.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/learn/made_up_images.hpp"
 #include "tests/client/site/rank_threads.hpp"
@@ -30,16 +30,16 @@ struct Training {
   std::function<DataSet()> data = [] { return made_up_images(96, 1); };
 };
 
-/// What a rank has in the end.
+/// A rank's state in the end.
 struct Trained {
   std::vector<float> update;
   TrainReport report;
   std::uint64_t gradient_bytes = 0;
   std::vector<TraceSpan> spans;
-  std::size_t buckets = 0;  // That were reduced.
+  std::size_t buckets = 0;  // Buckets that were reduced.
 };
 
-/// What this rank makes of it, while all others do the same. Throws if it fails.
+/// Trains this rank, while all others do likewise. Throws if it fails.
 inline Trained train_rank(Ranks& ranks, const Training& training) {
   Trained mine;
   DataParallel together;
@@ -52,7 +52,7 @@ inline Trained train_rank(Ranks& ranks, const Training& training) {
   if (!trainer) throw std::runtime_error(trainer.error().message());
   auto parsed = parse_hook(training.hook);
   if (!parsed) throw std::runtime_error(parsed.error().message());
-  const bool is_local = parsed->row != nullptr && parsed->row->is_local;
+  const bool is_local = parsed->row.is_local;
   std::vector<int> members(static_cast<std::size_t>(ranks.size()));
   auto hook = training.topology == Topology::backend
                   ? std::move(parsed->hook)

@@ -280,7 +280,7 @@ TEST_CASE("requests have places by who makes them, and some are for those with a
   CHECK(!places->take(one));  // It has two.
   const auto third = places->take(two);
   CHECK(third);
-  CHECK(!places->take(two));  // Those without a token have three.
+  CHECK(!places->take(two));  // Visitors without a token have three places.
   const auto fourth = places->take(eve);
   CHECK(fourth);
   CHECK(!places->take(eve));  // All have four.
@@ -454,7 +454,7 @@ TEST_CASE("a reader that stops reading holds nobody up") {
 TEST_CASE("a reader that stops reading is dropped") {
   StalledReader stalled(std::chrono::milliseconds(300));
   std::this_thread::sleep_for(std::chrono::seconds(2));
-  // What the kernel has is read, then the connection ends, far from the message's end.
+  // The bytes in the kernel are read, then the connection ends, far from the message's end.
   std::string come;
   boost::system::error_code ec;
   net::read(stalled.socket, net::dynamic_buffer(come), ec);

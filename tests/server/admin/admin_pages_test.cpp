@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may see the admin pages, and the pages of the history.
+// Access to the admin pages, and the pages of the history.
 #include "server/admin/access.hpp"
 #include "server/admin/admin_door.hpp"
 #include "server/admin/admin_history.hpp"
@@ -45,7 +45,7 @@ Awaitable<void> ask(AdminHistory& history, PageQuery query, bool is_choices,
   }
 }
 
-/// What the rounds of a page are, as "run:round run:round …".
+/// The rounds of a page, as "run:round run:round …".
 std::string rounds_of(AdminHistory& history, const PageQuery& query, bool is_choices) {
   net::io_context io;
   std::optional<Result<std::string>> text;
@@ -102,7 +102,7 @@ TEST_CASE("the history comes page by page, over a connection of its own") {
     CHECK(rounds_of(*history, {.run = 1, .after = 5, .limit = 2}, is_choices).empty());
     CHECK(rounds_of(*history, {.run = 7, .limit = 2}, is_choices).empty());
   }
-  // What another connection commits meanwhile is seen.
+  // Commits of another connection meanwhile are seen.
   const auto writer = Store::open({.path = path}).value();
   writer->rounds().open(2, some_round(6), {some_task("a")}).value();
   writer->rounds().commit(some_commit(2, 6)).value();

@@ -105,7 +105,7 @@ class AdminWorld {
     net::write(socket, net::buffer(text));
   }
 
-  /// What comes until the text is there; "" if the stream ends before.
+  /// Reads until the text is there; "" if the stream ends before.
   static std::string read_until(tcp::socket& socket, std::string_view text) {
     std::string come;
     std::array<char, 4096> room;

@@ -198,7 +198,7 @@ TEST_CASE(
       history.store->pages().rounds(history.run, 0, 9, clients_of_a_mean(false)).value();
   CHECK((rounds[0].own_metric && rounds[0].own_accuracy && rounds[0].eval_accuracy));
   CHECK(!(rounds[1].own_metric || rounds[1].own_accuracy || rounds[1].eval_accuracy));
-  // What a run came to, and what its codec lost.
+  // A run's results, and its codec's loss.
   CHECK(history.ask("/api/runs")["runs"][0]["value_first"] == 0.5);
   CHECK(history.ask("/api/runs")["runs"][0]["value_last"].is_null());
   CHECK(history.ask("/api/runs", "", true)["runs"][0]["value_last"] == 0.5);
@@ -207,7 +207,7 @@ TEST_CASE(
   // An evaluator is there to tell what it measures.
   measure(2, "judge", true);
   CHECK(history.ask("/api/runs")["runs"][0]["value_last"] == 0.5);
-  // Of a codec that two clients have used nothing shows of what it lost.
+  // The loss of a codec that two clients have used is not shown.
   history.add_run("fedcba9876543210", "{}");
   history.add_round(1, {{"a", 1}, {"b", 2}});
   CHECK(history.ask("/api/codecs")["codecs"][0]["nmse"].is_null());
@@ -293,7 +293,7 @@ TEST_CASE("events have figures of one client's data only if they may be shown, a
         .add(history.run, EventLevel::info, "site-2 is here: trainer, 654 examples")
         .value();
   auto page = history.ask("/api/log");
-  for (auto& event : page["events"]) event.erase("at");  // Its digits may be any.
+  for (auto& event : page["events"]) event.erase("at");  // The time's digits may be any.
   CHECK(page.dump().find("987") == std::string::npos);
   CHECK(page.dump().find("654") == std::string::npos);
   REQUIRE(page["events"].size() == 4);

@@ -17,7 +17,7 @@ namespace {
 /// A call that writes an event of the level warning or error, from there to its end.
 struct Site {
   std::string code;  // With one space for any number.
-  std::string text;  // Its literals.
+  std::string text;  // String literals of the source.
 };
 
 Site site_at(const std::string& sources, std::size_t at) {
@@ -80,7 +80,7 @@ const std::map<std::string, Elsewhere> elsewhere{
     {"EventLevel::warning, fmt::format(, name, text))", {1, {"its upload sends"}}},
     {"report_full_disk(text)", {1, {": upload postponed: "}}},
     {"report_full_disk(std::move(news))", {1, {"paused, the disk is full"}}},
-    // What declares and defines it.
+    // Files that declare or define it.
     {"report_full_disk(std::string text)", {1, {}}},
     {"report_full_disk(std::string text) { store_.report_full_disk(std::move(text))", {1, {}}},
     {"report_full_disk(std::move(text))", {1, {}}},

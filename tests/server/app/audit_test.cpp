@@ -94,7 +94,8 @@ struct State {
   }
 };
 
-/// The words that each sub-command is tried with, and words of its row; "": it only shows things.
+/// The arguments with which each sub-command is tried, and words of its row; "": it only shows
+/// things.
 struct Tried {
   Words words;
   std::string row;

@@ -2,7 +2,7 @@
 // The command line of fl-server: each row of its table becomes a sub-command.
 #include "server/app/command_line.hpp"
 #include "server/app/commands.hpp"
-#include "shared/base/flags.hpp"
+#include "shared/flags/flags.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>

@@ -21,7 +21,7 @@ struct Desk {
     RunOptions options;
     options.state = "/nonesuch";
     options.settings.model = "lenet";
-    options.settings.lr = 0.7;  // From the server's own command line.
+    options.settings.lr = 0.7;  // The options of the server's own command line.
     actions = control_actions(options);
   }
   [[nodiscard]] const ControlAction& action(const std::string& name) const {

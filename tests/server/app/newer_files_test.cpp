@@ -66,7 +66,7 @@ TEST_CASE("what a crash leaves of the version that was being made is not newer")
   state.open()->runs().create(some_run("fedcba9876543210")).value();
   state.put("checkpoints/run-2/round-000000.safetensors");
   CHECK(state.newer().empty());
-  // A file that somebody has put into the folder of a run that was pruned is of no run.
+  // Files that somebody has put into the folder of a pruned run belong to no run.
   const auto store = state.open();
   store->runs().set_state(1, RunState::stopped).value();
   store->archive().remove_run(1).value();
@@ -162,7 +162,7 @@ TEST_CASE("a note of the audit that can't be written ends no run, and is tried a
   simulation.run();
   CHECK_FALSE(failure);
   CHECK(posix_files().read_all(note).value() == "{\"rows\":1}\n");
-  // The rows since the last look are noted at the end.
+  // Rows that came since the last look are noted at the end.
   store->audit().add(AuditKind::refusal, "a", "x").value();
   note_last_audit(store->audit(), state.path);
   CHECK(posix_files().read_all(note).value() == "{\"rows\":2}\n");

@@ -7,6 +7,7 @@
 #include "kernels/kernels.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/run_of.hpp"
+#include "tests/support/stored.hpp"
 #include "tests/world/scenario.hpp"
 
 namespace fl::test {
@@ -64,7 +65,7 @@ TEST_CASE("a new client gets the middle codec, and a late client the next coarse
   CHECK(choice(client, 1e9) == "e");
   client.late_codec = "of another ladder";
   CHECK(choice(client, 1e9) == "c");
-  // The same for a client that was fast before.
+  // Now with a client that was fast before.
   client = measured(0, 1e9);
   client.late_codec = "a";
   client.last_seconds = 10;
@@ -245,7 +246,7 @@ TEST_CASE(
     std::vector<float> update(layout.elements());
     kernels().gaussian(5, round, 0, update.data(), update.size());
     for (std::size_t i = 0; i < update.size(); ++i) trained[i] += static_cast<double>(update[i]);
-    state.save_update(run_of(layout), update, *parse_codec(spec).value(), round, {}).value();
+    save(state, run_of(layout), update, *parse_codec(spec).value(), round).value();
   };
   const auto deliver = [&] {
     const auto file = state.open_pending().value();
@@ -257,7 +258,7 @@ TEST_CASE(
     state.settle_accepted().value();
   };
   const auto is_all_there = [&] {
-    const auto residual = state.residual(layout).value();
+    const auto residual = test::values_of(state.residual(layout), layout);
     for (std::size_t i = 0; i < sent.size(); ++i) {
       if (std::fabs(sent[i] + static_cast<double>(residual[i]) - trained[i]) > 1e-5) return false;
     }
@@ -265,12 +266,12 @@ TEST_CASE(
   };
   train(1, "terngrad+ef");
   deliver();
-  const auto left = state.residual(layout).value();
+  const auto left = test::values_of(state.residual(layout), layout);
   CHECK(std::ranges::any_of(left, [](float v) { return std::fabs(v) > 0.1F; }));
   CHECK(is_all_there());
   train(2, "none");
   deliver();
-  CHECK(state.residual(layout).value() == left);
+  CHECK(test::values_of(state.residual(layout), layout) == left);
   CHECK(is_all_there());
   train(3, "none");
   state.settle_unused(run_of(layout)).value();
@@ -281,7 +282,7 @@ TEST_CASE(
   train(5, "none+ef");
   deliver();
   CHECK(is_all_there());
-  const auto last = state.residual(layout).value();
+  const auto last = test::values_of(state.residual(layout), layout);
   CHECK(std::ranges::all_of(last, [](float v) { return v == 0; }));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the first bytes of a connection are a whole ClientHello: one that OpenSSL makes, cut and
 // divided in all ways, and bytes that are none.
-#include "shared/net/client_hello.hpp"
+#include "server/net/client_hello.hpp"
 
 #include "shared/base/limits.hpp"
 #include "tests/support/client_hello.hpp"

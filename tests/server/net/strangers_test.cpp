@@ -74,7 +74,7 @@ TEST_CASE("one more than all may be: the oldest silent one ends, not one that sh
   door.enter(4);
   CHECK(door.next().close == Ids{silent});
   CHECK(door.strangers.count() == few.all);
-  door.strangers.greet(silent, 50ms);  // Its ClientHello may come too late.
+  door.strangers.greet(silent, 50ms);  // The ClientHello may come too late.
   door.strangers.leave(silent);
   door.strangers.leave(shaking);
   CHECK(door.strangers.count() == few.all - 1);
@@ -429,7 +429,7 @@ TEST_CASE("a port accepts so many connections in a turn, and a quiet one saves n
   const TimePoint later = begin + 10s;
   CHECK(pace.next(later) == later);
   CHECK(pace.next(later) == later);
-  CHECK(pace.next(later) == later);  // Its turn is long over.
+  CHECK(pace.next(later) == later);  // The handshake's turn is long over.
   for (int i = 0; i < 2; ++i) CHECK(pace.next(later) == later);
   CHECK(pace.next(later) == later + limits::accept_turn);
 }

@@ -214,7 +214,7 @@ TEST_CASE("evaluators without a vote, or without the metric, do not say that the
   }
   CHECK(judgement.value_of(2, {"a"}) == 0.9);
   CHECK(!judgement.has_diverged({"a"}));
-  // What it measures later, and takes back.
+  // The client measures this later, and takes it back.
   judgement.note(answer(3, "other", 5, 0.9));
   CHECK(judgement.knows("other"));
   other.version = 3;

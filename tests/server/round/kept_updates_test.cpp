@@ -270,7 +270,8 @@ TEST_CASE("a start with fewer rounds removes what is more, and one with none rem
   Server server(disk, "none");
   REQUIRE(server.kept.restore(5, {}));
   CHECK(names_in(disk, kept_folder).empty());
-  CHECK(names_in(disk, checkpoints).size() == 6);  // Of versions 4 and 5, as without kept rounds.
+  // State of versions 4 and 5, as without kept rounds.
+  CHECK(names_in(disk, checkpoints).size() == 6);
 }
 
 TEST_CASE("without kept rounds nothing is written") {

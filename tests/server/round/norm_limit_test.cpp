@@ -97,8 +97,8 @@ TEST_CASE("at the end of a round all are judged by the same median, until it is 
   CHECK(round.past.at("client-1") == 98);
   CHECK(round.norms->judge_at_end(3).median == 3);
   round.norms->reopen();
-  CHECK(round.norms->judge(2).median == 2);         // Of 1, 1, 1, 2, 3, 98, 99.
-  CHECK(round.norms->judge_at_end(2).median == 2);  // Of 1, 2, 3.
+  CHECK(round.norms->judge(2).median == 2);         // The median of 1, 1, 1, 2, 3, 98, 99.
+  CHECK(round.norms->judge_at_end(2).median == 2);  // The median of 1, 2, 3.
 }
 
 TEST_CASE("the median is that of lists of all norms, whatever comes and is refused") {

@@ -200,7 +200,7 @@ TEST_CASE("after a restart a client is not asked for the rest of its time") {
                      {"e", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = -1e9}}});
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"a", "c"});
   CHECK(roster.misses_of("d") == 4);
-  CHECK(roster.note_miss("a", 30s) == 60s);  // Its third.
+  CHECK(roster.note_miss("a", 30s) == 60s);  // The client's third update.
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c"});
   roster.count_update("e");
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c", "e"});

@@ -32,7 +32,7 @@ TEST_CASE("other bytes for the same task replace an unfinished upload") {
     REQUIRE(upload->append(bytes_of(bytes.substr(0, 2))));
     CHECK(world.files() == Names{upload->file_name()});
   }
-  // The same bytes resume where they stopped. The uploads of other tasks stay, whatever the task's
+  // Equal bytes resume where they stopped. The uploads of other tasks stay, whatever the task's
   // number.
   const auto twelfth = world.open(12, "first");
   const auto again = world.open(1, "third");

@@ -199,7 +199,8 @@ TEST_CASE("open tasks that are not too old move into the next round") {
   CHECK_FALSE(world.tasks.has_round());
   REQUIRE(world.tasks.carried().size() == 1);
   const Task& carried = world.tasks.carried().at("new");
-  CHECK(carried.before.up == 1000);  // Its earlier traffic is counted in the recorded round.
+  // The client's earlier traffic is counted in the recorded round.
+  CHECK(carried.before.up == 1000);
   CHECK(world.tasks.find("new", carried.record.id) == &carried);
   CHECK(world.tasks.task_of("old") == nullptr);
   OpenRound next;

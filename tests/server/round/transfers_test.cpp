@@ -12,14 +12,14 @@ using Way = Transfers::Way;
 TEST_CASE("a transfer's progress comes from its session's counters, and goes on where it broke") {
   Transfers transfers;
   const auto peer = trainer("a");
-  peer->up = 500;  // Of what the session did before.
+  peer->up = 500;  // Bytes that the session has transferred before.
   transfers.begin(peer, Way::up, 3, {.bytes = 1000, .offset = 200});
   const auto* const transfer = transfers.find("a", Way::up);
   REQUIRE(transfer != nullptr);
   CHECK(transfer->number == 3);
   CHECK(transfer->done(Way::up) == 200);
   peer->up += 300;
-  peer->down += 77;  // Of other messages.
+  peer->down += 77;  // Bytes of other messages.
   CHECK(transfer->done(Way::up) == 500);
   // Messages have headers too: what came is never more than the whole.
   peer->up += 900;

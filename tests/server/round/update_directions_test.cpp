@@ -133,7 +133,7 @@ TEST_CASE("the sums of ranges are those of their elements alone") {
       for (std::uint64_t i = range.begin; i < range.end; ++i)
         expected += static_cast<double>(update[i]) * static_cast<double>(mean[i]);
     }
-    for (const std::string codec : {"none", "topk:1"}) {  // Of other blocks.
+    for (const std::string codec : {"none", "topk:1"}) {  // Values of other blocks.
       CAPTURE(codec);
       CHECK(folder.sums_of(update, mean, codec, {}, ranges).product ==
             doctest::Approx(expected).epsilon(1e-10));

@@ -5,6 +5,7 @@
 #include "server/run/settings_table.hpp"
 #include "server/run/target.hpp"
 #include "shared/params/model_table.hpp"
+#include "shared/wire/train_messages.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
@@ -34,13 +35,11 @@ constexpr SettingRow<ToySettings, ToyWork> toy_rows[] = {
        return Error(Errc::invalid_input, "it must be 0 or more");
      },
      .into_work = [](const ToySettings& s, const WorkRound& at,
-                     ToyWork& work) { work.warmth = s.warmth * at.round; },
-     .into_offer = [](const ToySettings&, const ToyWork& work,
-                      wire::Offer& offer) { offer.set_weight_decay(work.warmth); }},
+                     ToyWork& work) { work.warmth = s.warmth * at.round; }},
 };
 constexpr SettingTable<ToySettings, ToyWork> toy_table(toy_rows);
 
-TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and wire field") {
+TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and share in the work") {
   ToySettings settings;
   std::set<std::string> given;
   CLI::App app;
@@ -72,9 +71,7 @@ TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and wir
 
   const auto strategy = parse_strategy("fedavg").value();
   const WorkRound third{.strategy = *strategy, .round = 3, .losses = {}};
-  wire::Offer offer;
-  toy_table.fill_offer(settings, toy_table.work(settings, third), offer);
-  CHECK(offer.weight_decay() == 6);
+  CHECK(toy_table.work(settings, third).warmth == 6);
 
   CHECK(toy_table.check_each(settings));
   settings.warmth = -1;
@@ -132,14 +129,11 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(to_json(settings) == with_newer);
 }
 
-TEST_CASE(
-    "every setting's row has a unique key, help if it has a flag, and both offer functions or "
-    "none") {
+TEST_CASE("every setting's row has a unique key, and help if it has a flag") {
   std::set<std::string> keys;
   for (const auto& row : run_setting_table().rows()) {
     CAPTURE(row.flag);
     CHECK(keys.insert(row.json_key()).second);
-    CHECK((row.into_work == nullptr) == (row.into_offer == nullptr));
     CHECK(row.help.empty() == row.flag.empty());
     if (!row.flag.empty()) CHECK(run_setting_table().find(row.flag) == &row);
   }
@@ -153,8 +147,9 @@ TEST_CASE("an offer has the local work of its round") {
   const auto strategy = parse_strategy("fedprox:mu=0.75").value();
   const TrainSettings work = local_work(settings, *strategy, 2, {});
   wire::Offer offer;
-  fill_offer(settings, work, offer);
+  write_train_settings(work, offer);
   CHECK(work.round == 2);
+  CHECK(offer.round() == 2);
   CHECK(offer.local_epochs() == 2);
   CHECK(offer.local_steps() == 4);  // The second of three rounds from 1 to 7.
   CHECK(offer.local_seconds() == 1.5);

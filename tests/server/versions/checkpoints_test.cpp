@@ -15,7 +15,7 @@ namespace {
 
 class WeightsFile {
  public:
-  /// Its values are 0, 1, 2, ...
+  /// Makes a checkpoint with the values 0, 1, 2, ...
   explicit WeightsFile(const std::vector<TensorSpec>& tensors) {
     const Layout layout = Layout::make(tensors).value();
     std::vector<float> values(layout.elements());

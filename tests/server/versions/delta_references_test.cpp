@@ -35,14 +35,14 @@ TEST_CASE("a client's delta is added to its last accepted update") {
   auto& references = world.references;
   CHECK(references.of("a") == TaskId{0});
   CHECK(world.add(1, 0, {1, 2, 3, 4}) == std::vector<float>{1, 2, 3, 4});
-  CHECK(references.of("a") == TaskId{0});  // Its round is not recorded yet.
+  CHECK(references.of("a") == TaskId{0});  // The task's round is not recorded yet.
   REQUIRE(references.sync({{"a", TaskId{1}}}));
   REQUIRE(references.advance({{"a", TaskId{1}}}));
   CHECK(references.of("a") == TaskId{1});
   CHECK(references.of("b") == TaskId{0});
   const std::vector<float> second{2, 2, 2, 3};
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
-  // The same delta again, as after a restart, gives the same update.
+  // Adding the delta again, as after a restart, gives an equal update.
   CHECK(world.add(7, 1, {1, 0, -1, -1}) == second);
   CHECK(world.files() == Names{"1", "7"});
   REQUIRE(references.advance({{"a", TaskId{7}}}));

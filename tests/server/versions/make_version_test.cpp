@@ -85,7 +85,7 @@ class Run {
 struct Way {
   const char* strategy;
   const char* downlink;
-  std::size_t files;  // Of a version.
+  std::size_t files;  // The files of a version.
   bool keeps_mean = false;
 };
 
@@ -117,7 +117,7 @@ TEST_CASE("a power loss at any change while a version is made changes nothing in
         CHECK(is_made == (n > changes));
         run.files.crash(seed);
         if (is_made) CHECK(run.contents() == third);
-        // What was not recorded is made again.
+        // A version that was not recorded is made again.
         if (!is_made) run.records.erase(3);
         if (!is_made) REQUIRE(run.make_next());
         CHECK(run.contents() == third);

@@ -1,45 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
-#include "client/site/rank/hooks/low_rank.hpp"
+#include "client/site/rank/hooks/low_rank_hook.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <cmath>
 
 namespace fl {
 
 namespace {
 
-class BatchedPowerSgd final : public GradientHook {
+class BatchedPowerSgd final : public LowRankHook {
  public:
-  explicit BatchedPowerSgd(const LowRankSettings& settings) : settings_(settings) {}
-
-  void reduce(Bucket& bucket, Ranks& ranks) override {
-    if (state_.step < settings_.start) {
-      divide_and_sum(bucket.gradient, ranks);
-    } else {
-      const Bucket square = padded(bucket);
-      const std::int64_t length = bucket.gradient.numel();
-      torch::Tensor& residual = state_.residuals.of(square);
-      const torch::Tensor values = square.gradient + residual;
-      if (all_finite(values, ranks)) {
-        square.gradient.copy_(values);
-        approximate(square, ranks);
-        torch::sub_out(residual, values, square.gradient);
-        bucket.gradient.copy_(square.gradient.narrow(0, 0, length));
-      } else {
-        divide_and_sum(bucket.gradient, ranks);
-      }
-    }
-    if (bucket.is_last) ++state_.step;
-  }
-
-  [[nodiscard]] HookState save() const override { return state_.save(); }
-  void load(const HookState& state) override { state_.load(state); }
+  using LowRankHook::LowRankHook;
 
  private:
-  /// The bucket with zeros behind it, so that its elements make a square. What the padding loses is
-  /// a part of the residual, as in PyTorch; its number is one that no parameter has.
+  bool compress(Bucket& bucket, Ranks& ranks) override {
+    Bucket square = padded(bucket);
+    if (!LowRankHook::compress(square, ranks)) return false;
+    bucket.gradient.copy_(square.gradient.narrow(0, 0, bucket.gradient.numel()));
+    return true;
+  }
+
+  /// Adds zeros behind the bucket, so that its elements make a square. What the padding loses is a
+  /// part of the residual, as in PyTorch; the padding has a number that no parameter has.
   static Bucket padded(const Bucket& bucket) {
     const std::int64_t length = bucket.gradient.numel();
     const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));
@@ -53,7 +35,7 @@ class BatchedPowerSgd final : public GradientHook {
   }
 
   /// Replaces the gradient, seen as a square, by a low-rank approximation of the ranks' mean.
-  void approximate(const Bucket& bucket, Ranks& ranks) {
+  void approximate(Bucket& bucket, Ranks& ranks) override {
     const auto side = static_cast<std::int64_t>(
         std::llround(std::sqrt(static_cast<double>(bucket.gradient.numel()))));
     torch::Tensor square = bucket.gradient.view({side, side});
@@ -71,26 +53,21 @@ class BatchedPowerSgd final : public GradientHook {
 
   void orthogonalize_matrix(torch::Tensor& matrix) const {
     torch::Tensor batch = matrix.unsqueeze(0);
-    orthogonalize(batch, settings_.epsilon);
+    orthogonalize(batch);
   }
 
   /// The right factor [side, rank] of the step before, or a random one.
   torch::Tensor& factor_of(const Bucket& bucket, std::int64_t side,
                            const torch::TensorOptions& options) {
-    torch::Tensor& q = state_.factors[bucket.key()];
-    const std::int64_t rank = std::min(side, settings_.rank);
-    if (q.defined() && q.size(0) == side && q.size(1) == rank) {
+    torch::Tensor& q = factors_[bucket.key()];
+    const std::int64_t columns = std::min(side, rank());
+    if (q.defined() && q.size(0) == side && q.size(1) == columns) {
       q = q.to(options);
     } else {
-      q = torch::randn({side, rank}, at::detail::createCPUGenerator(state_.seeds.next()),
-                       options.device(torch::kCPU))
-              .to(options);
+      q = random_factor({side, columns}, next_generator(), options).to(options);
     }
     return q;
   }
-
-  LowRankSettings settings_;
-  LowRankState state_;
 };
 
 }  // namespace

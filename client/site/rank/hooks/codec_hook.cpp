@@ -18,7 +18,7 @@ namespace fl {
 
 namespace {
 
-/// A length of a payload that can't be: this rank's values can't be coded.
+/// Stands for the length of a payload where a rank's values can't be coded.
 constexpr std::int64_t not_coded = -1;
 
 class CodecHook final : public GradientHook {
@@ -27,7 +27,7 @@ class CodecHook final : public GradientHook {
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
     const Layout layout = layout_of(bucket);
-    const torch::Tensor gradient = bucket.gradient.cpu();  // The same one, if it is there.
+    const torch::Tensor gradient = bucket.gradient.cpu();  // No copy if it is there.
     torch::Tensor velocity;
     const std::span<const float> values = values_of(gradient, bucket, velocity);
     CodecState& state = states_[bucket.key()];
@@ -55,7 +55,7 @@ class CodecHook final : public GradientHook {
   }
 
   [[nodiscard]] HookState save() const override {
-    HookState saved = {{"step", torch::tensor({step_}, torch::kInt64)}};
+    HookState saved = state_with_step(step_);
     residuals_.save(saved);
     velocities_.save(saved);
     for (const auto& [key, state] : states_) {
@@ -68,10 +68,9 @@ class CodecHook final : public GradientHook {
     return saved;
   }
   void load(const HookState& saved) override {
-    step_ = 0;
+    step_ = step_in(saved);
     states_.clear();
     for (const auto& [name, values] : saved) {
-      if (name == "step") step_ = values.item<std::int64_t>();
       if (!name.starts_with("codec/")) continue;
       if (auto state = CodecState::parse(bytes_of(values))) states_[name.substr(6)] = *state;
     }
@@ -92,14 +91,14 @@ class CodecHook final : public GradientHook {
     return Layout::make(specs).value();
   }
 
-  /// The shared seed is the same on all ranks; each step and bucket has others.
+  /// All ranks have the same shared seed; each step and bucket has another one.
   [[nodiscard]] Seeds seeds_of(const Bucket& bucket, const Ranks& ranks) const {
     const std::uint64_t shared = static_cast<std::uint64_t>(step_) << 32 | bucket.index << 12;
     return {shared + 1 + static_cast<std::uint64_t>(ranks.rank()), shared};
   }
 
-  /// What is coded: the gradient, or with error feedback more, in room_. Sets `velocity` with
-  /// momentum; without it, it stays undefined.
+  /// Returns what is coded: the gradient or, with error feedback, a sum in room_. With momentum it
+  /// sets `velocity`, which stays undefined otherwise.
   std::span<const float> values_of(const torch::Tensor& gradient, const Bucket& bucket,
                                    torch::Tensor& velocity) {
     if (!codec_->error_feedback()) return span_of(gradient);
@@ -138,8 +137,8 @@ class CodecHook final : public GradientHook {
   std::int64_t step_ = 0;
   Residuals residuals_{"residual/", torch::kCPU};
   Residuals velocities_{"velocity/", torch::kCPU};
-  std::map<std::string, CodecState> states_;  // By the bucket's key.
-  // Room that is used again, because the system takes its time for new pages.
+  std::map<std::string, CodecState> states_;  // By Bucket::key().
+  // Memory that is used again, because the system is slow to give new pages.
   std::vector<float> room_;
   std::vector<std::byte> payload_;
 };

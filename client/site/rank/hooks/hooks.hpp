@@ -37,7 +37,7 @@ namespace fl {
 /// settings, but epsilon is 1e-8 by default, so that a gradient of zeros stays zero. Sends the sum
 /// of (rows + columns) rank values for each compressed matrix and of the other tensors.
 [[nodiscard]] std::unique_ptr<GradientHook> make_powersgd(SpecOptions& options);
-/// The same on the whole bucket as one square matrix. As PyTorch's batched_powerSGD_hook is meant
+/// PowerSGD on the whole bucket as one square matrix. As PyTorch's batched_powerSGD_hook is meant
 /// (in 2.11 it fails: it can't resize its bucket). Sends the sum of 2 rank ceil(sqrt(n)) values.
 [[nodiscard]] std::unique_ptr<GradientHook> make_batched_powersgd(SpecOptions& options);
 

@@ -13,8 +13,8 @@ namespace fl {
 
 namespace {
 
-// So many values are worked on at a time: they stay in the nearest caches, whatever is done with
-// them. A multiple of 8, so that signs begin with a byte.
+// The number of values that are worked on at a time: they stay in the nearest caches. It is a
+// multiple of 8, so that signs begin with a byte.
 constexpr std::size_t at_once = 4096;
 
 constexpr std::uint32_t float_exponent = 0x7f80'0000;
@@ -26,7 +26,8 @@ void in_pieces(std::size_t n, const Body& body) {
     body(begin, std::min(at_once, n - begin));
 }
 
-/// To the nearest even; requires |x| < 2^22. Adding this number leaves no bits for a fraction.
+/// Rounds to the nearest even; requires |x| < 2^22. Adding this number leaves no bits for a
+/// fraction.
 float rounded(float x) {
   constexpr float no_fraction = 0x1.8p23F;
   return (x + no_fraction) - no_fraction;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hooks do with gradients in the memory of the CPU. Each function reads its input once, where
+// Loops of hooks over gradients in the memory of the CPU. Each function reads its input once, where
 // operations of libtorch would make a tensor of each step between. Pure; any thread. The results
 // are those of the operations that the comments name, bit for bit, on every machine.
 #pragma once
@@ -24,11 +24,11 @@ struct CodeRange {
   float scale = 0;
   float zero = 0;  // A whole number, 0 to 255.
 };
-/// As PyTorch's MinMaxObserver has it for quint8. Requires: all values are finite.
+/// Chooses the range as PyTorch's MinMaxObserver does for quint8. Requires: all values are finite.
 [[nodiscard]] CodeRange code_range_of(std::span<const float> row);
 /// codes[i] = clamp(round(row[i] / scale) + zero, 0, 255), to the nearest even.
 void to_codes(std::span<const float> row, const CodeRange& range, std::uint8_t* codes);
-/// The codes of a row by one rank.
+/// A row as one rank has coded it.
 struct CodedRow {
   const std::uint8_t* codes;
   CodeRange range;
@@ -43,7 +43,7 @@ struct SignedRow {
 };
 /// The ranks' values, added up in their order, divided by their number.
 void mean_of_signs(std::span<const SignedRow> of_ranks, std::span<float> mean);
-/// values[i] -= the row's.
+/// Subtracts the row's value from each values[i].
 void subtract_signs(const SignedRow& row, std::span<float> values);
 
 /// sum[i] += values[i].

@@ -17,7 +17,7 @@ struct AdamSettings {
   double epsilon = 1e-8;
 };
 
-/// The code of values + error; `error` becomes what the code has lost.
+/// Codes values + error; `error` becomes what the code has lost.
 SignCode code_with(const torch::Tensor& values, torch::Tensor error) {
   SignCode code = sign_code_of(error.add_(values));
   subtract_sign_code(code, error);
@@ -36,7 +36,7 @@ class OneBitAdam final : public GradientHook {
     if (bucket.is_last) ++step_;
     if (is_warming_up || !all_finite(bucket.gradient, ranks)) {
       divide_and_sum(bucket.gradient, ranks);
-      // All ranks have the same mean, and return it as it is.
+      // All ranks have the same mean, so all return it as it is.
       if (!bucket.gradient.isfinite().all().item<bool>()) return;
       momentum.lerp_(bucket.gradient, 1 - settings_.beta1);
       variance.mul_(settings_.beta2)
@@ -52,7 +52,7 @@ class OneBitAdam final : public GradientHook {
   }
 
   [[nodiscard]] HookState save() const override {
-    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)}};
+    HookState state = state_with_step(step_);
     momenta_.save(state);
     variances_.save(state);
     worker_errors_.save(state);
@@ -60,9 +60,7 @@ class OneBitAdam final : public GradientHook {
     return state;
   }
   void load(const HookState& state) override {
-    step_ = 0;
-    for (const auto& [name, values] : state)
-      if (name == "step") step_ = values.item<std::int64_t>();
+    step_ = step_in(state);
     momenta_.load(state);
     variances_.load(state);
     worker_errors_.load(state);
@@ -70,8 +68,8 @@ class OneBitAdam final : public GradientHook {
   }
 
  private:
-  /// The mean of the ranks' momenta in one bit an element each way: rank r is the paper's server
-  /// for the r-th part of the vector.
+  /// Makes the mean of the ranks' momenta with one bit for each element each way. Rank r is the
+  /// paper's server for the r-th part of the vector.
   static void average(torch::Tensor& momentum, torch::Tensor& worker_error,
                       torch::Tensor& server_error, Ranks& ranks) {
     const std::int64_t length = momentum.numel();

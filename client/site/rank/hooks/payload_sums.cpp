@@ -46,14 +46,14 @@ class Window final : public ByteSource {
   std::vector<std::byte> bytes_;
 };
 
-/// A rank's payload.
+/// The payload of another rank.
 struct Incoming {
   std::uint64_t length = 0;
   Window window;
-  std::optional<PayloadReader> reader;  // Once the prefix is here.
+  std::optional<PayloadReader> reader;  // Set once the prefix is here.
 };
 
-/// Where the slice begins.
+/// The offset at which slice number `slice` begins.
 std::uint64_t slice_begin(std::uint64_t length, std::uint64_t slice, std::uint64_t slices) {
   return length / slices * slice + length % slices * slice / slices;
 }
@@ -124,7 +124,7 @@ class PayloadSums {
     payloads_[me]->window.append(own_.subspan(own_begin, own_bytes));
   }
 
-  /// False: a part of its prefix is still to come.
+  /// False if a part of the payload's prefix is still to come.
   bool open(std::size_t rank) {
     Incoming& one = *payloads_[rank];
     if (one.reader) return true;
@@ -151,7 +151,7 @@ class PayloadSums {
   Ranks& ranks_;
   const UseOwnBlock& use_own_;
   std::vector<std::unique_ptr<Incoming>> payloads_;  // Readers refer to their windows.
-  std::uint64_t block_ = 0;                          // The next one to add.
+  std::uint64_t block_ = 0;                          // The next block to add.
   std::vector<float> values_;
 };
 

@@ -20,8 +20,8 @@ using UseOwnBlock = std::function<void(const Block&, std::span<const float>)>;
 
 /// Adds the decoded payloads of all ranks to `sum`, block by block in the order of the ranks.
 /// `lengths` has the length of each rank's payload, all of them of this layout and by one codec;
-/// `own` is this rank's. Calls `use_own`, if given, with each of its blocks. `slice_bytes`: about
-/// so much of a payload goes at once. Throws RankFailure, also for a payload that is damaged.
+/// `own` is this rank's. Calls `use_own`, if given, with each block of `own`. `slice_bytes` is
+/// about what is sent of a payload at once. Throws RankFailure, also for a payload that is damaged.
 void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
                   const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
                   const UseOwnBlock& use_own = {});

@@ -26,7 +26,7 @@ class PostLocalSgd final : public GradientHook {
     divide_and_sum(bucket.gradient, *group_);
   }
 
-  /// The last step of a round always ends with the mean: the ranks have one update.
+  /// The last step of a round always makes the mean, because the ranks have one update.
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) override {
     const bool is_due =
         step_ >= settings_.start && (step_ - settings_.start) % settings_.period == 0;
@@ -45,14 +45,8 @@ class PostLocalSgd final : public GradientHook {
     ++step_;
   }
 
-  [[nodiscard]] HookState save() const override {
-    return {{"step", torch::tensor({step_}, torch::kInt64)}};
-  }
-  void load(const HookState& state) override {
-    step_ = 0;
-    for (const auto& [name, values] : state)
-      if (name == "step") step_ = values.item<std::int64_t>();
-  }
+  [[nodiscard]] HookState save() const override { return state_with_step(step_); }
+  void load(const HookState& state) override { step_ = step_in(state); }
 
  private:
   [[nodiscard]] std::unique_ptr<Ranks> group_of(Ranks& ranks) const {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
-#include "client/site/rank/hooks/low_rank.hpp"
+#include "client/site/rank/hooks/low_rank_hook.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <algorithm>
 
 namespace fl {
@@ -19,34 +17,14 @@ struct Matrix {
   torch::Tensor q;
 };
 
-class PowerSgd final : public GradientHook {
+class PowerSgd final : public LowRankHook {
  public:
-  explicit PowerSgd(const LowRankSettings& settings) : settings_(settings) {}
-
-  void reduce(Bucket& bucket, Ranks& ranks) override {
-    if (state_.step < settings_.start) {
-      divide_and_sum(bucket.gradient, ranks);
-    } else {
-      torch::Tensor& residual = state_.residuals.of(bucket);
-      torch::Tensor values = bucket.gradient + residual;
-      if (all_finite(values, ranks)) {
-        bucket.gradient.copy_(values);
-        approximate(bucket, ranks);
-        residual.copy_(values.sub_(bucket.gradient));
-      } else {
-        divide_and_sum(bucket.gradient, ranks);
-      }
-    }
-    if (bucket.is_last) ++state_.step;
-  }
-
-  [[nodiscard]] HookState save() const override { return state_.save(); }
-  void load(const HookState& state) override { state_.load(state); }
+  using LowRankHook::LowRankHook;
 
  private:
   /// Replaces the gradient by the mean of the small tensors and by low-rank approximations of the
   /// mean of the matrices.
-  void approximate(Bucket& bucket, Ranks& ranks) {
+  void approximate(Bucket& bucket, Ranks& ranks) override {
     std::vector<Matrix> matrices;
     std::vector<torch::Tensor> small;
     std::vector<torch::Tensor> small_flat;
@@ -76,14 +54,14 @@ class PowerSgd final : public GradientHook {
     }
     ranks.sum(ps);
     for (Matrix& matrix : matrices) {
-      orthogonalize(matrix.p, settings_.epsilon);
+      orthogonalize(matrix.p);
       torch::bmm_out(matrix.q, matrix.values.transpose(1, 2), matrix.p);
     }
     ranks.sum(qs);
     qs.div_(ranks.size());
     for (Matrix& matrix : matrices) {
       torch::bmm_out(matrix.values, matrix.p, matrix.q.transpose(1, 2));
-      state_.factors[std::to_string(matrix.parameter)] = matrix.q.clone();
+      factors_[std::to_string(matrix.parameter)] = matrix.q.clone();
     }
   }
 
@@ -91,8 +69,8 @@ class PowerSgd final : public GradientHook {
     if (part.shape.empty() || part.elements() == 0) return false;
     const std::int64_t n = part.shape[0];
     const std::int64_t m = part.elements() / n;
-    const std::int64_t rank = std::min({n, m, settings_.rank});
-    return static_cast<double>((n + m) * rank) * settings_.rate < static_cast<double>(n * m);
+    const std::int64_t columns = std::min({n, m, rank()});
+    return static_cast<double>((n + m) * columns) * rate() < static_cast<double>(n * m);
   }
 
   void place_factors(std::vector<Matrix>& matrices, const torch::TensorOptions& options,
@@ -100,7 +78,7 @@ class PowerSgd final : public GradientHook {
     std::int64_t p_count = 0;
     std::int64_t q_count = 0;
     const auto rank_of = [this](const Matrix& matrix) {
-      return std::min({matrix.values.size(1), matrix.values.size(2), settings_.rank});
+      return std::min({matrix.values.size(1), matrix.values.size(2), rank()});
     };
     for (const Matrix& matrix : matrices) {
       p_count += matrix.values.size(1) * rank_of(matrix);
@@ -112,34 +90,30 @@ class PowerSgd final : public GradientHook {
     for (Matrix& matrix : matrices) {
       const std::int64_t n = matrix.values.size(1);
       const std::int64_t m = matrix.values.size(2);
-      const std::int64_t rank = rank_of(matrix);
-      matrix.p = ps.narrow(0, p_count, n * rank).view({1, n, rank});
-      matrix.q = qs.narrow(0, q_count, m * rank).view({1, m, rank});
-      p_count += n * rank;
-      q_count += m * rank;
+      const std::int64_t columns = rank_of(matrix);
+      matrix.p = ps.narrow(0, p_count, n * columns).view({1, n, columns});
+      matrix.q = qs.narrow(0, q_count, m * columns).view({1, m, columns});
+      p_count += n * columns;
+      q_count += m * columns;
     }
   }
 
-  /// The right factors of the step before, or random ones if one of them is missing.
+  /// Takes the right factors of the step before, or random ones if one of them is missing.
   void start_factors(std::vector<Matrix>& matrices) {
     const bool has_all = std::ranges::all_of(matrices, [this](const Matrix& matrix) {
-      const auto found = state_.factors.find(std::to_string(matrix.parameter));
-      return found != state_.factors.end() && found->second.sizes() == matrix.q.sizes();
+      const auto found = factors_.find(std::to_string(matrix.parameter));
+      return found != factors_.end() && found->second.sizes() == matrix.q.sizes();
     });
     at::Generator generator;
-    if (!has_all) generator = at::detail::createCPUGenerator(state_.seeds.next());
+    if (!has_all) generator = next_generator();
     for (Matrix& matrix : matrices) {
       if (has_all)
-        matrix.q.copy_(state_.factors[std::to_string(matrix.parameter)]);
+        matrix.q.copy_(factors_[std::to_string(matrix.parameter)]);
       else
-        matrix.q.copy_(
-            torch::randn(matrix.q.sizes(), generator, matrix.q.options().device(torch::kCPU)));
-      orthogonalize(matrix.q, settings_.epsilon);
+        matrix.q.copy_(random_factor(matrix.q.sizes(), generator, matrix.q.options()));
+      orthogonalize(matrix.q);
     }
   }
-
-  LowRankSettings settings_;
-  LowRankState state_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr double code_max = 255;
 
 class Quantize final : public GradientHook {
  public:
-  /// 0: one row for the bucket.
+  /// 0 means one row for the bucket.
   explicit Quantize(std::int64_t channel) : channel_(channel) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
@@ -62,7 +62,7 @@ class Quantize final : public GradientHook {
     }
   }
 
-  /// The same by operations of libtorch.
+  /// Quantizes by operations of libtorch, for tensors that are not plain.
   void reduce_on_device(torch::Tensor& gradient, Ranks& ranks) const {
     const std::int64_t length = gradient.numel();
     const std::int64_t columns = columns_of(length);
@@ -87,7 +87,7 @@ class Quantize final : public GradientHook {
     gradient.copy_(sum.flatten().narrow(0, 0, length) / ranks.size());
   }
 
-  /// As PyTorch's MinMaxObserver and PerChannelMinMaxObserver have it for quint8.
+  /// Chooses ranges as PyTorch's MinMaxObserver and PerChannelMinMaxObserver do for quint8.
   static torch::Tensor range_of(const torch::Tensor& rows) {
     const torch::Tensor least = rows.amin(1, true).clamp_max(0);
     const torch::Tensor most = rows.amax(1, true).clamp_min(0);

@@ -15,7 +15,7 @@ torch::Tensor weights_on(torch::Device device) {
   return torch::tensor({1, 2, 4, 8, 16, 32, 64, 128}, torch::kUInt8).to(device);
 }
 
-/// `count` floats, 1 or -1.
+/// Returns `count` floats, each 1 or -1.
 torch::Tensor unpacked(const torch::Tensor& bytes, std::int64_t count) {
   const torch::Tensor bits = bytes.unsqueeze(1).bitwise_and(weights_on(bytes.device())).eq(0);
   return bits.flatten().narrow(0, 0, count).to(torch::kFloat32).mul_(2).sub_(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as their signs and one scale, their mean absolute value. Eight signs in a byte, the first
-// in the lowest bit; 1 is negative, and zero counts as positive.
+// Codes values as their signs and one scale, their mean absolute value. A byte has eight signs, the
+// first in the lowest bit; 1 is negative, and zero counts as positive.
 #pragma once
 
 #include <torch/types.h>
@@ -14,11 +14,11 @@ struct SignCode {
 /// Takes flat floats; all of them must be finite.
 [[nodiscard]] SignCode sign_code_of(const torch::Tensor& values);
 
-/// Codes of the same values by several ranks: `bits` and `scales` have a row for each, `bits` of
-/// which the row begins with these values. `mean`, flat, becomes their values, added up in the
-/// order of the ranks, divided by their number.
+/// Makes the mean of what several ranks have coded. `bits` and `scales` have a row for each rank; a
+/// row of `bits` may be longer than `mean` needs. `mean`, which is flat, becomes the coded values,
+/// added up in the order of the ranks and divided by their number.
 void mean_of_sign_codes(const torch::Tensor& bits, const torch::Tensor& scales, torch::Tensor mean);
-/// Subtracts the code's values.
+/// Subtracts the values that the code stands for.
 void subtract_sign_code(const SignCode& code, torch::Tensor values);
 
 }  // namespace fl

@@ -45,14 +45,12 @@ class Sparse : public GradientHook {
     if (bucket.is_last) ++step_;
   }
   [[nodiscard]] HookState save() const final {
-    HookState state = {{"step", torch::tensor({step_}, torch::kInt64)}};
+    HookState state = state_with_step(step_);
     residuals_.save(state);
     return state;
   }
   void load(const HookState& state) final {
-    step_ = 0;
-    for (const auto& [name, values] : state)
-      if (name == "step") step_ = values.item<std::int64_t>();
+    step_ = step_in(state);
     residuals_.load(state);
   }
 
@@ -80,7 +78,7 @@ class TopK final : public Sparse {
     const torch::Tensor indices = gather(chosen, ranks);
     const torch::Tensor sent = gather(values.index_select(0, chosen), ranks);
     bucket.gradient.zero_();
-    for (int rank = 0; rank < ranks.size(); ++rank)  // In their order, so that all get the same.
+    for (int rank = 0; rank < ranks.size(); ++rank)  // In rank order, for equal bits.
       bucket.gradient.index_add_(0, indices[rank], sent[rank]);
     bucket.gradient.div_(ranks.size());
     return chosen.to(torch::kInt64);
@@ -94,8 +92,8 @@ class RandK final : public Sparse {
  private:
   torch::Tensor exchange(const torch::Tensor& values, std::int64_t count, Bucket& bucket,
                          Ranks& ranks) override {
-    // One random place in each of `count` equal stretches, the same on all ranks: a function of the
-    // step and the bucket.
+    // Chooses one random place in each of `count` equal stretches. All ranks choose the same
+    // places, because the seed is a function of the step and the bucket.
     const auto seed = static_cast<std::uint64_t>(step()) << 20 | bucket.index;
     const torch::Tensor bounds =
         (torch::arange(count + 1, torch::kInt64) * values.numel()).div(count, "floor");

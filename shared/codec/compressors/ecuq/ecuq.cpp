@@ -66,7 +66,7 @@ constexpr BlockFormat ecuq_centroid_runs{32};
 
 constexpr std::size_t centroid_count = 4;
 static_assert(centroid_count == summed_levels && ecuq_levels_max == device_levels_max);
-constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key; the centroids have fewer.
+constexpr std::size_t extra_bytes = sizeof(std::uint64_t);  // The key; centroids take fewer bytes.
 constexpr unsigned rans_flag = 128;
 constexpr int listed_bits = 14;
 
@@ -323,8 +323,8 @@ class Ecuq final : public Compressor, public LevelCoder {
     return centroids_from(sum, count, step);
   }
 
-  /// The same, faster if few levels are not 0. The sums are exact (LevelTally::sums), so their
-  /// order does not matter.
+  /// Like sums_of(), but faster if few levels are not 0. The sums are exact (LevelTally::sums), so
+  /// their order does not matter.
   static std::array<std::uint8_t, centroid_count> centroids_of_few(
       std::span<const float> x, float step, std::span<const std::int16_t> levels) {
     std::array<double, centroid_count + 1> sum{};
@@ -339,8 +339,8 @@ class Ecuq final : public Compressor, public LevelCoder {
                           std::span(count).first<centroid_count>(), step);
   }
 
-  /// The centroids from sum[l - 1], the sum of |x| over the levels l and -l, and count[l - 1], how
-  /// many values that are.
+  /// The centroids, from sum[l - 1], the sum of |x| over the levels l and -l, and count[l - 1], the
+  /// number of these values.
   static std::array<std::uint8_t, centroid_count> centroids_from(
       std::span<const double, centroid_count> sum,
       std::span<const std::uint32_t, centroid_count> count, float step) {
@@ -411,7 +411,7 @@ void place_levels(std::span<const std::int16_t> levels, const LevelValues& value
     out[i] = values[static_cast<std::size_t>(levels[i] + ecuq_levels_max)];
 }
 
-/// What formats 31 and 32 begin with, and the bytes that follow.
+/// The head with which formats 31 and 32 begin, and the bytes that follow.
 struct RunsHead {
   float step;
   std::int32_t top;

@@ -62,7 +62,7 @@ struct EcuqSettings {
     return bits;
   }
 
-  /// Rounds x to levels and returns the largest |level|. Its dither begins at element `first` of
+  /// Rounds x to levels and returns the largest |level|. The dither begins at element `first` of
   /// the key's stream. With dither it also fills `classes` (for class_bits_most()), unless that is
   /// empty.
   std::int32_t quantize(std::span<const float> x, float step, std::uint64_t key,

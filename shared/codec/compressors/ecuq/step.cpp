@@ -133,7 +133,8 @@ std::size_t count_classes(const EcuqSettings& settings, const Tried& tried, std:
   return std::size_t{1} << bits;
 }
 
-/// Whether such levels are coded as runs of zeros: few are not 0, and no value is listed.
+/// Whether the block of these levels is coded as runs of zeros: few are not 0, and no value is
+/// listed.
 bool is_coded_as_runs(std::span<const std::array<std::uint32_t, rans_symbols_max>> of) {
   std::uint64_t zeros = 0;
   std::uint64_t all = 0;

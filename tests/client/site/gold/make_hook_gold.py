@@ -39,7 +39,7 @@ def elements(bucket):
 
 
 class Bucket:
-    """What hooks use of torch.distributed.GradBucket."""
+    """The part that hooks use of torch.distributed.GradBucket."""
 
     def __init__(self, index, values):
         self._index, self._values = index, values
@@ -104,7 +104,7 @@ def hooks():
 
 
 def of_rank(rank, size, store):
-    """What rank 0 gets."""
+    """Returns the result of rank 0."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     results = {}
     for spec, hook, state in hooks():

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Upload: sends the update that is trained and has no verdict yet, and acts on the verdict. The
+// update itself is kept by ClientState.
+//
+//   none --prepare()--> waiting --announce()--> announced --resume()--> sending --last chunk-->
+//   announced --take_verdict()--> none
+//   announced, sending --put off, or the server says "later"--> waiting
+//   any --connection_lost()--> none
+//
+// All members are called on the agent's strand; what blocks runs as steps of the JobQueue.
+#pragma once
+
+#include "client/agent/conversation.hpp"
+#include "client/agent/job_queue.hpp"
+#include "client/learn/trace.hpp"
+#include "client/state/client_state.hpp"
+#include "proto/wire.pb.h"
+#include "shared/base/error.hpp"
+#include "shared/wire/transfer.hpp"
+
+#include <cstdint>
+#include <optional>
+
+namespace fl::client {
+
+class Upload {
+ public:
+  /// All arguments must outlive it. `trace` may be null.
+  Upload(JobQueue& jobs, ClientState& state, TraceFile* trace)
+      : jobs_(jobs), state_(state), trace_(trace) {}
+
+  /// An update waits for its turn, for a verdict, or is on its way.
+  [[nodiscard]] bool is_on() const { return sending_.has_value(); }
+  /// The next chunk can be sent.
+  [[nodiscard]] bool can_send() const { return sending_ && sending_->size; }
+  /// When an update that is not announced is to be announced; never, if there is none.
+  [[nodiscard]] TimePoint announce_at() const {
+    return sending_ && !sending_->is_announced ? sending_->begin_at : never;
+  }
+
+  /// Opens the pending update of the client's state, if there is one.
+  Awaitable<Result<void>> prepare();
+  Awaitable<Result<void>> announce(Conversation& conversation);
+  /// The server says from which byte on it needs the update. Errors: protocol; unavailable, if the
+  /// saved update is damaged: then it is forgotten, and trained again.
+  Awaitable<Result<void>> resume(const wire::Resume& resume);
+  /// Sends a chunk. can_send() must be true.
+  Awaitable<Result<void>> send_some(Conversation& conversation);
+  /// Returns false for a verdict that leaves the task open ("later"), or is about another one. After
+  /// any other the task need not be done again, even if a full disk delays what the verdict asks
+  /// for: the update is then announced again. `layout`: of the run.
+  Awaitable<Result<bool>> take_verdict(const wire::Verdict& verdict, const RunLayout& layout);
+  void connection_lost() { sending_.reset(); }
+
+ private:
+  struct Sending {
+    wire::UploadBegin begin;
+    SegmentSource source;
+    std::uint64_t offset = 0;
+    std::optional<ChunkSize> size;  // Set by the server's Resume: chunks may be sent.
+    TimePoint begin_at{};           // When to announce it (again).
+    TimePoint announced_at{};
+    bool is_announced = false;
+    bool is_damaged = false;  // The file can't be read, so there is nothing to send.
+  };
+  void announce_again_after(Duration pause);
+  /// This client's disk is full: the connection stays, and the update is announced again later.
+  void put_off(const Error& error);
+  [[nodiscard]] bool keeps_mass(const wire::Verdict& verdict);
+
+  JobQueue& jobs_;
+  ClientState& state_;
+  TraceFile* trace_;
+  std::optional<Sending> sending_;
+  int refusals_ = 0;               // Updates that were refused one after the other.
+  std::int64_t refused_task_ = 0;  // The last refused one; its verdict may arrive twice.
+};
+
+}  // namespace fl::client

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP connections, such as those between the agent of a site and its ranks, with blocking calls
+// that have a time limit.
+#pragma once
+
+#include "client/learn/process/socket_line.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fl {
+
+class TcpListener {
+ public:
+  /// Listens at `host`, a name or an address of this machine; "" means all of them. Port 0: the
+  /// system chooses one. Errors: not_found (no such host), conflict (the port is taken), io.
+  [[nodiscard]] static Result<TcpListener> make(const std::string& host, std::uint16_t port);
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// The next connection; its descriptor is -1 if there is none after `wait`. One thread at a time.
+  [[nodiscard]] Descriptor accept(Duration wait);
+
+ private:
+  TcpListener(Descriptor socket, std::uint16_t port) : socket_(std::move(socket)), port_(port) {}
+
+  Descriptor socket_;
+  std::uint16_t port_;
+};
+
+/// The address at the other end of a connection, of the family AF_UNSPEC if that end is gone.
+[[nodiscard]] sockaddr_storage peer_address(const Descriptor& socket);
+
+/// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
+/// none.
+[[nodiscard]] bool is_loopback(const std::string& host);
+
+/// Errors: not_found (no such host), unavailable (nobody listens there, or not by `until`).
+[[nodiscard]] Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port,
+                                             TimePoint until);
+
+}  // namespace fl

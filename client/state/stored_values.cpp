@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/state/stored_values.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace fl::client {
+
+Result<StoredValues> StoredValues::read_or_map(std::unique_ptr<File> file, std::uint64_t elements,
+                                               bool is_new) {
+  StoredValues out;
+  FL_TRY(out.mapping_, file->map(elements * sizeof(float)));
+  if (!out.mapping_) {
+    out.memory_.resize(elements);
+    if (!is_new) FL_CHECK(file->read_exactly(0, std::as_writable_bytes(std::span(out.memory_))));
+  }
+  out.file_ = std::move(file);
+  return out;
+}
+
+Result<StoredValues> StoredValues::make(Files& files, const std::filesystem::path& path,
+                                        std::uint64_t elements) {
+  FL_TRY(auto file, files.open(path, OpenMode::truncate));
+  FL_CHECK(file->reserve(elements * sizeof(float)));
+  return read_or_map(std::move(file), elements, true);
+}
+
+Result<StoredValues> StoredValues::open(Files& files, const std::filesystem::path& path,
+                                        std::uint64_t elements) {
+  FL_TRY(auto file, files.open(path, OpenMode::read));
+  const auto read = [&]() -> Result<StoredValues> {
+    // A page behind the end of a file can't be read, so a mapping needs this first.
+    FL_TRY(const std::uint64_t bytes, file->size());
+    if (bytes < elements * sizeof(float))
+      return Error(Errc::corrupt, "the file is too short: it has " + std::to_string(bytes) +
+                                      " bytes, expected " +
+                                      std::to_string(elements * sizeof(float)));
+    return read_or_map(std::move(file), elements, false);
+  };
+  auto values = read();
+  if (!values) return values.error().at(path.string());
+  return values;
+}
+
+StoredValues StoredValues::resized(std::size_t elements) && {
+  std::vector<float> memory = std::move(memory_);
+  memory.resize(elements);
+  return StoredValues(std::move(memory));
+}
+
+Result<void> StoredValues::write(std::uint64_t first, std::span<const float> values) {
+  return write_bytes(first * sizeof(float), std::as_bytes(values));
+}
+
+Result<void> StoredValues::write_bytes(std::uint64_t first, Bytes bytes) {
+  FL_ASSERT(first + bytes.size() <= size() * sizeof(float));
+  if (!mapping_) {
+    const auto all = std::as_writable_bytes(std::span(memory_));
+    std::ranges::copy(bytes, all.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+  if (!file_) return {};
+  return file_->write_at(first, bytes);
+}
+
+Result<void> StoredValues::sync() {
+  if (!file_) return {};
+  return file_->sync();
+}
+
+Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work) {
+  for (std::size_t first = 0; first < elements; first += piece_elements)
+    FL_CHECK(work(first, std::min(piece_elements, elements - first)));
+  return {};
+}
+
+Result<void> copy_values(std::span<const float> source, StoredValues& target) {
+  return for_each_piece(source.size(), [&](std::size_t first, std::size_t count) {
+    return target.write(first, source.subspan(first, count));
+  });
+}
+
+Result<void> fill_zeros(StoredValues& target, std::size_t first) {
+  const std::vector<float> zeros(std::min(piece_elements, target.size() - first));
+  return for_each_piece(target.size() - first, [&](std::size_t at, std::size_t count) {
+    return target.write(first + at, std::span(zeros).first(count));
+  });
+}
+
+Result<StoredValues> ValuePool::borrow(std::size_t elements) {
+  StoredValues kept;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!kept_.empty()) {
+      kept = std::move(kept_.back());
+      kept_.pop_back();
+    }
+  }
+  const bool is_in_file =
+      files_ != nullptr && files_->can_map() && elements * sizeof(float) > memory_bytes_max_;
+  if (!is_in_file) return std::move(kept).resized(elements);
+  if (kept.size() == elements) return kept;
+  kept = StoredValues();  // Frees its room before more is taken.
+  const std::filesystem::path path = folder_ / ("scratch-" + std::to_string(++files_made_));
+  FL_TRY(auto fresh, StoredValues::make(*files_, path, elements));
+  FL_CHECK(files_->remove(path));
+  return fresh;
+}
+
+void ValuePool::give_back(StoredValues values) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.size() < kept_max) kept_.push_back(std::move(values));
+}
+
+}  // namespace fl::client

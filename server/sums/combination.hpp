@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules whose result is a weighted sum of the updates, with the same weights for all elements.
+// The weights follow from the updates' distances alone, so no rule has to see the updates.
+#pragma once
+
+#include "server/sums/aggregate_rule.hpp"
+#include "server/sums/distances.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace fl {
+
+/// The updates that nearest-neighbour mixing takes: near[i] has the indices of the n - f vectors
+/// that are nearest to vector i, itself included, in ascending order. Of equally near ones it takes
+/// the first.
+using Neighbours = std::vector<std::vector<std::size_t>>;
+[[nodiscard]] Neighbours nearest_neighbours(const SquareMatrix& distances, std::size_t n,
+                                            std::size_t f);
+
+/// The weights of the n updates, followed by the center's weight, if the rule has a center. They
+/// sum to 1. `distances`: between the updates, followed by the center. The rule may have mixing,
+/// and is not one by coordinate.
+[[nodiscard]] std::vector<double> combination(const AggregateRule& rule,
+                                              const SquareMatrix& distances);
+
+}  // namespace fl
