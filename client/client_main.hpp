@@ -25,7 +25,7 @@ namespace fl {
 struct ClientFlag {
   std::string name;              // With its dashes.
   std::string help;              // One line for --help.
-  std::string* value = nullptr;  // Its text at the start is the default. Must outlive the client.
+  std::string* value = nullptr;  // The text at the start is the default. Must outlive the client.
 };
 
 struct ClientProgram {

@@ -15,14 +15,14 @@
 //     Uploads::await_judgement  round/uploads.cpp          is its norm too large
 //     Uploads::settle           round/uploads.cpp          ends the task, and waits for:
 //   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
-//     Store::decide_tasks       history/store_rounds.cpp   then groups of rows in table task
+//     Rounds::decide            history/rounds.cpp         then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told
 //   RoundEngine::collect        round/engine.cpp         when has the round enough
 //   RoundEngine::apply          round/engine.cpp         makes the next version:
 //     NextVersion::make         round/next_version.cpp     the sums become final
 //     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp
-//     Store::commit_round       history/store_rounds.cpp   rows of tables round and checkpoint
+//     Rounds::commit            history/rounds.cpp         rows of tables round and checkpoint
 #include "server/app/command_audit.hpp"
 #include "server/app/commands.hpp"
 #include "server/app/serve.hpp"
@@ -36,9 +36,8 @@
 
 namespace {
 
-fl::Result<int> run(const fl::ServerOptions& options) {
-  if (options.command == nullptr) return fl::serve(options);
-  return fl::run_command(*options.command, options);
+fl::Result<int> run(const fl::CommandLine& line) {
+  return line.command == nullptr ? fl::serve(line.program) : fl::run_command(line);
 }
 
 }  // namespace
@@ -46,12 +45,12 @@ fl::Result<int> run(const fl::ServerOptions& options) {
 int main(int argc, char** argv) {
   fl::keep_files_private();
   fl::ignore_write_signals();
-  fl::ServerOptions options;
-  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), options); code >= 0)
+  fl::CommandLine line;
+  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), line); code >= 0)
     return code;
-  fl::start_log(options.log_json, options.verbose);
+  fl::start_log(line.program.log_json, line.program.verbose);
   try {
-    const auto result = run(options);
+    const auto result = run(line);
     if (result) return *result;
     fl::log_fatal("fl-server", result.error().message());
   } catch (const std::exception& error) {

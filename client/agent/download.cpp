@@ -125,7 +125,7 @@ Awaitable<Result<void>> Download::make_room(const wire::ModelHeader& model, bool
   Transfer transfer;
   transfer.model = model;
   transfer.known = models_.find(Digest::from_bytes(model.digest()).value());
-  transfer_.reset();  // Its room is free again.
+  transfer_.reset();  // Frees its room.
   auto take = [this, is_on_disk, &transfer]() -> Result<void> {
     if (!transfer.known) {
       const std::uint64_t elements = (transfer.model.bytes() + sizeof(float) - 1) / sizeof(float);

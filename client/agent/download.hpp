@@ -38,8 +38,8 @@ enum class DownloadStart {
 struct ReceivedPart {
   std::uint32_t transfer = 0;
   bool full = false;           // The whole model, not deltas.
-  std::uint64_t bytes = 0;     // Of the whole transfer; of a part on the disk unknown, 0.
-  std::uint64_t received = 0;  // The first ones.
+  std::uint64_t bytes = 0;     // The whole transfer; 0 for a part on the disk.
+  std::uint64_t received = 0;  // How many bytes came, from the first on.
 };
 /// `in_memory`: the download that was broken off in this process, or null. `on_disk`: the part of a
 /// full model in the client's folder; with 0 bytes if there is none.

@@ -204,7 +204,7 @@ Result<void> LocalMethod::train(const TrainSettings& settings, const StoredValue
   FL_CHECK(check_settings(settings));
   const PartsSource model = whole_model(version, kept);
   if (own_model() != nullptr) FL_CHECK(train_own(settings, model, kept, stop));
-  StoredValues gradient;  // Of the version's model, where it starts.
+  StoredValues gradient;  // The gradient at the version's model.
   if (rule() != nullptr && rule()->wants_gradient()) {
     FL_TRY(gradient, state_->scratch().borrow(layout_.model_elements));
     PartsSink sink(layout_, write_into(gradient, 0), drop_values());

@@ -56,7 +56,7 @@ class LocalMethod {
   /// the trainer.
   [[nodiscard]] Result<ClientState::NewValues> next_local_values(const StoredValues& version,
                                                                  std::uint64_t seed);
-  /// The same for reading; no values without own tensors.
+  /// The local values before this round, for reading; no values without own tensors.
   [[nodiscard]] Result<StoredValues> own_values(const StoredValues& version,
                                                 std::uint64_t seed) const;
 
@@ -67,8 +67,8 @@ class LocalMethod {
                                    StoredValues& kept, StoredValues& update,
                                    wire::UploadBegin& begin, std::stop_token stop);
   struct Evaluations {
-    EvalReport model;               // Of the version, joined with the personal tensors.
-    std::optional<EvalReport> own;  // Of the model of the client's own.
+    EvalReport model;               // Measures the version, joined with the personal tensors.
+    std::optional<EvalReport> own;  // Measures the client's own model.
   };
   /// Evaluates a version. `kept`: the local values; without own tensors they are not used.
   [[nodiscard]] Result<Evaluations> evaluate(const StoredValues& version, const StoredValues& kept,

@@ -46,7 +46,7 @@ struct LearnOptions {
 /// Makes the trainer for options.model and loads its data (client/learn/models.cpp). An unknown
 /// model, unreadable data or a missing device is an error that names it and lists what exists.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options);
-/// The same with data that was loaded already; options.data, shard and so on are ignored.
+/// Makes the trainer with data that was loaded already; options.data, shard and so on are ignored.
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options,
                                                             LocalData data);
 

@@ -19,7 +19,7 @@ namespace fl {
 [[nodiscard]] Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
 
-/// The same library's answer to find_torch_devices().
+/// Asks that library for find_torch_devices().
 [[nodiscard]] Result<TorchDevices> load_torch_devices();
 
 /// The symbol that the library exports, named `torch_entry_name`.

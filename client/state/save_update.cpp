@@ -98,7 +98,7 @@ class ClientState::Saving {
   NewValues reference_;      // With a delta codec: the reference before, then the next one.
   StoredValues difference_;  // With a delta codec: x, which then becomes the loss.
   NewValues residual_;       // With error feedback: the loss of coding x.
-  StoredValues loss_;        // The same for shared vectors, without error feedback.
+  StoredValues loss_;        // The loss where only shared vectors need it.
 };
 
 Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& update,

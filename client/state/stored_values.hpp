@@ -47,7 +47,7 @@ class StoredValues {
   [[nodiscard]] StoredValues resized(std::size_t elements) &&;
   /// Replaces the values from `first` on. values() has the new ones at once.
   [[nodiscard]] Result<void> write(std::uint64_t first, std::span<const float> values);
-  /// The same in bytes, from any byte on.
+  /// Replaces bytes of the values, from any byte on.
   [[nodiscard]] Result<void> write_bytes(std::uint64_t first, Bytes bytes);
   /// Errors: io, if a part of a mapping could not be read: then values() had zeros there.
   [[nodiscard]] Result<void> check() const { return mapping_ ? mapping_->check() : success(); }

@@ -346,7 +346,7 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   store_options.path = std::filesystem::path(options.state) / "history.sqlite";
   store_options.durable = false;
   FL_TRY(const auto store, Store::open(store_options));
-  ServerOptions wanted;
+  ServeOptions wanted;
   wanted.settings = options.settings;
   // Marks both as given, so that the default too overrides the model of the run before, and no seed
   // is drawn.
@@ -357,10 +357,10 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   Federation federation(options, std::move(run), std::move(learning), *store);
   const auto ended = federation.run();
   // A run that was interrupted can't be resumed, because the clients' state is lost.
-  FL_TRY(const auto open, store->open_run());
-  if (open && open->id == id) FL_CHECK(store->set_run_state(id, RunState::stopped));
+  FL_TRY(const auto open, store->runs().oldest_open());
+  if (open && open->id == id) FL_CHECK(store->runs().set_state(id, RunState::stopped));
   FL_CHECK(ended);
-  return store->summary(id);
+  return store->summaries().rounds(id);
 }
 
 }  // namespace fl

@@ -93,9 +93,9 @@ bool AdminAccess::change(Options options) {
 
 Awaitable<void> AdminAccess::note_another_token() {
   auto note = [](Store& store) {
-    return store.add_audit(AuditKind::operators, "",
-                           "the flags were read again (SIGHUP): the admin pages have another "
-                           "token, and logins with the one before have ended");
+    return store.audit().add(AuditKind::operators, "",
+                             "the flags were read again (SIGHUP): the admin pages have another "
+                             "token, and logins with the one before have ended");
   };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted)
@@ -121,7 +121,7 @@ std::optional<PageAnswer> AdminAccess::refuse(const HttpRequest& request) const 
 
 Awaitable<Result<std::optional<Visitor>>> AdminAccess::find_operator(std::string token_hash) {
   auto look = [token_hash](Store& store) -> Result<std::optional<Visitor>> {
-    FL_TRY(const auto found, store.operator_with(token_hash));
+    FL_TRY(const auto found, store.operators().with_token(token_hash));
     if (!found) return std::optional<Visitor>();
     const auto role = parse_admin_role(found->role);
     if (!role) {
@@ -187,7 +187,7 @@ PageAnswer AdminAccess::must_log_in() {
 Awaitable<bool> AdminAccess::note_wrong_token(Caller caller, std::string what) {
   if (!wrong_tokens_.passes(fmt::format("{} from {}", what, caller.machine))) co_return false;
   auto note = [text = fmt::format("{} with a token of no operator, from {}", what, caller.address)](
-                  Store& store) { return store.add_audit(AuditKind::refusal, "", text); };
+                  Store& store) { return store.audit().add(AuditKind::refusal, "", text); };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted) log_warn("can't write a wrong token into the audit: {}", noted.error().message());
   co_return true;
@@ -199,10 +199,10 @@ Awaitable<Result<void>> AdminAccess::count_left_out() {
   const TimePoint now = Clock::now();
   const std::uint64_t told = now < next_count_at_ ? 0 : wrong_left_out_;
   auto add_counts = [told](Store& store) -> Result<void> {
-    FL_CHECK(store.add_audit_counts());
+    FL_CHECK(store.audit().add_counts());
     if (told == 0) return {};
-    return store.add_audit(AuditKind::repeats, "", fmt::format("wrong tokens: {} more", told),
-                           "wrong tokens");
+    return store.audit().add(AuditKind::repeats, "", fmt::format("wrong tokens: {} more", told),
+                             "wrong tokens");
   };
   const auto counted = co_await store_.run(std::move(add_counts));
   if (counted && told > 0) {
@@ -219,7 +219,7 @@ Awaitable<PageAnswer> AdminAccess::open_session(const HttpRequest& request, std:
   std::string who = is_operator ? name_of(visitor, caller) : "the pages' token";
   auto note = [who = std::move(who),
                text = fmt::format("{} logs in, from {}", name_of(visitor, caller), caller.address)](
-                  Store& store) { return store.add_audit(AuditKind::login, "", text, who); };
+                  Store& store) { return store.audit().add(AuditKind::login, "", text, who); };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted) co_return refusal(503, noted.error().message());
   const auto cookie = sessions_.open(std::move(key));

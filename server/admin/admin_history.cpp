@@ -15,24 +15,24 @@ namespace fl {
 namespace {
 
 /// The run that a page is about, or none: then the page is empty.
-Result<std::optional<RunId>> run_of(Store& store, const PageQuery& query) {
+Result<std::optional<RunId>> run_of(Runs& runs, const PageQuery& query) {
   if (query.run) return query.run;
-  FL_TRY(const auto shown, store.shown_run());
+  FL_TRY(const auto shown, runs.shown());
   return shown ? std::optional(shown->id) : std::nullopt;
 }
 
 Result<std::string> rounds_text(Store& store, const PageQuery& query, bool show_clients) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   if (!run) return format_rows(std::vector<RoundSummary>{}, Format::json);
   FL_TRY(const auto rounds,
-         store.summary_page(*run, query.after, query.limit, clients_of_a_mean(show_clients)));
+         store.pages().rounds(*run, query.after, query.limit, clients_of_a_mean(show_clients)));
   return format_rows(rounds, Format::json);
 }
 
 Result<std::string> choices_text(Store& store, const PageQuery& query) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   if (!run) return format_rows(std::vector<CodecAsked>{}, Format::json);
-  FL_TRY(const auto asked, store.codecs_asked_page(*run, query.after, query.limit));
+  FL_TRY(const auto asked, store.pages().codecs_asked(*run, query.after, query.limit));
   return format_rows(asked, Format::json);
 }
 
@@ -40,26 +40,26 @@ Result<std::string> choices_text(Store& store, const PageQuery& query) {
 Result<FleetRecords> fleet_of(Store& store, const std::string& after, const std::string& text,
                               int clients_max) {
   FleetRecords records;
-  FL_TRY(records.clients, store.clients_page(after, text, clients_max + 1));
+  FL_TRY(records.clients, store.pages().clients(after, text, clients_max + 1));
   records.has_more = records.clients.size() > static_cast<std::size_t>(clients_max);
   if (records.has_more) records.clients.pop_back();
-  FL_TRY(records.total, store.client_count());
-  FL_TRY(const auto run, store.shown_run());
+  FL_TRY(records.total, store.pages().client_count());
+  FL_TRY(const auto run, store.runs().shown());
   if (run) {
-    FL_TRY(records.paces, store.upload_paces(run->id));
+    FL_TRY(records.paces, store.pages().upload_paces(run->id));
   }
   return records;
 }
 
 Result<VersionFile> version_of(Store& store, std::optional<RunId> asked,
                                std::optional<Version> version) {
-  FL_TRY(const auto run, asked ? store.find_run(*asked) : store.shown_run());
+  FL_TRY(const auto run, asked ? store.runs().find(*asked) : store.runs().shown());
   if (!run) {
     return Error(Errc::not_found,
                  asked ? fmt::format("there is no run {}", *asked) : "there is no run yet");
   }
   const auto before = version ? std::optional<Version>(*version + 1) : std::nullopt;
-  FL_TRY(const auto found, store.versions_page(run->id, before, 1));
+  FL_TRY(const auto found, store.pages().versions(run->id, before, 1));
   if (found.empty() || (version && found.front().checkpoint.version != *version)) {
     return Error(Errc::not_found, "this version is not kept: /api/model lists those that are");
   }
@@ -99,7 +99,7 @@ Awaitable<Result<std::string>> AdminHistory::read(const HistoryPage& page, Addre
 }
 
 Awaitable<Result<NewestRows>> AdminHistory::newest_rows() {
-  auto work = [this] { return store_->newest_rows(); };
+  auto work = [this] { return store_->pages().newest_rows(); };
   co_return co_await thread_.run(std::move(work));
 }
 

@@ -34,11 +34,11 @@ PageAnswer act(Store& store, const ControlAction& action, const std::string& ope
   const std::string by = fmt::format("operator '{}'", operator_name);
   const std::string text = printable(action.text(json), limits::control_text_bytes_max);
   const std::string client = printable(action.client(json), limits::control_text_bytes_max);
-  const auto noted = store.add_control(by, client, text);
+  const auto noted = store.audit().add_control(by, client, text);
   if (!noted) return refusal(503, noted.error().message());
   const auto done = action.run(store, json, by);
   if (done) return json_answer(*done);
-  const auto failed = store.add_control(
+  const auto failed = store.audit().add_control(
       by, client, fmt::format("'{}' failed: {}", action.name, done.error().message()));
   if (!failed)
     log_warn("can't write into the audit that '{}' of {} failed: {}", action.name, by,
@@ -53,7 +53,7 @@ Awaitable<PageAnswer> ControlDesk::refuse(PageAnswer refused, std::string what, 
   // Refusals are counted for each operator, and for all strangers together.
   const std::string whose = who.operator_name.empty() ? "" : name_of(who, caller);
   auto note = [whose, text = fmt::format("{}: {}", name_of(who, caller), what)](Store& store) {
-    return store.add_audit(AuditKind::refusal, "", text, whose);
+    return store.audit().add(AuditKind::refusal, "", text, whose);
   };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted) log_warn("can't write a refusal into the audit: {}", noted.error().message());

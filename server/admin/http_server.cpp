@@ -372,7 +372,8 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
     co_return;
   }
   auto note = [who, name = found->name](Store& store) {
-    return store.add_audit(AuditKind::control, "", fmt::format("{}: downloads {}", who, name), who);
+    return store.audit().add(AuditKind::control, "", fmt::format("{}: downloads {}", who, name),
+                             who);
   };
   const auto noted = co_await store_->run(std::move(note));
   if (!noted) {

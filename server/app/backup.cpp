@@ -157,7 +157,7 @@ Result<void> Backup::copy_version(const std::filesystem::path& folder,
 /// The newest version's state goes first, because the server removes it first. Then the versions,
 /// from the newest to the oldest, because the server removes the oldest ones first.
 Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
-  FL_TRY(auto versions, copied.checkpoints(run.id));
+  FL_TRY(auto versions, copied.rounds().checkpoints(run.id));
   if (versions.empty()) return {};
   std::ranges::reverse(versions);
   const Version newest = versions.front().version;
@@ -179,7 +179,7 @@ Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
     report_.left_out.push_back(
         fmt::format("the model of run {} after round {}: {}", run.id, version.version,
                     is_gone(done) ? "the server has dropped it meanwhile" : why.message()));
-    FL_CHECK(copied.forget_checkpoint(run.id, version.version));
+    FL_CHECK(copied.archive().forget_checkpoint(run.id, version.version));
   }
   const auto older = copy_older_state(folder, newest);
   if (!is_gone(older)) FL_CHECK(older);
@@ -188,7 +188,7 @@ Result<void> Backup::copy_run(Store& copied, const RunRecord& run) {
 
 /// The updates that the open round has counted so far.
 Result<void> Backup::copy_open_round(Store& copied, RunId run) {
-  FL_TRY(const auto open, copied.open_round_of(run));
+  FL_TRY(const auto open, copied.rounds().unfinished(run));
   if (!open) return {};
   FL_CHECK(files_.make_folder(folder_ / "spool"));
   for (const TaskRecord& task : open->tasks) {
@@ -204,7 +204,7 @@ Result<void> Backup::copy_open_round(Store& copied, RunId run) {
     report_.left_out.push_back(
         fmt::format("an update of {} for round {}: the server has used it up meanwhile",
                     task.client, open->round.round));
-    FL_CHECK(copied.forget_update(task.id, "it was not in the backup that was restored"));
+    FL_CHECK(copied.archive().forget_update(task.id, "it was not in the backup that was restored"));
   }
   return files_.sync_folder(folder_ / "spool");
 }
@@ -224,7 +224,7 @@ Result<void> Backup::copy_kept_round(const std::filesystem::path& folder, const 
 Result<void> Backup::copy_kept(Store& copied, const RunRecord& run) {
   const auto folder = kept_updates_of("", run);
   FL_TRY(const auto rounds, described_rounds(files_, state_ / folder));
-  FL_TRY(const auto recorded, copied.summary(run.id));
+  FL_TRY(const auto recorded, copied.summaries().rounds(run.id));
   const Round last = recorded.empty() ? 0 : recorded.back().round;
   if (rounds.empty()) return {};
   FL_CHECK(files_.make_folder(folder_ / folder));
@@ -252,10 +252,10 @@ Result<void> Backup::copy_kept(Store& copied, const RunRecord& run) {
 Result<BackupReport> Backup::make(Store& store) {
   FL_CHECK(files_.make_folder(folder_));
   const auto database = folder_ / "history.sqlite";
-  FL_CHECK(store.copy_into(database));
+  FL_CHECK(store.archive().copy_into(database));
   {
     FL_TRY(const auto copied, Store::open({database, "", false, false, true}));
-    FL_TRY(const auto runs, copied->runs());
+    FL_TRY(const auto runs, copied->runs().all());
     // The files that are used up soonest go first: an open round's updates, then the newest models.
     FL_CHECK(copy_all_of("references"));
     for (const RunSummary& each : runs) FL_CHECK(copy_open_round(*copied, each.run.id));

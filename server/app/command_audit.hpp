@@ -5,7 +5,7 @@
 #pragma once
 
 #include "server/app/command_line.hpp"
-#include "server/history/store.hpp"
+#include "server/history/audit.hpp"
 
 #include <string>
 
@@ -14,28 +14,20 @@ namespace fl {
 /// "alice at the command line", by the user of this process.
 [[nodiscard]] std::string command_line_user();
 
-/// Writes what the command does into the audit, and does it. If it fails there is another row.
-/// Returns the exit code. Errors: the command's; conflict, where the history has an older schema,
-/// as a server of that version may be using it; or the audit can't be written, unless the command
-/// only reads.
-[[nodiscard]] Result<int> run_command(const Command& command, const ServerOptions& options);
+/// Writes what the given command does into the audit, and does it. If it fails there is another
+/// row. Returns the exit code. Errors: the command's; conflict, where the history has an older
+/// schema, as a server of that version may be using it; or the audit can't be written, unless the
+/// command only reads.
+[[nodiscard]] Result<int> run_command(const CommandLine& line);
 
 /// For the audit: the server begins to serve, with flags that change a run.
-[[nodiscard]] Result<void> note_start(Store& store, const ServerOptions& options);
+[[nodiscard]] Result<void> note_start(Audit& audit, const ServeOptions& options);
 
 /// For the audit: "makes a join token for the client, with the role evaluator and …".
 [[nodiscard]] std::string text_of_invitation(const std::string& role,
                                              const std::optional<std::uint64_t>& examples_max);
 
-// The row of each sub-command that changes something, or takes something out of the state.
-[[nodiscard]] Act queue_act(const ServerOptions& options);
-[[nodiscard]] Act export_act(const ServerOptions& options);
-[[nodiscard]] Act backup_act(const ServerOptions& options);
-[[nodiscard]] Act prune_act(const ServerOptions& options);
-[[nodiscard]] Act enroll_act(const ServerOptions& options);
-[[nodiscard]] Act revoke_act(const ServerOptions& options);
-[[nodiscard]] Act end_run_act(const ServerOptions& options);
-[[nodiscard]] Act operator_act(const ServerOptions& options);
-[[nodiscard]] Act rotate_act(const ServerOptions& options);
+/// For the audit: `--rounds 20 --codec "qsgd:8"`, the settings of a run that were given.
+[[nodiscard]] std::string given_settings(const RunOptions& options);
 
 }  // namespace fl

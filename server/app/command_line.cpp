@@ -11,12 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <memory>
 
 namespace fl {
 
 namespace {
 
-void declare_server_flags(CLI::App& app, ServerOptions& options) {
+void declare_server_flags(CLI::App& app, ServeOptions& options) {
   app.add_option("--state", options.state,
                  "Folder for the history, the checkpoints, the spool and the identity")
       ->check(not_empty())
@@ -62,51 +63,54 @@ void declare_server_flags(CLI::App& app, ServerOptions& options) {
   app.add_flag("--verbose", options.verbose, "Log more");
 }
 
-void declare_all(CLI::App& app, std::span<const Command> commands, ServerOptions& options) {
+void declare_all(CLI::App& app, std::span<const Command> commands, CommandLine& line) {
   app.set_version_flag("--version", fmt::format("fl-server {}, protocol {}",
                                                 software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");
   app.fallthrough();
   // If a flag is given twice, the last one counts: so users can override the flags of a script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  declare_server_flags(app, options);
-  declare_run_settings(app, options.settings, options.given);
+  declare_server_flags(app, line.program);
+  declare_run_settings(app, line.program.settings, line.program.given);
   for (const Command& command : commands) {
     CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
-    sub->callback([&options, &command] { options.command = &command; });
-    if (command.declare != nullptr) command.declare(*sub, options);
+    const std::shared_ptr<CommandCall> call = command.make_call();
+    call->declare(*sub);
+    // `app` keeps the calls of all commands, as its flags write into their options.
+    sub->callback([&line, &command, call] {
+      line.command = &command;
+      line.call = call;
+    });
   }
   app.require_subcommand(0, 1);
 }
 
-void parse(CLI::App& app, int argc, const char* const* argv, ServerOptions& options) {
+void parse(CLI::App& app, int argc, const char* const* argv, CommandLine& line) {
   app.parse(argc, argv);
-  options.arguments.assign(argv, argv + argc);
-  options.flags = given_flags(app);
+  line.program.arguments.assign(argv, argv + argc);
+  line.program.flags = given_flags(app);
+  if (line.call) line.call->take(line.program);
 }
 
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
-std::string ignored_flag(std::span<const char* const> arguments, const ServerOptions& options) {
+std::string ignored_flag(std::span<const char* const> arguments, const CommandLine& line) {
   constexpr std::array<std::string_view, 15> serving = {
       "--listen",     "--advertise",         "--admin",
       "--admin-host", "--admin-token-file",  "--admin-show-clients",
       "--max-upload", "--ready-file",        "--max-download",
       "--new-run",    "--older-history",     "--quiet",
       "--stay",       "--metrics-by-client", "--otlp-endpoint"};
-  const Command* const command = options.command;
-  if (command == nullptr) return {};
-  if (command->takes_all) return {};
-  const bool uses_settings = command->uses_settings != nullptr && command->uses_settings(options);
+  if (line.call == nullptr || line.call->uses_serve_flags()) return {};
   for (const std::string_view word : arguments) {
     const auto name = word.substr(0, word.find('='));
     if (std::ranges::find(serving, name) != serving.end())
       return fmt::format("{} is for the server itself, not for a sub-command", name);
     const bool is_of_run =
-        name.starts_with("--") && options.given.contains(std::string(name.substr(2)));
-    if (is_of_run && !uses_settings) {
+        name.starts_with("--") && line.program.given.contains(std::string(name.substr(2)));
+    if (is_of_run && !line.call->uses_settings()) {
       return fmt::format("{} is a setting of a run, and '{}' does not use it here", name,
-                         command->name);
+                         line.command->name);
     }
   }
   return {};
@@ -128,20 +132,20 @@ std::string idle_setting(const RunSettings& settings, const std::set<std::string
 }
 
 int parse_options(int argc, const char* const* argv, std::span<const Command> commands,
-                  ServerOptions& options) {
+                  CommandLine& line) {
   CLI::App app{
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves, as in: fl-server --rounds 500",
       "fl-server"};
-  declare_all(app, commands, options);
+  declare_all(app, commands, line);
   try {
-    parse(app, argc, argv, options);
+    parse(app, argc, argv, line);
   } catch (const CLI::ParseError& error) {
     return exit_code(app, error);
   }
   const std::span arguments(argv, static_cast<std::size_t>(argc));
-  for (const auto& why : {ignored_flag(arguments.subspan(1), options),
-                          idle_setting(options.settings, options.given)}) {
+  for (const auto& why : {ignored_flag(arguments.subspan(1), line),
+                          idle_setting(line.program.settings, line.program.given)}) {
     if (why.empty()) continue;
     std::cerr << "fl-server: " << why << "\n";
     return wrong_usage;
@@ -149,19 +153,20 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
   return -1;
 }
 
-Result<ServerOptions> read_options_again(const std::vector<std::string>& arguments,
-                                         std::span<const Command> commands) {
+Result<ServeOptions> read_options_again(const std::vector<std::string>& arguments,
+                                        std::span<const Command> commands) {
   std::vector<const char*> words;
   words.reserve(arguments.size());
   for (const std::string& word : arguments) words.push_back(word.c_str());
   CLI::App app;
-  ServerOptions options;
-  declare_all(app, commands, options);
+  CommandLine line;
+  declare_all(app, commands, line);
   try {
-    parse(app, static_cast<int>(words.size()), words.data(), options);
+    parse(app, static_cast<int>(words.size()), words.data(), line);
   } catch (const CLI::ParseError& error) {
     return Error(Errc::invalid_input, error_text(app, error));
   }
+  const ServeOptions& options = line.program;
   if (std::string why = idle_setting(options.settings, options.given); !why.empty())
     return Error(Errc::invalid_input, std::move(why));
   return options;

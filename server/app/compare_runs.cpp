@@ -52,7 +52,7 @@ void add_up(RunRead& run) {
 }
 
 Result<RunRead> read_run(Store& store, RunId id) {
-  FL_TRY(const auto record, store.find_run(id));
+  FL_TRY(const auto record, store.runs().find(id));
   if (!record) {
     return Error(Errc::not_found,
                  fmt::format("there is no run {}: 'fl-server history --runs' lists the runs", id));
@@ -61,10 +61,10 @@ Result<RunRead> read_run(Store& store, RunId id) {
   run.figures.run = *record;
   FL_TRY(run.settings, settings_from_json(record->config_json));
   run.settings.rounds = record->rounds_total;
-  FL_TRY(run.rounds, store.summary(id));
-  FL_TRY(run.figures.metric, store.main_metric(id));
+  FL_TRY(run.rounds, store.summaries().rounds(id));
+  FL_TRY(run.figures.metric, store.measurements().main_metric(id));
   std::vector<MetricKind> kinds;
-  FL_TRY(const auto declared, store.declared_metrics(id));
+  FL_TRY(const auto declared, store.measurements().declared(id));
   for (const DeclaredMetric& metric : declared) kinds.push_back(metric.kind);
   run.figures.lower_is_better =
       judged_kind(run.figures.metric, target_of(run.settings), kinds).lower_is_better;

@@ -39,7 +39,7 @@ struct RunFigures {
 
 /// A setting that is not the same in both runs; its values as JSON.
 struct SettingDifference {
-  std::string setting;  // As in the stored settings.
+  std::string setting;  // The name in the stored settings.
   std::string flag;     // "--lr"; the setting's name if it has no flag.
   std::array<std::string, 2> values;
 };

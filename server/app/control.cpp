@@ -50,7 +50,7 @@ std::string shown(const json& body, const char* key) {
 }
 
 /// The settings of {"settings": {"rounds": 20, …}}, by the names that `history --runs --json` has.
-Result<ServerOptions> settings_in(const json& body, ServerOptions options) {
+Result<RunOptions> settings_in(const json& body, RunOptions options) {
   const auto settings = body.find("settings");
   if (settings == body.end() || !settings->is_object() || settings->empty())
     return bad("\"settings\" must be an object with at least one setting, such as \"rounds\"");
@@ -102,11 +102,11 @@ Result<Invitation> invitation_in(const json& body) {
 std::string no_client(const json&) { return ""; }
 std::string client_of(const json& body) { return shown(body, "client"); }
 
-ControlAction queue_action(const ServerOptions& options) {
+ControlAction queue_action(const RunOptions& options) {
   return {"queue", AdminRole::run_operator,
           [options](Store& store, const json& body, const std::string&) -> Result<json> {
-            FL_TRY(const ServerOptions asked, settings_in(body, options));
-            FL_TRY(const RunRecord run, queue_run(store, asked));
+            FL_TRY(const RunOptions asked, settings_in(body, options));
+            FL_TRY(const RunRecord run, queue_run(store.runs(), asked));
             return json{{"run", run.id}, {"key", run.key}};
           },
           no_client,
@@ -117,7 +117,7 @@ ControlAction drop_action() {
   return {"drop", AdminRole::run_operator,
           [](Store& store, const json& body, const std::string&) -> Result<json> {
             FL_TRY(const RunId run, run_in(body));
-            FL_CHECK(drop_run(store, run));
+            FL_CHECK(drop_run(store.runs(), run));
             return json{{"run", run}};
           },
           no_client,
@@ -144,11 +144,11 @@ ControlAction revoke_action() {
           client_of, [](const json&) { return std::string("revokes the client"); }};
 }
 
-ControlAction enroll_action(const ServerOptions& options) {
+ControlAction enroll_action(const SharedOptions& options) {
   return {"enroll", AdminRole::admin,
           [options](Store& store, const json& body, const std::string&) -> Result<json> {
             FL_TRY(const Invitation invitation, invitation_in(body));
-            FL_TRY(const Invited invited, invite(store, options, invitation));
+            FL_TRY(const Invited invited, invite(store.members(), options, invitation));
             return json{{"token", invited.token}, {"replaces", invited.replaces}};
           },
           client_of,
@@ -165,7 +165,7 @@ ControlAction add_operator_action() {
           [](Store& store, const json& body, const std::string& by) -> Result<json> {
             FL_TRY(const std::string name, text_in(body, "name"));
             FL_TRY(const std::string role, text_in(body, "role"));
-            FL_TRY(const std::string token, name_operator(store, name, role, by));
+            FL_TRY(const std::string token, name_operator(store.operators(), name, role, by));
             return json{{"token", token}};
           },
           no_client,
@@ -179,7 +179,7 @@ ControlAction revoke_operator_action() {
   return {"revoke-operator", AdminRole::admin,
           [](Store& store, const json& body, const std::string& by) -> Result<json> {
             FL_TRY(const std::string name, text_in(body, "name"));
-            FL_CHECK(store.revoke_operator(name, by));
+            FL_CHECK(store.operators().revoke(name, by));
             return json{{"name", name}};
           },
           no_client,
@@ -195,10 +195,10 @@ bool is_good_name(std::string_view name) {
 
 }  // namespace
 
-Result<void> drop_run(Store& store, RunId run) {
-  FL_TRY(const bool dropped, store.drop_queued_run(run));
+Result<void> drop_run(Runs& runs, RunId run) {
+  FL_TRY(const bool dropped, runs.drop_queued(run));
   if (dropped) return {};
-  FL_TRY(const auto asked, store.find_run(run));
+  FL_TRY(const auto asked, runs.find(run));
   if (!asked) return Error(Errc::not_found, fmt::format("there is no run {}", run));
   return Error(Errc::not_found,
                fmt::format("run {} is not queued behind another. 'fl-server end-run {}' ends a run "
@@ -207,7 +207,7 @@ Result<void> drop_run(Store& store, RunId run) {
 }
 
 Result<void> end_run(Store& store, RunId run, std::string_view by) {
-  FL_TRY(const auto found, store.find_run(run));
+  FL_TRY(const auto found, store.runs().find(run));
   if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", run));
   if (found->state == RunState::waiting) {
     return Error(Errc::conflict,
@@ -218,27 +218,27 @@ Result<void> end_run(Store& store, RunId run, std::string_view by) {
   }
   if (found->state != RunState::running)
     return Error(Errc::conflict, fmt::format("run {} is over", run));
-  FL_CHECK(store.end_early(run, fmt::format("{} has ended it", by)));
-  note_event(store, run, EventLevel::notice,
-             fmt::format("{} ends the run after the round under way", by));
+  FL_CHECK(store.runs().end_early(run, fmt::format("{} has ended it", by)));
+  store.events().note(run, EventLevel::notice,
+                      fmt::format("{} ends the run after the round under way", by));
   return {};
 }
 
 Result<std::string> revoke_member(Store& store, const std::string& name) {
-  FL_CHECK(store.revoke(name));
-  FL_TRY(const auto member, store.find_client(name));
+  FL_CHECK(store.members().revoke(name));
+  FL_TRY(const auto member, store.members().find(name));
   if (!member) {
     const std::string text = fmt::format("the tokens of '{}' are void", name);
-    note_event(store, 0, EventLevel::info, text);
+    store.events().note(0, EventLevel::info, text);
     return text + "; nobody has joined by that name";
   }
-  note_event(store, 0, EventLevel::info, fmt::format("'{}' was revoked", name));
+  store.events().note(0, EventLevel::info, fmt::format("'{}' was revoked", name));
   return fmt::format("'{}' is revoked: its sessions end within a second, and it cannot come back",
                      name);
 }
 
-Result<std::string> name_operator(Store& store, const std::string& name, const std::string& role,
-                                  std::string_view by) {
+Result<std::string> name_operator(Operators& operators, const std::string& name,
+                                  const std::string& role, std::string_view by) {
   if (!is_good_name(name)) {
     return bad(
         fmt::format("an operator's name has 1 to {} letters, digits and the characters . _ "
@@ -249,12 +249,11 @@ Result<std::string> name_operator(Store& store, const std::string& name, const s
   std::array<std::byte, token_bytes> secret{};
   FL_CHECK(fill_random(secret));
   const std::string token = std::string(token_prefix) + to_base64url(secret);
-  FL_CHECK(
-      store.add_operator({name, role, operator_token_hash(token), Clock::unix_seconds(), 0}, by));
+  FL_CHECK(operators.add({name, role, operator_token_hash(token), Clock::unix_seconds(), 0}, by));
   return token;
 }
 
-std::vector<ControlAction> control_actions(const ServerOptions& options) {
+std::vector<ControlAction> control_actions(const RunOptions& options) {
   return {queue_action(options),  drop_action(),         stop_action(),           revoke_action(),
           enroll_action(options), add_operator_action(), revoke_operator_action()};
 }

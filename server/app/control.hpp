@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be done to a server that runs: queue a run, end one, invite and revoke clients, name
+// The actions on a server that runs: queue a run, end one, invite and revoke clients, name
 // operators. The sub-commands and the admin pages call the same functions. They write into the
 // history, and the server follows what is there (Admission::watch, RunLoop). Blocking (the store).
 #pragma once
 
 #include "server/admin/control_desk.hpp"
-#include "server/app/commands.hpp"
+#include "server/app/invitations.hpp"
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace fl {
 
 /// Takes a run out of the queue. Errors: not_found, with what to do instead.
-[[nodiscard]] Result<void> drop_run(Store& store, RunId run);
+[[nodiscard]] Result<void> drop_run(Runs& runs, RunId run);
 
 /// Ends a run after the round under way, durably. `by`: who does it, for the events. Errors:
 /// not_found; conflict, if it has no model yet or is over.
@@ -22,20 +22,12 @@ namespace fl {
 /// Revokes a client, or the tokens of a name, and says what was done.
 [[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name);
 
-struct Invited {
-  std::string token;
-  bool replaces = false;  // A member that has joined by that name will be displaced.
-};
-/// A join token with the address and the authority of the server in options.state.
-[[nodiscard]] Result<Invited> invite(Store& store, const ServerOptions& options,
-                                     const Invitation& invitation);
-
 /// Makes a new operator's token. Nothing else keeps it: the history has only its hash. Errors:
 /// invalid_input, conflict.
-[[nodiscard]] Result<std::string> name_operator(Store& store, const std::string& name,
+[[nodiscard]] Result<std::string> name_operator(Operators& operators, const std::string& name,
                                                 const std::string& role, std::string_view by);
 
 /// The actions of the admin pages. `options` are the server's.
-[[nodiscard]] std::vector<ControlAction> control_actions(const ServerOptions& options);
+[[nodiscard]] std::vector<ControlAction> control_actions(const RunOptions& options);
 
 }  // namespace fl

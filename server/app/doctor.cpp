@@ -32,31 +32,35 @@ using Verdict = DoctorLine::Verdict;
 
 namespace {
 
+struct DoctorOptions : ServeOptions {
+  bool as_json = false;
+};
+
 constexpr double disk_bytes_min = 2e9;
 /// A server keeps a round's sums (8 bytes a parameter), the version before and the next one.
 constexpr double memory_bytes_per_parameter = 16;
 
 /// A run's settings: those of the run under way, or the flags'.
-RunSettings settings_of(const ServerOptions& options, bool has_history) {
+RunSettings settings_of(const ServeOptions& options, bool has_history) {
   if (!has_history) return options.settings;
   Store::Options store;
   store.path = std::filesystem::path(options.state) / "history.sqlite";
   store.read_only = true;
   const auto opened = Store::open(store);
   if (!opened) return options.settings;
-  const auto run = (*opened)->open_run();
+  const auto run = (*opened)->runs().oldest_open();
   if (!run || !*run) return options.settings;
   auto settings = settings_from_json((*run)->config_json);
   return settings ? *settings : options.settings;
 }
 
-/// Whether a server runs in the state folder.
-bool is_running(const ServerOptions& options) {
+/// True if a server runs in the state folder.
+bool is_running(const ServeOptions& options) {
   const auto lock = StateLock::take(options.state);
   return !lock && lock.error().message().find("another process") != std::string::npos;
 }
 
-void check_port(const ServerOptions& options, bool runs, DoctorLines& lines) {
+void check_port(const ServeOptions& options, bool runs, DoctorLines& lines) {
   const auto address = parse_listen_address(options.listen);
   if (!address) {
     lines.push_back({Verdict::fail, "port", address.error().message(), "write --listen HOST:PORT"});
@@ -80,7 +84,7 @@ void check_port(const ServerOptions& options, bool runs, DoctorLines& lines) {
 }
 
 /// The address in join tokens: the flag's, or what the last server wrote.
-std::string advertised_host(const ServerOptions& options) {
+std::string advertised_host(const ServeOptions& options) {
   if (!options.advertise.empty()) {
     const auto parsed = parse_server_address(options.advertise, 1);
     return parsed ? parsed->host : options.advertise;
@@ -94,7 +98,7 @@ std::string advertised_host(const ServerOptions& options) {
   return parsed ? parsed->host : "";
 }
 
-void check_address(const ServerOptions& options, DoctorLines& lines) {
+void check_address(const ServeOptions& options, DoctorLines& lines) {
   const std::string host = advertised_host(options);
   if (host.empty()) {
     lines.push_back(
@@ -122,7 +126,7 @@ void check_address(const ServerOptions& options, DoctorLines& lines) {
        is_local ? "only clients on this machine reach that: --advertise HOST[:PORT]" : ""});
 }
 
-void check_authority(const ServerOptions& options, DoctorLines& lines) {
+void check_authority(const ServeOptions& options, DoctorLines& lines) {
   const auto folder = std::filesystem::path(options.state) / "identity";
   const auto look = [&](const char* file, const char* subject, const char* renewal,
                         bool is_needed) {
@@ -140,7 +144,7 @@ void check_authority(const ServerOptions& options, DoctorLines& lines) {
   look("ca.crt", "authority", "make a new one: fl-server rotate-ca", true);
 }
 
-void check_history(const ServerOptions& options, DoctorLines& lines) {
+void check_history(const ServeOptions& options, DoctorLines& lines) {
   const auto damage = find_damage(std::filesystem::path(options.state) / "history.sqlite");
   if (damage && damage->empty()) {
     lines.push_back({Verdict::ok, "history", "the database is whole"});
@@ -191,18 +195,16 @@ void check_memory(const RunSettings& settings, DoctorLines& lines) {
       {verdict, "memory", text, verdict == Verdict::ok ? "" : "take a machine with more memory"});
 }
 
-void check_limits(const ServerOptions& options, DoctorLines& lines) {
+void check_limits(const ServeOptions& options, DoctorLines& lines) {
   const std::string text = traffic_text(options.traffic, Clock::unix_seconds());
   if (!text.empty()) lines.push_back({Verdict::ok, "limits", text});
 }
 
-}  // namespace
-
-void declare_doctor(CLI::App& command, ServerOptions& options) {
+void declare_doctor(CLI::App& command, DoctorOptions& options) {
   command.add_flag("--json", options.as_json, "Print JSON");
 }
 
-Result<void> run_doctor(const ServerOptions& options) {
+Result<void> run_doctor(const DoctorOptions& options) {
   DoctorLines lines;
   std::error_code ec;
   const std::filesystem::path state(options.state);
@@ -233,6 +235,17 @@ Result<void> run_doctor(const ServerOptions& options) {
   const auto failures = std::ranges::count(lines, Verdict::fail, &DoctorLine::verdict);
   return Error(Errc::conflict,
                fmt::format("doctor: {} of {} checks failed", failures, lines.size()));
+}
+
+}  // namespace
+
+Command doctor_command() {
+  return make_command<DoctorOptions>(
+      "doctor",
+      "Looks at port, address, authority, clock, disk, history, open files and memory, and "
+      "says for each what to do; with the flags that the server gets. The exit code is 1 if "
+      "something fails",
+      {.declare = declare_doctor, .run = run_doctor});
 }
 
 }  // namespace fl

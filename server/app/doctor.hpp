@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fl-server doctor`: whether this machine can serve a federation: its port and address, the
 // authority, the clock, the disk, the history, open files and memory. It changes nothing, and may
-// run beside the server.
+// run beside the server. It prints lines, and ends with an error if one of them is a failure.
 #pragma once
 
-#include "server/app/command_line.hpp"
+#include "server/app/command.hpp"
 
 namespace fl {
 
-void declare_doctor(CLI::App& command, ServerOptions& options);
-/// Prints the lines. An error if one of them fails.
-[[nodiscard]] Result<void> run_doctor(const ServerOptions& options);
+[[nodiscard]] Command doctor_command();
 
 }  // namespace fl

@@ -207,7 +207,7 @@ Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
   while (!*stop) {
     // An error of the note is not returned as the store's, because that would end the run.
     auto note = [state, last](Store& of) -> Result<Noted> {
-      FL_TRY(const std::int64_t rows, of.audit_rows());
+      FL_TRY(const std::int64_t rows, of.audit().rows());
       return Noted{rows, rows == last ? success() : note_audit(state, rows)};
     };
     const auto noted = co_await store.with_store(std::move(note));
@@ -217,8 +217,8 @@ Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
   }
 }
 
-void note_last_audit(Store& store, const fs::path& state) {
-  const auto rows = store.audit_rows();
+void note_last_audit(Audit& audit, const fs::path& state) {
+  const auto rows = audit.rows();
   const Result<void> written = rows ? note_audit(state, *rows) : Result<void>(rows.error());
   if (!written) warn_of_note(written);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a state has files that are newer than its history: then a part of the history is missing.
+// Finds files of a state that are newer than its history: then a part of the history is missing.
 // It was copied without its -wal file, say, or restored from a backup. A server that went on would
 // make other models of the same numbers, and let members in that were revoked.
 //
@@ -44,6 +44,6 @@ struct NewerFile {
                                               std::shared_ptr<std::atomic<bool>> stop);
 /// Writes the note at the end of a server, with the rows since keep_audit_note() last looked. The
 /// log says if it can't be written.
-void note_last_audit(Store& store, const std::filesystem::path& state);
+void note_last_audit(Audit& audit, const std::filesystem::path& state);
 
 }  // namespace fl

@@ -3,41 +3,49 @@
 
 #include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
+#include "server/app/open_store.hpp"
+#include "server/history/format.hpp"
 #include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <cstdio>
+#include <string>
 
 namespace fl {
 
 namespace {
 
-Result<void> add_operator(const ServerOptions& options) {
+struct OperatorOptions : SharedOptions {
+  std::string action;  // "add", "list" or "revoke".
+  std::string name;
+  std::string role;  // "": not given.
+  Format format = Format::table;
+};
+
+Result<void> add_operator(const OperatorOptions& options) {
   if (options.role.empty()) {
     return Error(Errc::invalid_input,
                  "--role: say what the operator may do: viewer (see), operator (queue and end runs "
                  "too), or admin (invite and revoke too)");
   }
-  FL_TRY(const auto store, open_store(options, false));
+  FL_TRY(const auto store, open_store(options.state, false));
   FL_TRY(const std::string token,
-         name_operator(*store, options.name, options.role, command_line_user()));
+         name_operator(store->operators(), options.name, options.role, command_line_user()));
   fmt::print(stderr, "The token of '{}', which is shown only now:\n", options.name);
   fmt::print("{}\n", token);
   return {};
 }
 
-Result<void> revoke_operator(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(store->revoke_operator(options.name, command_line_user()));
+Result<void> revoke_operator(const OperatorOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, false));
+  FL_CHECK(store->operators().revoke(options.name, command_line_user()));
   fmt::print("'{}' is revoked: its token and its logins are worth nothing any more\n",
              options.name);
   return {};
 }
 
-}  // namespace
-
-void declare_operator(CLI::App& command, ServerOptions& options) {
+void declare_operator(CLI::App& command, OperatorOptions& options) {
   command.add_option("ACTION", options.action, "add, list or revoke")
       ->required()
       ->check(CLI::IsMember({"add", "list", "revoke"}));
@@ -48,10 +56,10 @@ void declare_operator(CLI::App& command, ServerOptions& options) {
       "--json", [&options] { options.format = Format::json; }, "For list: print JSON");
 }
 
-Result<void> change_operators(const ServerOptions& options) {
+Result<void> change_operators(const OperatorOptions& options) {
   if (options.action == "list") {
-    FL_TRY(const auto store, open_store(options, true));
-    FL_TRY(const auto operators, store->operators());
+    FL_TRY(const auto store, open_store(options.state, true));
+    FL_TRY(const auto operators, store->operators().all());
     fmt::print("{}", format_rows(operators, options.format));
     return {};
   }
@@ -63,17 +71,19 @@ Result<void> change_operators(const ServerOptions& options) {
   return options.action == "add" ? add_operator(options) : revoke_operator(options);
 }
 
-void declare_end_run(CLI::App& command, ServerOptions& options) {
-  command.add_option("RUN", options.run, "The number of the run")
-      ->required()
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+Act operator_act(const OperatorOptions& options) {
+  if (options.action == "list" || options.name.empty()) return {};
+  if (options.action == "revoke") return {fmt::format("revokes the operator {}", options.name)};
+  if (options.role.empty()) return {};  // The command refuses it.
+  return {fmt::format("names an operator '{}' with the role {}", options.name, options.role)};
 }
 
-Result<void> end_run_now(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, false));
-  FL_CHECK(end_run(*store, options.run, command_line_user()));
-  fmt::print("run {} ends after the round that is under way\n", options.run);
-  return {};
+}  // namespace
+
+Command operator_command() {
+  return make_command<OperatorOptions>(
+      "operator", "Adds, lists and revokes the people who may log in at the admin pages",
+      {.declare = declare_operator, .run = change_operators, .act = operator_act});
 }
 
 }  // namespace fl

@@ -52,8 +52,8 @@ Result<void> remove_files(Files& files, const std::filesystem::path& folder) {
 Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
                                              const std::filesystem::path& state,
                                              const PruneRule& rule, double now) {
-  FL_TRY(const auto all, store.runs());
-  FL_TRY(const auto ended, store.ended_runs());
+  FL_TRY(const auto all, store.runs().all());
+  FL_TRY(const auto ended, store.archive().ended_runs());
   const std::size_t kept = std::max<std::size_t>(1, rule.keep_runs);
   std::vector<PrunedRun> found;
   for (const EndedRun& run : ended) {
@@ -69,15 +69,15 @@ Result<std::vector<PrunedRun>> runs_to_prune(Files& files, Store& store,
 Result<void> prune_runs(Files& files, Store& store, const std::filesystem::path& state,
                         const std::vector<PrunedRun>& runs) {
   for (const PrunedRun& pruned : runs) {
-    FL_TRY(const auto record, store.find_run(pruned.run.id));
+    FL_TRY(const auto record, store.runs().find(pruned.run.id));
     const bool is_over =
         record && (record->state == RunState::finished || record->state == RunState::stopped);
     if (!is_over)
       return Error(Errc::conflict, fmt::format("run {} is not over any more", pruned.run.id));
     for (const auto& folder : folders_of(state, *record)) FL_CHECK(remove_files(files, folder));
-    FL_CHECK(store.remove_run(pruned.run.id));
-    std::error_code
-        in_use;  // The folder of the first run's models also has the folders of later runs.
+    FL_CHECK(store.archive().remove_run(pruned.run.id));
+    // The folder of the first run's models also has the folders of later runs.
+    std::error_code in_use;
     for (const auto& folder : folders_of(state, *record)) {
       if (folder != state / "checkpoints") std::filesystem::remove(folder, in_use);
     }

@@ -2,32 +2,82 @@
 #include "server/app/record_commands.hpp"
 
 #include "server/app/backup.hpp"
-#include "server/app/commands.hpp"
 #include "server/app/compare_runs.hpp"
+#include "server/app/history_commands.hpp"
+#include "server/app/open_store.hpp"
 #include "server/app/prune.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/cells.hpp"
-#include "server/history/plot.hpp"
 #include "server/versions/export_model.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/flags/flags.hpp"
+#include "shared/identity/authority.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
 
 namespace fl {
 
 namespace {
 
-Result<ModelFormat> model_format(const ServerOptions& options) {
+struct CompareOptions : SharedOptions {
+  RunId run = 0;
+  RunId other_run = 0;
+  std::optional<double> reach;
+  bool as_json = false;
+};
+
+struct ExportOptions : SharedOptions {
+  std::string file;
+  std::optional<Round> round;  // None: the newest.
+  RunId run = 0;               // 0: the one under way, or the newest.
+  std::string format;          // "": what the file's name ends with.
+};
+
+struct BackupOptions : SharedOptions {
+  std::string folder;
+};
+
+struct PruneOptions : SharedOptions {
+  std::optional<std::uint64_t> keep_runs;
+  std::optional<double> older_than_days;
+  bool dry_run = false;
+};
+
+void declare_compare(CLI::App& command, CompareOptions& options) {
+  const auto number = whole_number(1, std::numeric_limits<RunId>::max());
+  command.add_option("RUN", options.run, "The number of a run")->required()->check(number);
+  command.add_option("OTHER", options.other_run, "The number of another")
+      ->required()
+      ->check(number);
+  command
+      .add_option("--reach", options.reach,
+                  "The value of the main metric for which rounds, time and bytes are counted. "
+                  "By default the target of a run, or the best that both have reached")
+      ->check(real_number());
+  command.add_flag("--json", options.as_json, "Print JSON");
+}
+
+Result<void> print_comparison(const CompareOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  FL_TRY(const auto comparison,
+         compare_runs(*store, options.run, options.other_run, options.reach));
+  fmt::print("{}", options.as_json ? comparison_json(comparison) : comparison_table(comparison));
+  return {};
+}
+
+Result<ModelFormat> model_format(const ExportOptions& options) {
   const std::string ending = std::filesystem::path(options.file).extension().string();
-  const std::string name = !options.model_format.empty() ? options.model_format
-                           : ending.empty()              ? ""
-                                                         : ending.substr(1);
+  const std::string name = !options.format.empty() ? options.format
+                           : ending.empty()        ? ""
+                                                   : ending.substr(1);
   if (name == "safetensors") return ModelFormat::safetensors;
   if (name == "npz") return ModelFormat::npz;
   return Error(
@@ -36,9 +86,9 @@ Result<ModelFormat> model_format(const ServerOptions& options) {
 }
 
 /// The kept version that the options ask for.
-Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
+Result<CheckpointRecord> kept_version(Rounds& rounds, const RunRecord& run,
                                       std::optional<Version> asked) {
-  FL_TRY(const auto kept, store.checkpoints(run.id));
+  FL_TRY(const auto kept, rounds.checkpoints(run.id));
   if (kept.empty())
     return Error(Errc::not_found, fmt::format("run {} has no model on the disk", run.id));
   if (!asked) return kept.back();
@@ -51,51 +101,7 @@ Result<CheckpointRecord> kept_version(Store& store, const RunRecord& run,
                            *asked, run.id, kept.size(), kept.front().version, kept.back().version));
 }
 
-}  // namespace
-
-Result<RunRecord> asked_run(Store& store, RunId run) {
-  FL_TRY(const auto found, run == 0 ? store.shown_run() : store.find_run(run));
-  if (found) return *found;
-  return Error(Errc::not_found, run == 0 ? "there is no run yet"
-                                         : fmt::format("there is no run {}: 'fl-server history "
-                                                       "--runs' lists them",
-                                                       run));
-}
-
-Result<void> plot_run(Store& store, const ServerOptions& options) {
-  FL_TRY(const RunRecord run, asked_run(store, options.run));
-  FL_TRY(const auto rounds, store.summary(run.id));
-  FL_TRY(const std::string svg, plot_svg(run, rounds));
-  FL_CHECK(posix_files().write_atomically(options.file, bytes_of(svg)));
-  fmt::print("run {} with {} rounds is drawn in {}\n", run.id, rounds.size(), options.file);
-  return {};
-}
-
-void declare_compare(CLI::App& command, ServerOptions& options) {
-  const auto number = whole_number(1, std::numeric_limits<RunId>::max());
-  command.add_option("RUN", options.run, "The number of a run")->required()->check(number);
-  command.add_option("OTHER", options.other_run, "The number of another")
-      ->required()
-      ->check(number);
-  command
-      .add_option("--reach", options.reach,
-                  "The value of the main metric for which rounds, time and bytes are counted. "
-                  "By default the target of a run, or the best that both have reached")
-      ->check(real_number());
-  command.add_flag_callback(
-      "--json", [&options] { options.format = Format::json; }, "Print JSON");
-}
-
-Result<void> print_comparison(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, true));
-  FL_TRY(const auto comparison,
-         compare_runs(*store, options.run, options.other_run, options.reach));
-  fmt::print("{}", options.format == Format::json ? comparison_json(comparison)
-                                                  : comparison_table(comparison));
-  return {};
-}
-
-void declare_export(CLI::App& command, ServerOptions& options) {
+void declare_export(CLI::App& command, ExportOptions& options) {
   command.add_option("FILE", options.file, "The file to write")->required()->check(not_empty());
   command
       .add_option("--round", options.round,
@@ -104,16 +110,16 @@ void declare_export(CLI::App& command, ServerOptions& options) {
   command.add_option("--run", options.run, "Of the run with this number")
       ->check(whole_number(1, std::numeric_limits<RunId>::max()));
   command
-      .add_option("--format", options.model_format,
+      .add_option("--format", options.format,
                   "safetensors or npz (numpy). By default what FILE ends with")
       ->check(CLI::IsMember({"safetensors", "npz"}));
 }
 
-Result<void> export_checkpoint(const ServerOptions& options) {
+Result<void> export_checkpoint(const ExportOptions& options) {
   FL_TRY(const ModelFormat format, model_format(options));
-  FL_TRY(const auto store, open_store(options, true));
-  FL_TRY(const RunRecord run, asked_run(*store, options.run));
-  FL_TRY(const CheckpointRecord record, kept_version(*store, run, options.round));
+  FL_TRY(const auto store, open_store(options.state, true));
+  FL_TRY(const RunRecord run, asked_run(store->runs(), options.run));
+  FL_TRY(const CheckpointRecord record, kept_version(store->rounds(), run, options.round));
   FL_TRY(const ExportedModel model, export_model(posix_files(), checkpoints_of(options.state, run),
                                                  record, format, options.file));
   fmt::print("{}: the model of run {} after round {}, {} tensors with {} values, digest {}\n",
@@ -122,22 +128,36 @@ Result<void> export_checkpoint(const ServerOptions& options) {
   return {};
 }
 
-void declare_backup(CLI::App& command, ServerOptions& options) {
-  command.add_option("FOLDER", options.file, "The folder to make; it must not exist")
+Act export_act(const ExportOptions& options) {
+  return {.text = fmt::format(
+              "exports a model ({}, {}) to {}",
+              options.run == 0 ? "of the run at hand" : fmt::format("of run {}", options.run),
+              options.round ? fmt::format("after round {}", *options.round) : "the newest",
+              options.file),
+          .only_reads = true};
+}
+
+void declare_backup(CLI::App& command, BackupOptions& options) {
+  command.add_option("FOLDER", options.folder, "The folder to make; it must not exist")
       ->required()
       ->check(not_empty());
 }
 
-Result<void> make_backup(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, true));
-  FL_TRY(const BackupReport report, back_up(posix_files(), *store, options.state, options.file));
+Result<void> make_backup(const BackupOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  FL_TRY(const BackupReport report, back_up(posix_files(), *store, options.state, options.folder));
   for (const std::string& why : report.left_out) fmt::print(stderr, "not in the backup: {}\n", why);
   fmt::print("{}: {} files, {} with {} models. To go on from it: fl-server --state {}\n",
-             options.file, report.files, human_bytes(report.bytes), report.models, options.file);
+             options.folder, report.files, human_bytes(report.bytes), report.models,
+             options.folder);
   return {};
 }
 
-void declare_prune(CLI::App& command, ServerOptions& options) {
+Act backup_act(const BackupOptions& options) {
+  return {.text = "makes a backup in " + options.folder, .only_reads = true};
+}
+
+void declare_prune(CLI::App& command, PruneOptions& options) {
   command
       .add_option("--keep-runs", options.keep_runs, "Keep so many of the newest runs, at least 1")
       ->check(whole_number(1, std::numeric_limits<std::int64_t>::max()));
@@ -148,7 +168,7 @@ void declare_prune(CLI::App& command, ServerOptions& options) {
   command.add_flag("--dry-run", options.dry_run, "Say what would be removed, and remove nothing");
 }
 
-Result<void> prune_history(const ServerOptions& options) {
+Result<void> prune_history(const PruneOptions& options) {
   if (!options.keep_runs && !options.older_than_days) {
     return Error(Errc::invalid_input,
                  "say which runs may go: --keep-runs N, --older-than DAYS, or both");
@@ -156,7 +176,7 @@ Result<void> prune_history(const ServerOptions& options) {
   PruneRule rule;
   rule.keep_runs = options.keep_runs.value_or(1);
   if (options.older_than_days) rule.older_than_s = *options.older_than_days * day_s;
-  FL_TRY(const auto store, open_store(options, options.dry_run));
+  FL_TRY(const auto store, open_store(options.state, options.dry_run));
   FL_TRY(const auto runs,
          runs_to_prune(posix_files(), *store, options.state, rule, Clock::unix_seconds()));
   for (const PrunedRun& pruned : runs) {
@@ -175,7 +195,46 @@ Result<void> prune_history(const ServerOptions& options) {
         "this command removes something while the server is stopped\n");
     return {};
   }
-  return store->give_back_space();
+  return store->archive().give_back_space();
+}
+
+Act prune_act(const PruneOptions& options) {
+  if (options.dry_run || (!options.keep_runs && !options.older_than_days)) return {};
+  std::string which;
+  if (options.keep_runs) which += fmt::format(" but the newest {}", *options.keep_runs);
+  if (options.older_than_days)
+    which += fmt::format(" that ended {:g} days ago or more", *options.older_than_days);
+  return {"removes the runs that are over," + which};
+}
+
+}  // namespace
+
+Command compare_command() {
+  return make_command<CompareOptions>(
+      "compare",
+      "Prints two runs side by side: the settings in which they differ, what they cost and "
+      "reached",
+      {.declare = declare_compare, .run = print_comparison});
+}
+
+Command export_command() {
+  return make_command<ExportOptions>(
+      "export", "Writes a version of the model into a file for other programs",
+      {.declare = declare_export, .run = export_checkpoint, .act = export_act});
+}
+
+Command backup_command() {
+  return make_command<BackupOptions>(
+      "backup",
+      "Copies the state of the server, which may be running, into a folder from which a "
+      "server can go on",
+      {.declare = declare_backup, .run = make_backup, .act = backup_act});
+}
+
+Command prune_command() {
+  return make_command<PruneOptions>(
+      "prune", "Removes runs that are over, with their models. The audit stays",
+      {.declare = declare_prune, .run = prune_history, .act = prune_act});
 }
 
 }  // namespace fl

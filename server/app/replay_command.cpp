@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/replay_command.hpp"
 
-#include "server/app/commands.hpp"
-#include "server/app/record_commands.hpp"
+#include "server/app/history_commands.hpp"
+#include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/round/kept_round.hpp"
 #include "server/round/replay.hpp"
@@ -24,12 +24,19 @@ namespace fl {
 
 namespace {
 
+struct ReplayOptions : SharedOptions {
+  RunId run = 0;
+  std::optional<Round> round;  // None: each round whose updates are kept.
+  std::string scratch;         // A folder; "": the system's for temporary files.
+  bool as_json = false;
+};
+
 /// A server that closes a round writes its description before the round is recorded.
-Result<std::vector<Round>> asked_rounds(Store& store, const ServerOptions& options,
+Result<std::vector<Round>> asked_rounds(Summaries& summaries, const ReplayOptions& options,
                                         const RunRecord& run) {
   if (options.round) return std::vector<Round>{*options.round};
   FL_TRY(auto rounds, described_rounds(posix_files(), kept_updates_of(options.state, run)));
-  FL_TRY(const auto recorded, store.summary(run.id));
+  FL_TRY(const auto recorded, summaries.rounds(run.id));
   const Round last = recorded.empty() ? 0 : recorded.back().round;
   std::erase_if(rounds, [last](Round round) { return round > last; });
   if (!rounds.empty()) return rounds;
@@ -86,9 +93,7 @@ void print(const ReplayedRound& replayed) {
         replayed.closed_by, software_version_and_commit);
 }
 
-}  // namespace
-
-void declare_replay(CLI::App& command, ServerOptions& options) {
+void declare_replay(CLI::App& command, ReplayOptions& options) {
   command.add_option("RUN", options.run, "The number of the run")
       ->required()
       ->check(whole_number(1, std::numeric_limits<RunId>::max()));
@@ -104,10 +109,10 @@ void declare_replay(CLI::App& command, ServerOptions& options) {
   command.add_flag("--json", options.as_json, "Print JSON");
 }
 
-Result<int> replay_rounds(const ServerOptions& options) {
-  FL_TRY(const auto store, open_store(options, true));
-  FL_TRY(const RunRecord run, asked_run(*store, options.run));
-  FL_TRY(const auto rounds, asked_rounds(*store, options, run));
+Result<int> replay_rounds(const ReplayOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  FL_TRY(const RunRecord run, asked_run(store->runs(), options.run));
+  FL_TRY(const auto rounds, asked_rounds(store->summaries(), options, run));
   int code = 0;
   nlohmann::json all = nlohmann::json::array();
   for (const Round round : rounds) {
@@ -129,6 +134,16 @@ Result<int> replay_rounds(const ServerOptions& options) {
   }
   if (options.as_json) fmt::print("{}\n", json_text(all, 2));
   return code;
+}
+
+}  // namespace
+
+Command replay_command() {
+  return make_command<ReplayOptions>(
+      "replay",
+      "Makes rounds whose updates were kept (--keep-updates) again, and compares the models "
+      "with the recorded ones, bit for bit. The exit code is 4 if one differs",
+      {.declare = declare_replay, .judge = replay_rounds});
 }
 
 }  // namespace fl

@@ -30,7 +30,7 @@ bool is_of_run(const Error& error) {
 }  // namespace
 
 RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run,
-                 const ServerOptions& options, Actions actions, const std::atomic<bool>& stop)
+                 const ServeOptions& options, Actions actions, const std::atomic<bool>& stop)
     : current_(current),
       store_(store),
       run_(std::move(run)),
@@ -56,7 +56,7 @@ Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
 }
 
 Awaitable<void> RunLoop::summarise() {
-  auto read = [run = run_.id](Store& store) { return store.summary(run); };
+  auto read = [run = run_.id](Store& store) { return store.summaries().rounds(run); };
   const auto rounds = co_await store_.with_store(std::move(read));
   if (rounds) {
     print_summary(*rounds, run_, options_.state);
@@ -69,10 +69,10 @@ Awaitable<void> RunLoop::summarise() {
 /// there to correct it, and others may wait behind it. Other errors come back.
 Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
   auto mark = [run = run_.id, error](Store& store) -> Result<void> {
-    FL_TRY(const auto open, store.open_run());
+    FL_TRY(const auto open, store.runs().oldest_open());
     if (!open || open->id != run || open->state != RunState::waiting) return error;
-    FL_CHECK(store.add_event(run, EventLevel::error, "given up: " + error.message()));
-    return store.set_run_state(run, RunState::stopped);
+    FL_CHECK(store.events().add(run, EventLevel::error, "given up: " + error.message()));
+    return store.runs().set_state(run, RunState::stopped);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(mark)));
   log_error("run {} is given up: {}", run_.id, error.message());
@@ -102,7 +102,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
 Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
   bool has_said = false;
   while (!stop_) {
-    auto look = [](Store& store) { return next_run(store); };
+    auto look = [](Store& store) { return next_run(store.runs()); };
     FL_CO_TRY(auto found, co_await store_.with_store(std::move(look)));
     if (found || !options_.stay) co_return found;
     if (!std::exchange(has_said, true))

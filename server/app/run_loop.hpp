@@ -25,7 +25,7 @@ class RunLoop {
 
   /// `current` has the engine of `run`. `store` is the server's own, not a run's. `stop` is set
   /// when the server is to end.
-  RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServerOptions& options,
+  RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServeOptions& options,
           Actions actions, const std::atomic<bool>& stop);
 
   /// Returns when there is no other run, the server is to stop, or an error makes it end.
@@ -40,7 +40,7 @@ class RunLoop {
   CurrentEngine& current_;
   StoreThread& store_;
   RunRecord run_;
-  const ServerOptions& options_;
+  const ServeOptions& options_;
   Actions actions_;
   const std::atomic<bool>& stop_;
 };

@@ -23,7 +23,7 @@ namespace fl {
 namespace {
 
 /// The error when the server's flags ask for something that the run in the state does not allow.
-Error other_run(const ServerOptions& options, std::string_view what) {
+Error other_run(const RunOptions& options, std::string_view what) {
   return {Errc::conflict,
           fmt::format("the run in {} {}; 'fl-server queue' adds another run behind it, --new-run "
                       "gives it up and begins another",
@@ -36,7 +36,7 @@ Result<RunSettings> settings_of(const RunRecord& run) {
   return settings;
 }
 
-/// Whether the run can still take another value of this setting.
+/// True if the run can still take another value of this setting.
 bool is_changeable(const RunSettingRow& row, const RunRecord& run) {
   switch (row.changeable) {
     case Changeable::always: return true;
@@ -47,7 +47,7 @@ bool is_changeable(const RunSettingRow& row, const RunRecord& run) {
 }
 
 /// The stored settings, with the values of the flags that were given now.
-Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& options) {
+Result<RunSettings> merge_settings(const RunRecord& run, const RunOptions& options) {
   FL_TRY(RunSettings merged, settings_of(run));
   const RunSettingTable table = run_setting_table();
   for (const auto& row : table.rows()) {
@@ -64,7 +64,7 @@ Result<RunSettings> merge_settings(const RunRecord& run, const ServerOptions& op
 }
 
 /// Writes changes that were made to a run into the log and into its history.
-void note_changes(Store& store, const RunRecord& run, const std::set<std::string>& given,
+void note_changes(Events& events, const RunRecord& run, const std::set<std::string>& given,
                   const RunSettings& before, const RunSettings& now) {
   const RunSettingTable table = run_setting_table();
   for (const std::string& flag : given) {
@@ -75,11 +75,11 @@ void note_changes(Store& store, const RunRecord& run, const std::set<std::string
     const std::string text = fmt::format("--{} is {} from here on, and was {}", flag,
                                          json_text(new_value), json_text(old_value));
     log_info("{}", text);
-    note_event(store, run.id, EventLevel::info, text);
+    events.note(run.id, EventLevel::info, text);
   }
 }
 
-Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& options) {
+Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) {
   if (run.queued) {
     if (!options.given.empty())
       log_warn("run {} was queued with settings of its own: the flags given now do not change it",
@@ -94,17 +94,17 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const ServerOptions& option
   FL_CHECK(check_settings(settings));
   FL_TRY(const RunSettings before, settings_of(run));
   const std::string json_before = std::exchange(run.config_json, to_json(settings));
-  if (run.config_json != json_before) run.early_end.clear();  // change_run() resets it likewise.
+  if (run.config_json != json_before) run.early_end.clear();  // Runs::change() resets it likewise.
   run.rounds_total = settings.rounds;
-  FL_CHECK(store.change_run(run.id, run.rounds_total, run.config_json));
-  note_changes(store, run, options.given, before, settings);
+  FL_CHECK(store.runs().change(run.id, run.rounds_total, run.config_json));
+  note_changes(store.events(), run, options.given, before, settings);
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
 }
 
 /// Warns if flags ask for something else than the finished run had: they change nothing.
 void warn_of_idle_flags(const RunRecord& run, const RunSettings& settings,
-                        const ServerOptions& options) {
+                        const RunOptions& options) {
   const RunSettingTable table = run_setting_table();
   std::string idle;
   for (const std::string& flag : options.given) {
@@ -119,7 +119,7 @@ void warn_of_idle_flags(const RunRecord& run, const RunSettings& settings,
       run.id, idle);
 }
 
-/// Whether the run can begin from its file. A server that finds out later must give the run up.
+/// Checks that the run can begin from its file. A server that finds out later must give the run up.
 Result<void> check_initial_weights(const RunSettings& settings) {
   if (settings.initial_weights.empty()) return {};
   FL_TRY(const Layout layout, model_layout(settings));
@@ -131,7 +131,7 @@ Result<void> check_initial_weights(const RunSettings& settings) {
 /// A run has a seed of its own, unless --seed says which: two runs with the same seed begin alike,
 /// and the difference of their sums would reveal a single member's update. A double holds each such
 /// number exactly, so readers of JSON that know only doubles can hold it.
-Result<void> draw_seed(const ServerOptions& options, RunSettings& settings) {
+Result<void> draw_seed(const RunOptions& options, RunSettings& settings) {
   if (options.given.contains("seed")) return {};
   FL_CHECK(fill_random(std::as_writable_bytes(std::span(&settings.seed, 1))));
   settings.seed >>= 64 - std::numeric_limits<double>::digits;
@@ -156,35 +156,35 @@ Result<RunRecord> make_record(const RunSettings& settings) {
 
 /// The settings of a new run: those of the flags. Without --model it has the model of the newest
 /// run, as the clients have data for that.
-Result<RunSettings> new_settings(Store& store, const ServerOptions& options) {
+Result<RunSettings> new_settings(Runs& runs, const RunOptions& options) {
   RunSettings settings = options.settings;
   if (!options.given.contains("model")) {
-    FL_TRY(const auto latest, store.latest_run());
+    FL_TRY(const auto latest, runs.latest());
     if (latest) settings.model = latest->model;
   }
   FL_CHECK(take_tensors(posix_files(), settings));
   return settings;
 }
 
-Result<ChosenRun> begin_run(Store& store, const ServerOptions& options,
+Result<ChosenRun> begin_run(Runs& runs, const RunOptions& options,
                             std::optional<RunSettings> settings = std::nullopt) {
   if (!settings) {
-    FL_TRY(settings, new_settings(store, options));
+    FL_TRY(settings, new_settings(runs, options));
   }
   FL_CHECK(draw_seed(options, *settings));
   FL_TRY(const RunRecord record, make_record(*settings));
-  FL_TRY(RunRecord made, store.create_run(record, Store::Others::stop));
+  FL_TRY(RunRecord made, runs.create(record, Runs::Others::stop));
   return ChosenRun{std::move(made), std::move(*settings)};
 }
 
 }  // namespace
 
-Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
+Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
                              const std::optional<RunSettings>& first) {
-  FL_TRY(const auto latest, store.latest_run());
-  if (!latest) return begin_run(store, options, first);
-  if (options.new_run) return begin_run(store, options);
-  FL_TRY(const auto open, store.open_run());
+  FL_TRY(const auto latest, store.runs().latest());
+  if (!latest) return begin_run(store.runs(), options, first);
+  if (options.new_run) return begin_run(store.runs(), options);
+  FL_TRY(const auto open, store.runs().oldest_open());
   if (open) return go_on(store, *open, options);
   const bool is_longer =
       options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
@@ -196,7 +196,7 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
     return ChosenRun{*latest, std::move(settings)};
   }
   if (latest->state == RunState::stopped) return other_run(options, "was given up");
-  FL_TRY(const auto rounds, store.summary(latest->id));
+  FL_TRY(const auto rounds, store.summaries().rounds(latest->id));
   const bool is_early = rounds.size() < latest->rounds_total;
   return Error(Errc::conflict,
                fmt::format("the run in {} is finished after {} rounds{}. {}--new-run begins "
@@ -210,24 +210,24 @@ Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
                                           : "A larger --rounds goes on with it, "));
 }
 
-Result<std::optional<ChosenRun>> next_run(Store& store) {
-  FL_TRY(auto open, store.open_run());
+Result<std::optional<ChosenRun>> next_run(Runs& runs) {
+  FL_TRY(auto open, runs.oldest_open());
   if (!open) return std::optional<ChosenRun>();
   FL_TRY(RunSettings settings, settings_of(*open));
   return std::optional(ChosenRun{std::move(*open), std::move(settings)});
 }
 
-Result<RunRecord> queue_run(Store& store, const ServerOptions& options) {
-  FL_TRY(const std::size_t open, store.open_runs());
+Result<RunRecord> queue_run(Runs& runs, const RunOptions& options) {
+  FL_TRY(const std::size_t open, runs.open_count());
   if (open >= limits::runs_queued_max)
     return Error(
         Errc::conflict,
         fmt::format("{} runs are not finished, and that is the limit: queue this one later", open));
-  FL_TRY(RunSettings settings, new_settings(store, options));
+  FL_TRY(RunSettings settings, new_settings(runs, options));
   FL_CHECK(draw_seed(options, settings));
   FL_TRY(RunRecord record, make_record(settings));
   record.queued = true;
-  return store.create_run(record);
+  return runs.create(record);
 }
 
 std::filesystem::path checkpoints_of(const std::filesystem::path& state, const RunRecord& run) {

@@ -4,7 +4,7 @@
 // Blocking (the store).
 #pragma once
 
-#include "server/app/command_line.hpp"
+#include "server/app/options.hpp"
 #include "server/history/store.hpp"
 
 #include <filesystem>
@@ -23,14 +23,14 @@ struct ChosenRun {
 /// no other run, the result is the finished run: it ends at once, and the server waits. A new run
 /// gets a random seed, unless --seed gives one. `first`: the settings of a first run, if the caller
 /// has read its tensors already (take_tensors).
-[[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServerOptions& options,
+[[nodiscard]] Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
                                            const std::optional<RunSettings>& first = {});
 
 /// The oldest run that is not finished; none if all are finished.
-[[nodiscard]] Result<std::optional<ChosenRun>> next_run(Store& store);
+[[nodiscard]] Result<std::optional<ChosenRun>> next_run(Runs& runs);
 
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
-[[nodiscard]] Result<RunRecord> queue_run(Store& store, const ServerOptions& options);
+[[nodiscard]] Result<RunRecord> queue_run(Runs& runs, const RunOptions& options);
 
 /// The folder of a run's checkpoints: STATE/checkpoints for the first run of a state,
 /// STATE/checkpoints/run-N for a later run N.

@@ -6,8 +6,8 @@
 #include "server/admin/http_server.hpp"
 #include "server/admin/status_line.hpp"
 #include "server/app/command_audit.hpp"
-#include "server/app/commands.hpp"
 #include "server/app/control.hpp"
+#include "server/app/invitations.hpp"
 #include "server/app/newer_files.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
@@ -65,7 +65,7 @@ std::string own_address() {
 }
 
 /// The address in join tokens: --advertise, with the port that is really bound.
-Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddress& bound) {
+Result<ServerAddress> advertised(const ServeOptions& options, const ServerAddress& bound) {
   if (!options.advertise.empty()) {
     auto address = parse_server_address(options.advertise, bound.port);
     if (!address) return address.error().at("--advertise");
@@ -77,13 +77,13 @@ Result<ServerAddress> advertised(const ServerOptions& options, const ServerAddre
 
 void print_invitation(Store& store, const Authority& authority, const ServerAddress& address,
                       const RunRecord& run) {
-  const auto clients = store.clients();
+  const auto clients = store.members().all();
   if (!clients || !clients->empty()) return;
   const Invitation invitation{.name = "client-1"};
-  const auto noted = store.add_control(command_line_user(), invitation.name,
-                                       text_of_invitation("trainer", invitation.examples_max));
+  const auto noted = store.audit().add_control(
+      command_line_user(), invitation.name, text_of_invitation("trainer", invitation.examples_max));
   if (!noted) return;
-  const auto token = make_join_token(store, authority.fingerprint(), address, invitation);
+  const auto token = make_join_token(store.members(), authority.fingerprint(), address, invitation);
   if (!token) return;
   if (run.model.starts_with(custom_prefix)) {
     fmt::print(
@@ -110,8 +110,8 @@ void keep_freed_memory() {
 }
 
 /// Opens the authority. Warns if its intermediate expires soon: the operator must bring its key.
-Result<Authority> prepare_authority(Store& store, const ServerOptions& options) {
-  FL_TRY(Authority authority, open_authority(store, options));
+Result<Authority> prepare_authority(Members& members, const ServeOptions& options) {
+  FL_TRY(Authority authority, open_authority(members, options));
   const auto life = authority.intermediate_life();
   const double now = Clock::unix_seconds();
   if (!life || now < life->renew_at()) return authority;
@@ -132,7 +132,7 @@ struct Doors {
   std::string admin_place;         // The real place of the admin pages, or "".
 };
 
-Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
+Result<Doors> open_doors(net::io_context& io, const ServeOptions& options) {
   Doors doors{net::ip::tcp::acceptor(net::make_strand(io)), {}, {}, std::nullopt, ""};
   const auto listen = parse_listen_address(options.listen);
   if (!listen) return listen.error().at("--listen");
@@ -148,7 +148,7 @@ Result<Doors> open_doors(net::io_context& io, const ServerOptions& options) {
 }
 
 /// Reads the flags that say who may see the admin pages.
-Result<Admin::Options> admin_options(const ServerOptions& options) {
+Result<Admin::Options> admin_options(const ServeOptions& options) {
   Admin::Options admin;
   admin.state = options.state;
   admin.show_clients = options.admin_show_clients;
@@ -170,11 +170,11 @@ Result<Admin::Options> admin_options(const ServerOptions& options) {
   return admin;
 }
 
-std::filesystem::path history_file(const ServerOptions& options) {
+std::filesystem::path history_file(const ServeOptions& options) {
   return std::filesystem::path(options.state) / "history.sqlite";
 }
 
-Result<std::unique_ptr<Store>> open_history(const ServerOptions& options) {
+Result<std::unique_ptr<Store>> open_history(const ServeOptions& options) {
   Store::Options store;
   store.path = history_file(options);
   return Store::open(store);
@@ -182,7 +182,7 @@ Result<std::unique_ptr<Store>> open_history(const ServerOptions& options) {
 
 /// Null with --admin off.
 Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
-                                           Doors& doors, const ServerOptions& options,
+                                           Doors& doors, const ServeOptions& options,
                                            const Probes& probes, StoreThread& store,
                                            const std::shared_ptr<std::atomic<bool>>& stop,
                                            const TraceExporter* traces) {
@@ -206,7 +206,7 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
 /// Null without `otlp`.
 Result<std::unique_ptr<TraceExporter>> start_traces(net::io_context& io,
                                                     const std::optional<OtlpSettings>& otlp,
-                                                    const ServerOptions& options) {
+                                                    const ServeOptions& options) {
   if (!otlp) return nullptr;
   FL_TRY(auto traces, TraceExporter::open(net::make_strand(io), *otlp, history_file(options),
                                           options.metrics_by_client));
@@ -222,7 +222,7 @@ std::string admin_pages_of(const Doors& doors) {
                      is_port ? "/" : "");
 }
 
-Result<void> write_addresses(const ServerOptions& options, const Doors& doors,
+Result<void> write_addresses(const ServeOptions& options, const Doors& doors,
                              const RunRecord& run) {
   nlohmann::json addresses{{"listen", to_string(doors.address)},
                            {"advertise", to_string(doors.advertised)},
@@ -264,7 +264,7 @@ Result<void> check_run(const RunSettings& settings, const Places& places) {
 
 /// Checks the flags before the state folder is made: bad ones leave none behind. Returns the
 /// settings of a first run; none where there is a history.
-Result<std::optional<RunSettings>> check_flags(Files& files, const ServerOptions& options) {
+Result<std::optional<RunSettings>> check_flags(Files& files, const ServeOptions& options) {
   if (const auto listen = parse_listen_address(options.listen); !listen)
     return listen.error().at("--listen");
   const std::filesystem::path state(options.state);
@@ -278,7 +278,7 @@ Result<std::optional<RunSettings>> check_flags(Files& files, const ServerOptions
 }
 
 /// Makes the state folder, locks it for this process, and holds its files against its history.
-Result<StateLock> lock_state(Files& files, const ServerOptions& options) {
+Result<StateLock> lock_state(Files& files, const ServeOptions& options) {
   FL_CHECK(files.make_folder(options.state));
   FL_TRY(auto lock, StateLock::take(options.state));
   if (options.older_history) FL_CHECK(set_newer_aside(options.state));
@@ -319,19 +319,19 @@ void run_threads(net::io_context& io) {
 }
 
 /// The last event and the last lines of the log.
-Result<int> note_end(Store& store, const ServerOptions& options,
+Result<int> note_end(Store& store, const ServeOptions& options,
                      const Result<RoundEngine::Outcome>& outcome) {
   if (!outcome) {
-    note_event(store, 0, EventLevel::error, "fl-server ends: " + outcome.error().message());
+    store.events().note(0, EventLevel::error, "fl-server ends: " + outcome.error().message());
     return outcome.error();
   }
   if (*outcome == RoundEngine::Outcome::finished) {
-    note_event(store, 0, EventLevel::info, "the run is over; fl-server ends");
+    store.events().note(0, EventLevel::info, "the run is over; fl-server ends");
     log_info("the run is over");
     return 0;
   }
-  note_event(store, 0, EventLevel::info, "fl-server is stopped");
-  const auto open = store.open_run();
+  store.events().note(0, EventLevel::info, "fl-server is stopped");
+  const auto open = store.runs().oldest_open();
   log_info("stopped{}",
            open && *open
                ? fmt::format("; the next start with --state {} goes on with the run", options.state)
@@ -341,7 +341,7 @@ Result<int> note_end(Store& store, const ServerOptions& options,
 
 }  // namespace
 
-Result<int> serve(const ServerOptions& options) {
+Result<int> serve(const ServeOptions& options) {
   // The variables below are destroyed in reverse order: each may use those above it.
   const ServiceManager manager = ServiceManager::take_from_environment();
   keep_freed_memory();
@@ -352,14 +352,14 @@ Result<int> serve(const ServerOptions& options) {
   FL_TRY(const auto otlp, read_otlp_settings(options.otlp_endpoint, system_environment()));
   FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
   FL_TRY(const auto store, open_history(options));
-  FL_TRY(const Authority authority, prepare_authority(*store, options));
+  FL_TRY(const Authority authority, prepare_authority(store->members(), options));
 
   Offload store_thread(1);
   Offload compute(std::max(2u, std::thread::hardware_concurrency()));
   net::io_context io;
   // Opens the doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));
-  FL_CHECK(note_start(*store, options));
+  FL_CHECK(note_start(store->audit(), options));
   FL_TRY(const ChosenRun first, choose_run(*store, options, first_settings));
   FL_TRY(const auto traces, start_traces(io, otlp, options));
 
@@ -405,8 +405,8 @@ Result<int> serve(const ServerOptions& options) {
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));
   FL_CHECK(announce(first.record));
-  note_event(*store, 0, EventLevel::info,
-             fmt::format("fl-server {} starts", software_version_and_commit));
+  store->events().note(0, EventLevel::info,
+                       fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, doors.advertised, first.record);
   service.start({current, pause, store_thread, admin.get(), admin_options});
 
@@ -434,7 +434,7 @@ Result<int> serve(const ServerOptions& options) {
   // Finish work that is under way now: its results go to `io`, which is destroyed first.
   compute.finish();
   store_thread.finish();
-  note_last_audit(*store, state);
+  note_last_audit(store->audit(), state);
   if (!outcome) outcome = Error(Errc::internal, "the server's loop ended early");
   return note_end(*store, options, *outcome);
 }

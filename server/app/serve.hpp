@@ -3,11 +3,12 @@
 // On the main thread; returns when all is taken apart.
 #pragma once
 
-#include "server/app/command_line.hpp"
+#include "server/app/options.hpp"
+#include "shared/base/error.hpp"
 
 namespace fl {
 
 /// Returns the exit code: 0 when the run finished or was stopped cleanly.
-[[nodiscard]] Result<int> serve(const ServerOptions& options);
+[[nodiscard]] Result<int> serve(const ServeOptions& options);
 
 }  // namespace fl

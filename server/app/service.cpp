@@ -2,6 +2,7 @@
 #include "server/app/service.hpp"
 
 #include "server/admin/status_line.hpp"
+#include "server/app/command_line.hpp"
 #include "server/app/commands.hpp"
 #include "shared/base/log.hpp"
 
@@ -21,7 +22,7 @@ constexpr std::array<std::string_view, 5> live_flags{"--admin-host", "--admin-to
 }  // namespace
 
 Service::Service(net::io_context& io, net::any_io_executor strand, ServiceManager manager,
-                 ServerOptions options)
+                 ServeOptions options)
     : io_(io),
       strand_(std::move(strand)),
       manager_(std::move(manager)),
@@ -66,7 +67,7 @@ void Service::reload() {
 
 /// Reads all flags before it changes anything.
 Result<FlagReload> Service::read_again() {
-  FL_TRY(ServerOptions now, read_options_again(options_.arguments, server_commands()));
+  FL_TRY(ServeOptions now, read_options_again(options_.arguments, server_commands()));
   now.flags.erase(new_run);
   bool token_changed = false;
   if (parts_->admin != nullptr) {

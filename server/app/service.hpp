@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fl-server is for the machine that it runs on: a service with a pulse, which systemd's
+// fl-server as a service of the machine that it runs on: with a pulse, which systemd's
 // watchdog and the probes follow, and with flags that SIGHUP reads again. serve() owns it.
 #pragma once
 
 #include "server/admin/http_server.hpp"
 #include "server/admin/probes.hpp"
-#include "server/app/command_line.hpp"
+#include "server/app/options.hpp"
 #include "server/history/store_thread.hpp"
 #include "server/round/current_engine.hpp"
 #include "shared/base/async/pulse.hpp"
@@ -26,11 +26,11 @@ class Service {
     Offload& store_thread;
     Admin* admin;  // Null with --admin off.
     /// Reads the flags about the admin pages, and the token's file.
-    Result<Admin::Options> (*read_access)(const ServerOptions& options);
+    Result<Admin::Options> (*read_access)(const ServeOptions& options);
   };
 
   Service(net::io_context& io, net::any_io_executor strand, ServiceManager manager,
-          ServerOptions options);
+          ServeOptions options);
 
   [[nodiscard]] const Probes& probes() const { return probes_; }
   /// The limits of traffic, as the flags are now.
@@ -51,7 +51,7 @@ class Service {
   const ServiceManager manager_;
   Pulse pulse_;
   Probes probes_;
-  ServerOptions options_;  // The options that the server follows now. Used by reload() only.
+  ServeOptions options_;  // The options that the server follows now. Used by reload() only.
   const Governors traffic_;
   std::optional<Parts> parts_;
   std::optional<ReloadSignal> reload_signal_;

@@ -22,7 +22,7 @@
 // Pure functions of what the store knows, so a restart chooses the same.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 

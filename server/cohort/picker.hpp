@@ -6,7 +6,7 @@
 
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 
 #include <cstdint>
 #include <map>

@@ -18,7 +18,7 @@
 //                    bonus. A part `explore` of those asked are clients that were never asked.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "shared/base/error.hpp"
 
 #include <algorithm>

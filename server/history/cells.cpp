@@ -20,7 +20,7 @@ std::string accuracy_text(std::optional<double> accuracy) {
   return accuracy ? fmt::format("{:.2f} %", 100 * *accuracy) : unknown_cell;
 }
 
-/// How many columns a text takes in a terminal: as many as it has UTF-8 characters. This is good
+/// The columns that a text takes in a terminal: as many as it has UTF-8 characters. This is good
 /// enough for names.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {

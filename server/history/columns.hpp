@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a record stands in a table: one list of columns, from which the INSERT, the SELECT and the
-// reader of its rows are made, so that they can't disagree.
+// Maps a record to a table: one list of columns, from which the INSERT, the SELECT and the reader
+// of the rows are made, so that they can't disagree.
 #pragma once
 
 #include "server/history/rows.hpp"
@@ -27,7 +27,7 @@ struct Column {
   Result<void> (*read)(const Row& row, int column, Record& record);
 };
 
-/// How a field is written in its column; rows.hpp has other codings.
+/// Writes a field in its column as it is; rows.hpp has other codings.
 struct AsItIs {
   static SqlValue write(const auto& value) { return to_sql(value); }
   static Result<void> read(const Row& row, int column, auto& value) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much the figures that members claim (losses, metrics, weights, steps) count in a mean of
-// several members': bounded by what the others claim, so that no single one makes the mean what it
-// likes. The history's views `evaluation` and `codec_summary` do the same (schema.cpp). What was
-// claimed stays as it is in the tables. Pure functions of the claims, whatever their order; any
+// Bounds how much a figure that a member claims (a loss, a metric, a weight, steps) counts in a
+// mean of several members, by what the others claim: so no single member makes the mean what it
+// likes. The history's views `evaluation` and `codec_summary` do the same (schema.cpp). The tables
+// keep the claims as they were made. Pure functions of the claims, whatever their order; any
 // thread.
 //
 // - A figure counts as at most 100 times the median of all magnitudes, in both directions. Up to 1

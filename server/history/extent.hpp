@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a history has come, to be compared with the files beside it before anything is written.
+// Reads how far a history has come, to compare it with the files beside it before anything is
+// written.
 // Any thread, over a connection of its own.
 #pragma once
 
@@ -14,7 +15,7 @@ namespace fl {
 
 struct HistoryExtent {
   RunId newest_run = 0;  // 0: there is none.
-  /// By run: its newest version; none: it has no model yet. Runs that were pruned have no entry.
+  /// The newest version of each run; none: the run has no model yet. Pruned runs have no entry.
   std::map<RunId, std::optional<Version>> newest_versions;
   /// The newest task of the newest run; none: it has no task.
   std::optional<TaskId> newest_task;

@@ -8,7 +8,7 @@
 // field in CSV.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 
 #include <string>
 #include <vector>

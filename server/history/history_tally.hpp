@@ -22,7 +22,7 @@ struct SecondsHistogram {
   static constexpr std::array bounds{0.001, 0.003, 0.01, 0.03,  0.1,   0.3,    1.0,
                                      3.0,   10.0,  30.0, 100.0, 300.0, 1000.0, 3600.0};
   std::array<std::uint64_t, bounds.size()> counts{};  // Up to each bound, not cumulative.
-  std::uint64_t count = 0;                            // Of all, also those above the last bound.
+  std::uint64_t count = 0;  // All values, also those above the last bound.
   double sum = 0;
 
   void add(double seconds);
@@ -31,11 +31,11 @@ struct SecondsHistogram {
 struct HistoryTally {
   struct Codec {
     std::uint64_t updates = 0;
-    std::uint64_t bytes = 0;      // Of the updates as they were sent.
-    std::uint64_t raw_bytes = 0;  // Of the same in fp32.
+    std::uint64_t bytes = 0;      // The updates as they were sent.
+    std::uint64_t raw_bytes = 0;  // These updates in fp32.
   };
   struct Client {
-    std::map<std::string, std::uint64_t> updates;  // By verdict.
+    std::map<std::string, std::uint64_t> updates;  // Keyed by verdict.
     std::uint64_t bytes_up = 0;
     std::uint64_t bytes_down = 0;
   };
@@ -44,13 +44,13 @@ struct HistoryTally {
   SecondsHistogram train_s;
   std::uint64_t bytes_up = 0;
   std::uint64_t bytes_down = 0;
-  std::map<std::string, std::uint64_t> updates{// By verdict.
+  std::map<std::string, std::uint64_t> updates{// Keyed by verdict.
                                                {"accepted", 0},
                                                {"refused", 0},
                                                {"late", 0},
                                                {"lost", 0}};
   std::map<std::string, std::uint64_t> events{
-      {"info", 0}, {"warning", 0}, {"error", 0}};  // By level.
+      {"info", 0}, {"warning", 0}, {"error", 0}};  // Keyed by level.
   std::map<std::string, Codec> codecs;
   std::map<std::string, Client> clients;  // Only if asked for.
   double last_round_at = 0;               // Unix seconds; 0: none closed yet.

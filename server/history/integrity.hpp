@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a history's file is whole, for `fl-server doctor`.
+// Checks whether a history's file is whole, for `fl-server doctor`.
 #pragma once
 
 #include "shared/base/error.hpp"

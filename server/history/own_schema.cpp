@@ -64,7 +64,7 @@ std::string lower(std::string name) {
   return name;
 }
 
-/// In one statement, as another process may be migrating it at this moment.
+/// Reads them in one statement, as another process may be migrating the database at this moment.
 Result<Schema> read_objects(Database& db) {
   Schema schema;
   const auto read = [&schema](const Row& row) {
@@ -90,7 +90,7 @@ Result<SchemaObjects> make_objects(int version) {
   return std::move(schema.objects);
 }
 
-/// The same, made once for each version.
+/// Returns make_objects(version), made once for each version.
 Result<SchemaObjects> own_objects(int version) {
   static std::mutex mutex;
   static std::map<int, SchemaObjects> made;

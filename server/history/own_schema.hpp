@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a history's tables and views are those that this program makes. A history may come from
-// somebody else, and a view is a program: one by our name that never ends would hang every reader.
-// Any thread, with a connection of its own.
+// Checks that a history's tables and views are those that this program makes. A history may come
+// from somebody else, and a view is a program: one by our name that never ends would hang every
+// reader. Any thread, with a connection of its own.
 #pragma once
 
 #include "server/history/sqlite.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the history as pages show them: each with its key, by which the next page begins.
-// Store reads them (store_pages.cpp).
+// Pages reads them (pages.hpp).
 #pragma once
 
 #include "server/history/records.hpp"
@@ -25,9 +25,9 @@ struct AuditRow {
 /// Which events or rows of the audit a page has: those before `before`, newest first.
 struct LogQuery {
   std::int64_t before = 0;              // 0: from the newest.
-  std::optional<RunId> run = {};        // Its events, and those outside of any run.
-  EventLevel level = EventLevel::info;  // This one and worse ones.
-  std::optional<AuditKind> kind = {};   // Of the audit.
+  std::optional<RunId> run = {};        // The events of this run, and those outside of any run.
+  EventLevel level = EventLevel::info;  // Events of this level and of worse ones.
+  std::optional<AuditKind> kind = {};   // For the audit only.
   std::string text = {};                // Contained in the text or the client's name.
   int limit = 0;
 };
@@ -71,7 +71,7 @@ struct VersionRow {
   double made_at = 0;
 };
 
-/// What the accepted updates of a round say about their clients, for figures of the spread.
+/// One figure of the accepted updates of a round, by which their clients can be compared.
 struct SpreadFigures {
   std::string name;  // The figure's name.
   std::vector<double> values;

@@ -100,7 +100,7 @@ Scale scale_of(double low, double high, int marks) {
 /// One of the picture's columns: what stands on its horizontal axis.
 struct HorizontalAxis {
   std::string name;        // With its unit.
-  std::vector<double> at;  // Of each round.
+  std::vector<double> at;  // One for each round.
 };
 
 /// One line of a row: what it shows, and its value in each round.

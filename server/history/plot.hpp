@@ -4,7 +4,8 @@
 // dark theme. Pure functions; any thread.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
+#include "shared/base/error.hpp"
 
 #include <string>
 #include <vector>

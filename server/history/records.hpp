@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the history knows, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
-// tokens and events. store.hpp reads and writes them; tables.hpp says which column each field is.
+// The history's records, as plain structs: runs, rounds, tasks, checkpoints, evaluations, clients,
+// tokens and events. The parts of the Store read and write them; tables.hpp says which column each
+// field is.
 //
 // Times are Unix seconds as double; a time that never was is 0. Traffic is counted in whole
 // messages, without WebSocket, TLS and TCP (Link::bytes_received); up is from a client to the
@@ -21,7 +22,7 @@ namespace fl {
 
 using RunId = std::int64_t;
 using Round = std::uint32_t;    // From 1.
-using Version = std::uint32_t;  // Of the model: round r makes version r; 0 is the first.
+using Version = std::uint32_t;  // A model's: round r makes version r; 0 is the first.
 
 /// Unique in the database; names the task on the wire. A type of its own, as tasks and runs are
 /// both numbers from the same kind of column.
@@ -37,16 +38,16 @@ enum class RunState {
 };
 enum class TaskState {
   offered,   // The client was asked; nothing is final yet.
-  accepted,  // Its update is durable and counts, once.
-  refused,   // Its update was bad; `reason` says why.
+  accepted,  // The update is durable and counts, once.
+  refused,   // The update was bad; `reason` says why.
   late,      // The round closed without it.
   lost,      // Given up (the client left, was replaced, could not train); `reason` says why.
 };
 inline constexpr std::size_t task_state_count = 5;
 
-/// How much an operator should care about an event.
+/// The weight of an event for an operator.
 enum class EventLevel {
-  info,     // Who came and went.
+  info,     // Somebody came or went.
   notice,   // The run took an unusual turn that nobody is to blame for.
   warning,  // Something went wrong with one client.
   error,    // The run or the server has ended by it.
@@ -60,7 +61,7 @@ enum class AuditKind {
   displacement,  // A session ended because the same member connected again.
   renewal,       // A member got a new certificate for its old one.
   revocation,    // A member, or the tokens of a name.
-  repeats,       // How many rows of one kind and member were left out of a minute.
+  repeats,       // A number of rows of one kind and member that a minute left out.
   operators,     // Somebody may control the server now, or may not any more.
   control,       // An operator, or somebody at the command line, did something.
   login,         // Somebody logged in at the admin pages.
@@ -72,12 +73,12 @@ struct RunRecord {
   std::string model;
   std::uint64_t seed = 0;
   Round rounds_total = 0;
-  std::string config_json;  // Its settings (server/run/settings.hpp).
+  std::string config_json;  // The settings (server/run/settings.hpp).
   RunState state = RunState::waiting;
   double started_at = 0;
   bool queued = false;      // Added by `fl-server queue`: a server's flags do not change it.
   std::string checkpoints;  // Folder of its checkpoints in STATE/checkpoints; "": that itself.
-  std::string early_end;  // Why it ends before its last round (Store::end_early()); "": it doesn't.
+  std::string early_end;  // Why it ends before its last round (Runs::end_early()); "": it doesn't.
 };
 
 struct RunSummary {
@@ -97,7 +98,7 @@ struct OperatorRecord {
 /// A finished or stopped run, as `fl-server prune` looks at it.
 struct EndedRun {
   RunId id = 0;
-  double ended_at = 0;  // Of its last round; without one, when it was made.
+  double ended_at = 0;  // The end of its last round; without one, when it was made.
   std::uint64_t tasks = 0;
 };
 
@@ -105,7 +106,7 @@ struct CheckpointRecord {
   Version version = 0;
   std::string file;  // Name inside the run's folder (RunRecord::checkpoints).
   std::uint64_t bytes = 0;
-  Digest digest;           // Of the fp32 values in layout order.
+  Digest digest;           // Digest of the fp32 values in layout order.
   std::string delta_file;  // Name in the same folder of the coded step from version - 1; "": none.
   std::uint64_t delta_bytes = 0;
 };
@@ -119,7 +120,7 @@ struct TaskRecord {
   std::uint64_t examples = 0;  // Weight: as known when offered, then as reported with the update.
   std::uint64_t steps = 0;
   double loss = 0;  // Mean local training loss.
-  /// How many predictions that mean is over: its weight. Nothing: as many as examples.
+  /// The number of predictions that this mean is over: its weight. None: as many as examples.
   std::optional<double> predictions;
   double train_seconds = 0;
   double norm = 0;  // L2 norm of the decoded update.
@@ -130,7 +131,7 @@ struct TaskRecord {
   std::uint64_t raw_bytes = 0;     // Bytes that the same update has in fp32.
   double encode_seconds = 0;       // On the client.
   double decode_seconds = 0;       // On the server: decoding, checking and adding up.
-  double nmse = 0;            // What coding lost, as a part of the squared norm of what was coded.
+  double nmse = 0;            // Loss by coding, as a part of the squared norm of what was coded.
   double ready_seconds = 0;   // From the offer to the begin of the upload.
   double upload_seconds = 0;  // From there to its end, at the pace of its last stretch.
   double seconds = 0;         // From the offer to the upload's end, or to the verdict without one.
@@ -142,14 +143,14 @@ struct TaskRecord {
   /// the difference to; afterwards, the task that it was. 0: none.
   TaskId reference = TaskId::none;
   std::string reason;
-  /// Of a client that is a site: how many ranks trained, and how they spent train_seconds, as the
+  /// For a client that is a site: how many ranks trained, and how they spent train_seconds, as the
   /// first one saw it (SyncTimes in proto/wire.proto). 0: one process.
   std::uint32_t ranks = 0;
   double compute_seconds = 0;
   double exposed_seconds = 0;
   double hidden_seconds = 0;
   double coding_seconds = 0;
-  std::uint64_t fp32_steps = 0;  // Of its steps: in fp32, where the precision is adaptive.
+  std::uint64_t fp32_steps = 0;  // Steps that were in fp32, where the precision is adaptive.
 };
 
 struct RoundRecord {
@@ -175,13 +176,13 @@ struct TaskCosine {
   double cosine = 0;
 };
 
-/// What one round leaves behind. All of it becomes durable together.
+/// The end of a round. All of it becomes durable together.
 struct RoundCommit {
   RunId run = 0;
   Round round = 0;
   double ended_at = 0;
   double train_loss = 0;       // Mean over the accepted updates (Tasks::training_loss()).
-  std::uint64_t bytes_up = 0;  // Of the whole round: all clients, with control messages.
+  std::uint64_t bytes_up = 0;  // The whole round: all clients, with control messages.
   std::uint64_t bytes_down = 0;
   /// Bytes are added to those that are there; `seconds` replaces a smaller figure.
   std::vector<TaskTraffic> traffic;
@@ -229,11 +230,11 @@ struct MetricFigure {
 
 struct ClientRecord {
   std::string name;
-  std::string certificate_serial;  // Of the newest certificate, hexadecimal.
+  std::string certificate_serial;  // The newest certificate's, hexadecimal.
   double enrolled_at = 0;
-  double last_seen_at = 0;  // Its last connection, or the end of the last round with its update.
+  double last_seen_at = 0;  // When it last connected, or the end of the last round with its update.
   double revoked_at = 0;    // 0: not revoked.
-  bool evaluator = false;   // Its role: it evaluates and never trains. Else it is a trainer.
+  bool evaluator = false;   // The role: it evaluates and never trains. Else it is a trainer.
   std::uint64_t examples_max = 0;  // The most examples that it may claim; 0: no limit.
 };
 
@@ -245,27 +246,27 @@ struct TokenRecord {
   double expires_at = 0;
   double used_at = 0;           // 0: unused.
   std::string key_digest = {};  // SHA-256 of the public key that used it, hexadecimal.
-  bool evaluator = false;       // These two: what the client becomes, as in ClientRecord.
+  bool evaluator = false;       // This and the next field are for the client, as in ClientRecord.
   std::uint64_t examples_max = 0;
 };
 
-/// What a run knows of a client from earlier rounds.
+/// A run's knowledge of a client from earlier rounds.
 struct ClientHistory {
   Round last_round = 0;            // In which it was last asked; 0: never.
-  std::optional<double> loss;      // Of its last accepted update, before training on it.
-  double seconds = 0;              // Of that update, as in TaskRecord.
+  std::optional<double> loss;      // The loss of its last accepted update, before training on it.
+  double seconds = 0;              // That update's, as in TaskRecord.
   std::string late_codec = {};     // Codec of its last task if that update was late; "": it wasn't.
-  std::uint64_t update_bytes = 0;  // Of its last upload with a known pace; 0: there is none.
-  double ready_seconds = 0;        // Of the same upload, as in TaskRecord.
+  std::uint64_t update_bytes = 0;  // The last upload with a known pace; 0: there is none.
+  double ready_seconds = 0;        // That upload's, as in TaskRecord.
   double upload_seconds = 0;
-  TaskState last_state = TaskState::offered;  // What became of its task in last_round.
+  TaskState last_state = TaskState::offered;  // The fate of its task in last_round.
   double last_seconds = 0;                    // After how long, as TaskRecord::seconds.
 };
 
 /// A client's tasks in a row that ended without an update that counts.
 struct Misses {
   int in_a_row = 0;
-  double lost_seconds = 0;   // What the last of them took.
+  double lost_seconds = 0;   // The time that the last of them took.
   double seconds_since = 0;  // Since the round of the last one was closed; 0: it is open.
 };
 
@@ -276,24 +277,24 @@ struct CodecAsked {
   std::string client;
   std::string codec;
   std::string reason;
-  TaskState state = TaskState::offered;  // What became of the task.
-  std::uint64_t update_bytes = 0;        // These three: as in TaskRecord.
+  TaskState state = TaskState::offered;  // The fate of the task.
+  std::uint64_t update_bytes = 0;        // This and the two below: as in TaskRecord.
   double ready_seconds = 0;
   double upload_seconds = 0;
 };
 
-/// What a codec has cost and brought in a run, over the accepted updates that it has coded.
+/// The cost and the gain of a codec in a run, over the accepted updates that it has coded.
 struct CodecSummary {
   RunId run = 0;
   std::string codec;
   std::uint64_t updates = 0;
   std::uint64_t raw_bytes = 0;     // In fp32.
-  std::uint64_t update_bytes = 0;  // As they were sent.
+  std::uint64_t update_bytes = 0;  // The bytes that were sent.
   double encode_seconds = 0;
   double decode_seconds = 0;
   double train_seconds = 0;
   double nmse = 0;                       // Their mean.
-  std::uint64_t bytes = 0;               // Of the rounds with such updates, up and down.
+  std::uint64_t bytes = 0;               // All traffic of the rounds with such updates.
   std::optional<double> accuracy_first;  // The first and the last that were measured in the run.
   std::optional<double> accuracy_last;
   std::string metric;  // The run's main metric, and its first and last value.
@@ -346,7 +347,7 @@ struct RoundSummary {
   std::optional<double> eval_loss;
   std::optional<double> eval_accuracy;
   std::string model_digest;
-  std::optional<double> own_accuracy;  // Of methods whose clients have models of their own.
+  std::optional<double> own_accuracy;  // For methods whose clients have models of their own.
   std::string metric;                  // The name of the run's main metric.
   std::optional<double> eval_metric;
   std::optional<double> own_metric;  // As own_accuracy.

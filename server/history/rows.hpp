@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How values stand in the columns of the database: names of states and levels, digests, seeds,
+// Codes values for the columns of the database: names of states and levels, digests, seeds,
 // times that never were. Reading checks them, as a person may have edited the file; what does not
 // fit is `corrupt`.
 #pragma once
@@ -73,7 +73,7 @@ struct OrNull {
   static Result<void> read(const Row& row, int column, Digest& value);
 };
 
-/// As decimal text: 64 bits without a sign do not fit an INTEGER.
+/// Decimal text, as 64 bits without a sign do not fit an INTEGER.
 struct AsDecimal {
   [[nodiscard]] static SqlValue write(std::uint64_t value);
   static Result<void> read(const Row& row, int column, std::uint64_t& value);

@@ -227,7 +227,7 @@ ALTER TABLE round ADD COLUMN examples_max INTEGER NOT NULL DEFAULT 0 CHECK (exam
 
 // Metrics have names, directions and weights. How values of several clients make one is the run's
 // to say, by its metric_kind; "own_" metrics are of clients' own models. early_end: see
-// Store::end_early().
+// Runs::end_early().
 constexpr const char* metrics_by_name = R"sql(
 ALTER TABLE run ADD COLUMN early_end TEXT NOT NULL DEFAULT '';
 ALTER TABLE metric ADD COLUMN weight REAL NOT NULL DEFAULT 0 CHECK (weight >= 0);  -- 0: examples
@@ -306,8 +306,9 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
-// How the ranks of a site spent a training; 0 for a client that is one process. overlap: the part
-// of the reductions that was done while the gradients before were still being computed.
+// These columns say how the ranks of a site spent a training; 0 for a client that is one process.
+// overlap: the part of the reductions that was done while the gradients before were still being
+// computed.
 constexpr const char* sites = R"sql(
 ALTER TABLE task ADD COLUMN ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0);
 ALTER TABLE task ADD COLUMN compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0);

@@ -73,7 +73,7 @@ Errc category(int code, int system_errno) {
   }
 }
 
-/// What the operator can do about the error; ends its text.
+/// The end of the error's text: what the operator can do about it.
 const char* advice(Errc code) {
   switch (code) {
     case Errc::corrupt:
@@ -85,7 +85,7 @@ const char* advice(Errc code) {
   }
 }
 
-/// Whether one of the database's files is as large as this process may make it (RLIMIT_FSIZE), or
+/// True if one of the database's files is as large as this process may make it (RLIMIT_FSIZE), or
 /// nearly so. SQLite does not keep the errno of a write that met that limit.
 bool is_at_file_limit(const std::string& path) {
   constexpr std::uint64_t largest_write = 1 << 16;  // A page; a region of the -shm.

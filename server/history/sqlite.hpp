@@ -45,7 +45,7 @@ class Row {
   sqlite3_stmt* statement_;
 };
 
-/// What a reader of rows makes: T, whether it returns T or Result<T>.
+/// The type that a reader of rows makes: T, whether it returns T or Result<T>.
 template <class Made>
 struct ReadAs {
   using type = Made;
@@ -64,7 +64,7 @@ class Database {
     std::string vfs = "";        // "": SQLite's own.
     bool read_only = false;      // The file must exist.
     bool is_unchanging = false;  // Nobody writes to it: no lock is taken, and no WAL is read.
-    int busy_ms_max = 0;         // How long to wait for another process's transaction.
+    int busy_ms_max = 0;         // The wait for another process's transaction.
   };
 
   static Result<std::unique_ptr<Database>> open(const Options& options);
@@ -86,7 +86,7 @@ class Database {
     return rows_changed();
   }
 
-  /// The same, with values whose number and types are known at run time only.
+  /// run() with values whose number and types are known at run time only.
   [[nodiscard]] Result<int> run_with(std::string_view sql, std::span<const SqlValue> values);
 
   /// Runs one statement and returns its rows. `reader(const Row&)` makes a value of each row, or a
@@ -105,7 +105,7 @@ class Database {
     }
   }
 
-  /// As query(), for at most one row.
+  /// query() for at most one row.
   template <class Read, class... Args>
   [[nodiscard]] auto find(std::string_view sql, Read reader, const Args&... args)
       -> Result<std::optional<ReadBy<Read>>> {
@@ -122,7 +122,7 @@ class Database {
   [[nodiscard]] auto write(Body body) -> std::invoke_result_t<Body> {
     return transaction("BEGIN IMMEDIATE", std::move(body));
   }
-  /// The same, for several queries that must see one state of the database.
+  /// Runs `body` in a transaction that only reads: its queries see one state of the database.
   template <class Body>
   [[nodiscard]] auto read(Body body) -> std::invoke_result_t<Body> {
     return transaction("BEGIN", std::move(body));

@@ -26,7 +26,7 @@ void StoreThread::report(EventLevel level, std::string text, std::optional<RunId
 void StoreThread::record_event(EventLevel level, std::string text, std::optional<RunId> run) {
   write_aside(
       [this, level, text = std::move(text), id = run.value_or(run_)]() -> Result<void> {
-        note_event(store_, id, level, text);
+        store_.events().note(id, level, text);
         return {};
       },
       events_under_way_);
@@ -35,7 +35,7 @@ void StoreThread::record_event(EventLevel level, std::string text, std::optional
 void StoreThread::record_audit(AuditKind kind, std::string client, std::string text) {
   write_aside(
       [this, kind, client = std::move(client), text = std::move(text)]() -> Result<void> {
-        if (auto added = store_.add_audit(kind, client, text); !added)
+        if (auto added = store_.audit().add(kind, client, text); !added)
           log_warn("this is not in the audit: {}: {}: {}", client, text, added.error().message());
         return {};
       },

@@ -29,7 +29,7 @@ class StoreThread {
     std::string why;  // In words for people; "" when none waits.
     int calls = 0;
     int calls_under_way = 0;   // With those that do not wait for that.
-    int events_under_way = 0;  // Of these, rows of events and of the audit.
+    int events_under_way = 0;  // Those of them that write rows of events or of the audit.
   };
   struct Hooks {
     /// The database or the disk is broken. The Store answers every later call with this error.
@@ -65,7 +65,7 @@ class StoreThread {
   /// An event in the history only. It is left out when limits::notes_under_way_max are on their
   /// way, and after close(): then the log alone has it.
   void record_event(EventLevel level, std::string text, std::optional<RunId> run = std::nullopt);
-  /// A row of the audit (Store::add_audit). It is left out like an event.
+  /// A row of the audit (Audit::add). It is left out like an event.
   void record_audit(AuditKind kind, std::string client, std::string text);
   /// Reports it, and frees what can be freed.
   void report_full_disk(std::string text);

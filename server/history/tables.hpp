@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which column of the database each field of a record is. The schema (schema.cpp) has the types and
-// the constraints; a new column is a migration there, a field in records.hpp, and a line here. What
-// only the end of something writes is no record's field, and stands in the function that does it:
-// round.ended_at, train_loss, bytes_up and _down, task.bytes_up, _down and cosine
-// (Store::commit_round);
-// task.offered_at and decided_at (open_round, decide_tasks); checkpoint.made_at and dropped_at.
+// the constraints; a new column is a migration there, a field in records.hpp, and a line here. A
+// column that is written when something begins or ends has no line here; the function that writes
+// it names it: round.ended_at, train_loss, bytes_up and _down, task.bytes_up, _down and cosine
+// (Rounds::commit); task.offered_at and decided_at (Rounds::open and decide); checkpoint.made_at
+// and dropped_at.
 #pragma once
 
 #include "server/history/columns.hpp"
@@ -39,7 +39,7 @@ inline constexpr Table<RoundRecord> round_table{"round", round_columns};
 
 inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::id>("id", read_only),
-    column<&TaskRecord::round>("round", read_only),  // Of the round that it is inserted into.
+    column<&TaskRecord::round>("round", read_only),  // The round that it is inserted into.
     column<&TaskRecord::base_version>("base_version"),
     column<&TaskRecord::client>("client"),
     column<&TaskRecord::state>("state", on_insert | on_verdict),
@@ -150,8 +150,8 @@ inline constexpr Column<RoundSummary> round_summary_columns[] = {
         "(SELECT value FROM evaluation AS e WHERE e.run_id = s.run_id AND e.version = s.round"
         " AND e.name = 'own_accuracy')"),
 };
-/// The same of few rounds, without what evaluators have measured: Store reads that of all rounds at
-/// once, as the view would look for it in each of them again.
+/// The rounds of a page, without what evaluators have measured: Summaries::add_evaluations() reads
+/// that for all rounds at once, as the view would look for it in each of them again.
 inline constexpr Column<RoundSummary> round_page_columns[] = {
     column<&RoundSummary::run>("r.run_id"),
     column<&RoundSummary::round>("r.round"),

@@ -29,14 +29,14 @@ Admission::Admission(const CurrentEngine& current, StoreThread& store, const Aut
       places_(std::make_shared<MemberPlaces>(sessions_max)) {}
 
 Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_view id) {
-  FL_TRY(const auto found, store_.find_token(id));
+  FL_TRY(const auto found, members_.find_token(id));
   if (!found) return std::optional<Token>();
   return std::optional<Token>(
       Token{found->name, found->secret_hash, found->expires_at, found->used_at, found->key_digest});
 }
 
 Result<bool> StoreTokenBook::is_revoked(std::string_view client) {
-  FL_TRY(const auto found, store_.find_client(client));
+  FL_TRY(const auto found, members_.find(client));
   return found && found->revoked_at != 0;
 }
 
@@ -56,13 +56,13 @@ Result<void> RepeatedEnrolments::take(const std::string& client) {
 Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view client,
                                        std::string_view serial, std::string_view key_digest,
                                        double now) {
-  FL_TRY(const auto token, store_.find_token(id));
+  FL_TRY(const auto token, members_.find_token(id));
   if (token && token->used_at != 0) FL_CHECK(repeats_.take(std::string(client)));
   ClientRecord record;
   record.name = client;
   record.certificate_serial = serial;
   record.enrolled_at = now;
-  return store_.use_token(id, record, key_digest);
+  return members_.use_token(id, record, key_digest);
 }
 
 Result<void> Admission::renew_certificate() {
@@ -105,14 +105,14 @@ Awaitable<Enrolment> Admission::enrol(std::string body) {
   Enrolment answer;
   auto work = [this, body = std::move(body)](Store& store) -> Result<EnrolmentResponse> {
     FL_TRY(const auto request, parse_enrolment_request(body));
-    FL_CHECK(store.expire_tokens(Clock::unix_seconds()));
-    StoreTokenBook book(store, repeats_);
+    FL_CHECK(store.members().expire_tokens(Clock::unix_seconds()));
+    StoreTokenBook book(store.members(), repeats_);
     return enroll(authority_, book, request, Clock::unix_seconds());
   };
   auto audited = [work = std::move(work)](Store& store) -> Result<EnrolmentResponse> {
     auto made = work(store);
     if (made || will_pass(made.error())) return made;
-    if (auto noted = store.add_audit(AuditKind::refusal, "", made.error().message()); !noted)
+    if (auto noted = store.audit().add(AuditKind::refusal, "", made.error().message()); !noted)
       return noted.error();
     return made;
   };
@@ -139,9 +139,9 @@ Awaitable<Enrolment> Admission::enrol(std::string body) {
 Awaitable<Result<ConnectionHandler::Place>> Admission::admit(std::string name, std::string serial) {
   // A certificate that is no longer valid takes no place of its client's.
   auto look = [name, serial](Store& store) -> Result<void> {
-    auto admitted = store.admit(name, serial);
+    auto admitted = store.members().admit(name, serial);
     if (admitted || admitted.error().code() != Errc::unauthenticated) return admitted;
-    FL_CHECK(store.add_audit(AuditKind::refusal, name, admitted.error().message()));
+    FL_CHECK(store.audit().add(AuditKind::refusal, name, admitted.error().message()));
     return admitted;
   };
   const auto admitted = co_await store_.ask(std::move(look));
@@ -172,7 +172,7 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
                                                   std::string csr_pem) {
   FL_CO_TRY(const auto issued, authority_.issue_client(name, csr_pem, Clock::unix_seconds()));
   auto record = [name, before = serial, after = issued.serial](Store& store) -> Result<void> {
-    return store.add_certificate(name, after, before);
+    return store.members().add_certificate(name, after, before);
   };
   FL_CO_CHECK(co_await store_.ask(std::move(record)));
   wire::Renewed renewed;
@@ -189,11 +189,11 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   auto look = [](Store& store) { return store.data_version(); };
   const auto version = co_await store_.with_store(std::move(look));
   if (!version || *version == seen) co_return;
-  auto list = [](Store& store) { return store.clients(); };
+  auto list = [](Store& store) { return store.members().all(); };
   const auto clients = co_await store_.with_store(std::move(list));
   if (!clients) co_return;
   const auto engine = current_.get();
-  auto find = [run = engine->run_id()](Store& store) { return store.find_run(run); };
+  auto find = [run = engine->run_id()](Store& store) { return store.runs().find(run); };
   const auto run = co_await store_.with_store(std::move(find));
   if (!run) co_return;
   seen = *version;
@@ -207,7 +207,7 @@ Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
   std::int64_t seen = -1;
   while (!*stop) {
     co_await follow_history(seen);
-    auto add_counts = [](Store& store) { return store.add_audit_counts(); };
+    auto add_counts = [](Store& store) { return store.audit().add_counts(); };
     [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
     for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));
     if (is_certificate_due()) {

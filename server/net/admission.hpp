@@ -35,14 +35,15 @@ class RepeatedEnrolments {
 /// The tokens and clients in the history, as Enroller reads them. On the store's thread.
 class StoreTokenBook final : public TokenBook {
  public:
-  StoreTokenBook(Store& store, RepeatedEnrolments& repeats) : store_(store), repeats_(repeats) {}
+  StoreTokenBook(Members& members, RepeatedEnrolments& repeats)
+      : members_(members), repeats_(repeats) {}
   Result<std::optional<Token>> find_token(std::string_view id) override;
   Result<bool> is_revoked(std::string_view client) override;
   Result<void> use_token(std::string_view id, std::string_view client, std::string_view serial,
                          std::string_view key_digest, double now) override;
 
  private:
-  Store& store_;
+  Members& members_;
   RepeatedEnrolments& repeats_;
 };
 

@@ -115,10 +115,12 @@ Awaitable<Result<void>> RoundEngine::restore() {
 }
 
 Awaitable<Result<void>> RoundEngine::restore_versions() {
-  auto read = [run = plan_.run.id](Store& store) { return store.checkpoints(run); };
+  auto read = [run = plan_.run.id](Store& store) { return store.rounds().checkpoints(run); };
   FL_CO_TRY(const auto records, co_await store_.with_store(std::move(read)));
   FL_CO_CHECK(versions_.open_all(records));
-  auto list_dropped = [run = plan_.run.id](Store& store) { return store.last_dropped(run); };
+  auto list_dropped = [run = plan_.run.id](Store& store) {
+    return store.rounds().last_dropped(run);
+  };
   FL_CO_TRY(const auto dropped, co_await store_.with_store(std::move(list_dropped)));
   for (const auto& record : dropped) FL_CO_CHECK(versions_.remove_files(record));
   if (!versions_.empty()) {
@@ -133,14 +135,14 @@ Awaitable<Result<void>> RoundEngine::restore_versions() {
 /// clients to wait for. Removes references that no update needs.
 Awaitable<Result<void>> RoundEngine::restore_clients() {
   const RunId run = plan_.run.id;
-  auto summarise = [run](Store& store) { return store.summary(run); };
+  auto summarise = [run](Store& store) { return store.summaries().rounds(run); };
   FL_CO_TRY(const auto rounds, co_await store_.with_store(std::move(summarise)));
   for (const auto& round : rounds) past_.losses.push_back(round.train_loss.value_or(std::nan("")));
-  auto look_back = [run](Store& store) { return store.rounds_before(run); };
+  auto look_back = [run](Store& store) { return store.rounds().before(run); };
   FL_CO_TRY(past_.totals, co_await store_.with_store(std::move(look_back)));
   if (!rounds.empty()) {
     auto list = [run, round = rounds.back().round](Store& store) {
-      return store.tasks(run, round);
+      return store.rounds().tasks(run, round);
     };
     FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
     for (const auto& task : tasks) roster_.expect_back(task.client);
@@ -148,18 +150,18 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   FL_CO_TRY(const auto evaluators, co_await evaluations_.restore());
   for (const auto& name : evaluators) roster_.expect_back(name);
   if (plan_.mode.ahead > 0) {
-    auto count = [run](Store& store) { return store.accepted_counts(run); };
+    auto count = [run](Store& store) { return store.rounds().accepted_counts(run); };
     FL_CO_TRY(const auto counts, co_await store_.with_store(std::move(count)));
     roster_.set_update_counts(counts);
   }
   // Where late updates count, a late client does no harm.
   const double deadline = plan_.mode.carries() ? 0 : plan_.settings.deadline_s;
   auto list_misses = [run, deadline, now = Clock::unix_seconds()](Store& store) {
-    return store.misses(run, deadline, now);
+    return store.rounds().misses(run, deadline, now);
   };
   FL_CO_TRY(const auto misses, co_await store_.with_store(std::move(list_misses)));
   roster_.set_misses(misses);
-  auto refer = [run](Store& store) { return store.newest_deltas(run); };
+  auto refer = [run](Store& store) { return store.rounds().newest_deltas(run); };
   FL_CO_TRY(auto newest, co_await store_.with_store(std::move(refer)));
   co_return references_.prepare(std::move(newest));
 }
@@ -168,7 +170,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
 /// references they need.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
   const Round last = versions_.empty() ? 0 : versions_.newest_number();
-  auto list = [run = plan_.run.id, last](Store& store) { return store.tasks(run, last); };
+  auto list = [run = plan_.run.id, last](Store& store) { return store.rounds().tasks(run, last); };
   FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
   co_return kept_.restore(last, tasks);
 }
@@ -176,9 +178,9 @@ Awaitable<Result<void>> RoundEngine::restore_kept() {
 /// Restores the round that was open, with its sums, and the tasks that are under way.
 Awaitable<Result<void>> RoundEngine::restore_round() {
   const RunId run = plan_.run.id;
-  auto find_open = [run](Store& store) { return store.open_round_of(run); };
+  auto find_open = [run](Store& store) { return store.rounds().unfinished(run); };
   FL_CO_TRY(auto open, co_await store_.with_store(std::move(find_open)));
-  auto list = [run](Store& store) { return store.offered_tasks(run); };
+  auto list = [run](Store& store) { return store.rounds().offered_tasks(run); };
   FL_CO_TRY(const auto under_way, co_await store_.with_store(std::move(list)));
   std::set<TaskId> spooled;  // Tasks whose files the spool keeps.
   for (const auto& record : under_way) spooled.insert(record.id);
@@ -385,7 +387,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   const KeptRound described = kept_.description_of(round);
   auto describe = [this, &described] { return kept_.describe(described); };
   FL_CO_CHECK(co_await store_.with_room(compute_, std::move(describe)));
-  auto write = [commit](Store& store) { return store.commit_round(commit); };
+  auto write = [commit](Store& store) { return store.rounds().commit(commit); };
   failpoint("round.before_commit");
   FL_CO_CHECK(co_await store_.with_store(std::move(write)));
   failpoint("round.committed");
@@ -450,7 +452,7 @@ Awaitable<Result<void>> RoundEngine::finish() {
   co_await evaluations_.await_last();
   if (!end_.was_over()) co_await dismiss_finished();
   auto close = [run = plan_.run.id](Store& store) {
-    return store.set_run_state(run, RunState::finished);
+    return store.runs().set_state(run, RunState::finished);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(close)));
   co_return spool_.keep_only({});  // Uploads that were still under way are removed.

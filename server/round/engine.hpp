@@ -11,7 +11,7 @@
 //
 // What is durable when: a round and its tasks before the first offer; an update, its verdict and
 // its place in the spool before it is acknowledged; the new model's file before the row that names
-// it; everything else of the round in one transaction (Store::commit_round). After a kill at any
+// it; everything else of the round in one transaction (Rounds::commit). After a kill at any
 // moment a restart finds each update accepted once or not at all, and ends in the same model.
 #pragma once
 

@@ -131,11 +131,11 @@ Awaitable<Result<void>> RoundEngine::join(std::shared_ptr<Peer> peer) {
   // key.
   auto touch = [facts](Store& store) -> Result<void> {
     if (!facts.serial.empty()) {
-      FL_CHECK(store.admit(facts.name, facts.serial));
-      FL_TRY(const auto member, store.find_client(facts.name));
+      FL_CHECK(store.members().admit(facts.name, facts.serial));
+      FL_TRY(const auto member, store.members().find(facts.name));
       FL_CHECK(check_claims(facts, *member));
     }
-    return store.touch_client(facts.name, facts.evaluator);
+    return store.members().touch(facts.name, facts.evaluator);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(touch)));
   if (control_.has_ended()) co_return Error(Errc::unavailable, "the run is over");

@@ -43,10 +43,12 @@ bool has_nothing(const wire::Evaluation& evaluation) {
 
 Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
   kept_end_ = parts_.plan.run.early_end;
-  auto list = [run = parts_.plan.run.id](Store& store) { return store.declared_metrics(run); };
+  auto list = [run = parts_.plan.run.id](Store& store) {
+    return store.measurements().declared(run);
+  };
   FL_CO_TRY(declared_, co_await parts_.store.with_store(std::move(list)));
   FL_CO_CHECK(co_await judge_all());
-  auto find = [run = parts_.plan.run.id](Store& store) { return store.newest_evaluations(run); };
+  auto find = [run = parts_.plan.run.id](Store& store) { return store.measurements().newest(run); };
   FL_CO_TRY(const auto newest, co_await parts_.store.with_store(std::move(find)));
   std::vector<std::string> evaluators;
   for (const auto& [name, evaluation] : newest) {
@@ -203,8 +205,8 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
   note_answered(*peer, evaluation.version());
   if (has_nothing(evaluation)) co_return;
   auto write = [record = *record](Store& store) -> Result<std::vector<DeclaredMetric>> {
-    FL_CHECK(store.add_evaluation(record));
-    return store.declared_metrics(record.run);
+    FL_CHECK(store.measurements().add(record));
+    return store.measurements().declared(record.run);
   };
   auto declared = co_await parts_.store.with_store(std::move(write));
   if (declared) {
@@ -245,7 +247,7 @@ bool Evaluations::judges_by(const std::vector<MetricKind>& kinds) const {
 /// Judges all durable answers anew, by what the metrics' kinds are now.
 Awaitable<Result<void>> Evaluations::judge_all() {
   auto read = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
-                  Store& store) { return store.evaluator_answers(run, least); };
+                  Store& store) { return store.measurements().evaluator_answers(run, least); };
   FL_CO_TRY(const auto answers, co_await parts_.store.with_store(std::move(read)));
   judgements_.clear();
   for (const MetricKind& kind : wanted_kinds()) judgements_.emplace_back(kind);
@@ -405,7 +407,7 @@ Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
   parts_.control.expect_strand();
   kept_end_ = why;
   auto keep = [run = parts_.plan.run.id, why = std::move(why)](Store& store) {
-    return store.end_early(run, why);
+    return store.runs().end_early(run, why);
   };
   co_return co_await parts_.store.with_store(std::move(keep));
 }

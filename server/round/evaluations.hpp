@@ -105,7 +105,7 @@ class Evaluations {
       next_;  // By client: the version after the newest that it answered for.
   std::map<std::string, Version>
       unasked_;  // By evaluator: the version after the newest that it was asked for.
-  std::vector<DeclaredMetric> declared_;  // The rows of Store::declared_metrics().
+  std::vector<DeclaredMetric> declared_;  // The rows of Measurements::declared().
   std::vector<Judgement>
       judgements_;  // By wanted_kinds(): the main metric's, and the target's if it differs.
   std::vector<EvaluationRecord> newest_;  // Evaluators' answers for the newest judged version.

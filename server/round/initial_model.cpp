@@ -19,7 +19,7 @@ Awaitable<Result<void>> InitialModel::make() {
   const auto made = co_await parts_.store.with_room(parts_.compute, std::move(work));
   if (!made) co_return made.error();
   auto record = [run = parts_.plan.run.id, made = *made](Store& store) {
-    return store.set_initial_model(run, made);
+    return store.rounds().set_initial_model(run, made);
   };
   FL_CO_CHECK(co_await parts_.store.with_store(std::move(record)));
   failpoint("initial.committed");

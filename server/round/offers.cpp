@@ -16,7 +16,9 @@ namespace fl {
 Awaitable<Result<void>> Offers::read_histories() {
   parts_.control.expect_strand();
   if (!parts_.picker.needs_histories()) co_return success();
-  auto read = [run = parts_.plan.run.id](Store& store) { return store.client_histories(run); };
+  auto read = [run = parts_.plan.run.id](Store& store) {
+    return store.rounds().client_histories(run);
+  };
   FL_CO_TRY(auto histories, co_await parts_.store.with_store(std::move(read)));
   parts_.picker.set_histories(std::move(histories));
   co_return success();
@@ -47,7 +49,7 @@ Awaitable<Result<void>> Offers::open_round() {
   parts_.control.phase = Phase::collecting;
 
   auto open = [run = plan.run.id, record = round.record, tasks](Store& store) {
-    return store.open_round(run, record, tasks);
+    return store.rounds().open(run, record, tasks);
   };
   FL_CO_TRY(auto opened, co_await parts_.store.with_store(std::move(open)));
   failpoint("round.opened");
@@ -127,7 +129,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
   });
   if (tasks.empty()) co_return false;
   auto write = [run = parts_.plan.run.id, number = round.record.round, tasks](Store& store) {
-    return store.add_tasks(run, number, tasks);
+    return store.rounds().add_tasks(run, number, tasks);
   };
   failpoint("replacement.before_added");
   FL_CO_TRY(auto added, co_await parts_.store.with_store(std::move(write)));

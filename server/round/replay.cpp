@@ -26,7 +26,7 @@ constexpr std::size_t compared_elements = 1 << 16;
 
 /// All that a round is made of, checked against the digests in the history and the description.
 struct Ingredients {
-  Store::StoredRound stored;
+  Rounds::StoredRound stored;
   KeptRound kept;
   RunSettings settings;
   PastRounds past;
@@ -140,19 +140,19 @@ Result<void> check_files(const ReplaySource& from, const KeptRound& kept) {
 
 Result<PastRounds> rounds_before(Store& store, RunId run, Round round) {
   PastRounds past;
-  FL_TRY(const auto rounds, store.summary(run));
+  FL_TRY(const auto rounds, store.summaries().rounds(run));
   for (const RoundSummary& each : rounds) {
     if (each.round < round) past.losses.push_back(each.train_loss.value_or(std::nan("")));
   }
   if (round > 1) {
-    FL_TRY(const auto before, store.closed_round(run, round - 1));
+    FL_TRY(const auto before, store.rounds().closed(run, round - 1));
     past.totals.population = before.round.population;
   }
   return past;
 }
 
-Result<Digest> recorded_digest(Store& store, RunId run, Round round) {
-  FL_TRY(const auto rounds, store.summary(run));
+Result<Digest> recorded_digest(Summaries& summaries, RunId run, Round round) {
+  FL_TRY(const auto rounds, summaries.rounds(run));
   const auto found = std::ranges::find(rounds, round, &RoundSummary::round);
   if (found != rounds.end()) return Digest::parse_hex(found->model_digest);
   return Error(Errc::not_found, fmt::format("run {} has no version {}", run, round));
@@ -160,14 +160,14 @@ Result<Digest> recorded_digest(Store& store, RunId run, Round round) {
 
 Result<Ingredients> gather(const ReplaySource& from, Round round) {
   Ingredients all;
-  FL_TRY(all.stored, from.store.closed_round(from.run.id, round));
+  FL_TRY(all.stored, from.store.rounds().closed(from.run.id, round));
   FL_TRY(all.kept, description_of(from, round));
   FL_TRY(all.stored.tasks, counted_tasks(all));
   FL_CHECK(check_files(from, all.kept));
   FL_TRY(all.settings, settings_from_json(all.kept.settings));
   FL_TRY(all.past, rounds_before(from.store, from.run.id, round));
-  FL_TRY(all.recorded, recorded_digest(from.store, from.run.id, round));
-  FL_TRY(const auto versions, from.store.checkpoints(from.run.id));
+  FL_TRY(all.recorded, recorded_digest(from.store.summaries(), from.run.id, round));
+  FL_TRY(const auto versions, from.store.rounds().checkpoints(from.run.id));
   for (const CheckpointRecord& version : versions) all.versions[version.version] = version;
   return all;
 }

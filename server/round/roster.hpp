@@ -93,7 +93,7 @@ class Roster {
 
   // Clients without updates that count ------------------------------------------------------------
 
-  /// Sets the misses that the history has of clients (Store::misses), at a start.
+  /// Sets the misses that the history has of clients (Rounds::misses), at a start.
   void set_misses(const std::map<std::string, Misses>& misses);
   /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
   /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.

@@ -2,7 +2,7 @@
 // What the status line and the admin pages show of a run.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 
 #include <array>
 #include <cstdint>

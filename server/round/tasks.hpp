@@ -5,7 +5,7 @@
 // then.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "server/round/norm_limit.hpp"
 #include "server/round/past_rounds.hpp"
 #include "server/round/roster.hpp"

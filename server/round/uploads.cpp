@@ -118,7 +118,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
 Awaitable<wire::Verdict> Uploads::verdict_of_earlier(const std::string& client,
                                                      const wire::UploadBegin& begin) {
   auto read = [run = parts_.plan.run.id, id = TaskId{begin.task()}](Store& store) {
-    return store.find_task(run, id);
+    return store.rounds().find_task(run, id);
   };
   const auto found = co_await parts_.store.with_store(std::move(read));
   if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());

@@ -30,7 +30,7 @@ Awaitable<void> VerdictLog::commit_all() {
     auto write = [this, records](Store& store) -> Result<void> {
       FL_CHECK(spool_.sync_names());
       failpoint("task.before_decided");
-      FL_CHECK(store.decide_tasks(records));
+      FL_CHECK(store.rounds().decide(records));
       failpoint("task.decided");
       return {};
     };

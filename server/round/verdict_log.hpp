@@ -18,7 +18,7 @@ class VerdictLog {
       : control_(control), store_(store), spool_(spool), changed_(std::move(strand)) {}
 
   /// Returns when the task's final state, and the name of its spooled file, are durable. Errors:
-  /// Store::decide_tasks; unavailable after the end of the run.
+  /// Rounds::decide; unavailable after the end of the run.
   Awaitable<Result<void>> commit_verdict(TaskRecord record);
   /// Commits the waiting verdicts, until close(). The engine runs it beside its main loop.
   Awaitable<void> commit_all();

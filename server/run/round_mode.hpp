@@ -22,7 +22,7 @@
 //                 server/versions/delay_compensation.hpp.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "shared/base/error.hpp"
 
 #include <cstdint>

@@ -3,12 +3,13 @@
 // follows from them alone. Immutable; any thread.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings.hpp"
 #include "server/sums/aggregate_rule.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/model_table.hpp"

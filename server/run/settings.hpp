@@ -4,7 +4,7 @@
 // row in settings_table.cpp, which makes its flag, its JSON, its check and its field in the offer.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "shared/algorithm/local_work.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"

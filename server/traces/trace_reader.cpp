@@ -43,7 +43,7 @@ TraceBatch TraceReader::next(RecordedRounds& rounds) {
 }
 
 Result<void> TraceReader::begin(const RecordedRound& recorded) {
-  FL_TRY(auto run, store_->find_run(recorded.run));
+  FL_TRY(auto run, store_->runs().find(recorded.run));
   if (!run) return Error(Errc::not_found, fmt::format("there is no run {}", recorded.run));
   Current current;
   current.recorded = recorded;
@@ -56,8 +56,8 @@ Result<void> TraceReader::begin(const RecordedRound& recorded) {
 /// Reads the next tasks of the round and, behind the last ones, the round itself.
 Result<void> TraceReader::read_on(std::vector<Span>& spans) {
   const RecordedRound& recorded = current_->recorded;
-  FL_TRY(const auto tasks, store_->tasks_page(recorded.run, recorded.round, current_->after,
-                                              limits::trace_tasks_of_read));
+  FL_TRY(const auto tasks, store_->pages().tasks(recorded.run, recorded.round, current_->after,
+                                                 limits::trace_tasks_of_read));
   for (const TaskRow& row : tasks) {
     current_->after = row.task.id;
     // An asynchronous run's task goes on, in another round.
@@ -67,7 +67,7 @@ Result<void> TraceReader::read_on(std::vector<Span>& spans) {
   }
   if (tasks.size() == static_cast<std::size_t>(limits::trace_tasks_of_read)) return {};
   FL_TRY(const auto summaries,
-         store_->summary_page(recorded.run, recorded.round - 1, 1, limits::admin_mean_min));
+         store_->pages().rounds(recorded.run, recorded.round - 1, 1, limits::admin_mean_min));
   if (summaries.empty() || summaries.front().round != recorded.round)
     return Error(Errc::not_found,
                  fmt::format("run {} has no closed round {}", recorded.run, recorded.round));

@@ -5,9 +5,10 @@
 // that have the version before.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "server/versions/file_on_demand.hpp"
 #include "shared/algorithm/strategy.hpp"
+#include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/layout.hpp"
 

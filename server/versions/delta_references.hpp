@@ -14,8 +14,9 @@
 // return.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "server/sums/accumulator.hpp"
+#include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class DeltaReferences {
                                                      TaskId task);
 
   /// Prepares the references at a start. `newest` has each client's newest task
-  /// (Store::newest_deltas). References whose file is missing or truncated are forgotten, as if
+  /// (Rounds::newest_deltas). References whose file is missing or truncated are forgotten, as if
   /// there had been none. All other files are removed.
   [[nodiscard]] Result<void> prepare(Tasks newest);
 

@@ -16,7 +16,7 @@ namespace fl {
 template <class Value>
 struct TrainField {
   Value TrainSettings::*member;
-  const char* name;        // Of the member. Messages between a site's agent and ranks have it.
+  const char* name;        // The member's name. Messages between a site's agent and ranks have it.
   const char* in_offer;    // The field of wire::Offer. A name in _ms: in whole milliseconds.
   const char* in_program;  // The member of a trainer program's "settings". "": it has none.
 };

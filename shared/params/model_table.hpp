@@ -33,7 +33,8 @@ inline constexpr std::string_view custom_prefix = "custom:";
 /// BatchNorm, a LayerNorm and a scaling begin as the identity. "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
-/// The same, piece by piece: take(first element, values), in order. Its error ends it.
+/// Makes the initial weights piece by piece: take(first element, values), in order. An error of
+/// `take` ends it.
 using TakeWeights = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
 [[nodiscard]] Result<void> make_builtin_initial_weights(std::string_view model, std::uint64_t seed,
                                                         const TakeWeights& take);

@@ -81,8 +81,8 @@ struct SafetensorsInfo {
     File& file, const Layout& wanted, std::span<float> out,
     const std::function<bool(const std::string&)>& may_be_left = nullptr);
 
-/// The same, piece by piece: take(first element, values), in the order of `wanted`. Its error ends
-/// the reading.
+/// Reads the tensors of `wanted` piece by piece: take(first element, values), in that order. An
+/// error of `take` ends the reading.
 using TakePiece = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
 [[nodiscard]] Result<void> read_safetensors_pieces(File& file, const Layout& wanted,
                                                    const TakePiece& take);

@@ -48,13 +48,13 @@ constexpr int connecting_max = 32;  // At the same time.
 
 std::string name_of(int member) { return fmt::format("member-{:05}", member); }
 
-struct Members {
+struct Identities {
   std::string key_pem;  // One key for all: making keys is not what is measured.
   std::vector<std::string> certificates;
 };
 
 /// Enrols everybody, without a server.
-Members make_members(const fs::path& state, int count) {
+Identities make_members(const fs::path& state, int count) {
   const double now = Clock::unix_seconds();
   const Authority authority =
       Authority::open_or_create(posix_files(), state / "identity", now).value();
@@ -64,17 +64,17 @@ Members make_members(const fs::path& state, int count) {
   const auto store = Store::open(options).value();
   const KeyPtr key = make_key().value();
   const std::string request = to_pem(*make_request(*key).value()).value();
-  Members members{to_pem(*key).value(), {}};
+  Identities members{to_pem(*key).value(), {}};
   for (int member = 0; member < count; ++member) {
     const auto issued = authority.issue_client(name_of(member), request, now).value();
     TokenRecord token{fmt::format("{:016x}", member), name_of(member), std::string(64, '0'),
                       now + 3600};
-    store->add_token(token).value();
+    store->members().add_token(token).value();
     ClientRecord client;
     client.name = name_of(member);
     client.certificate_serial = issued.serial;
     client.enrolled_at = now;
-    store->use_token(token.id, client, "").value();
+    store->members().use_token(token.id, client, "").value();
     members.certificates.push_back(issued.pem);
   }
   return members;
@@ -88,7 +88,7 @@ std::size_t resident_kib(pid_t pid) {
   return 0;
 }
 
-net::ssl::context context_of(const Members& members, int member) {
+net::ssl::context context_of(const Identities& members, int member) {
   net::ssl::context context(net::ssl::context::tlsv13_client);
   const std::string& certificate = members.certificates.at(static_cast<std::size_t>(member));
   context.use_certificate_chain(net::buffer(certificate));
@@ -104,8 +104,8 @@ struct Crowd {
 };
 
 /// One member's session: it shakes hands, and answers the server's pings from then on.
-Awaitable<void> live(Crowd& crowd, net::any_io_executor strand, const Members& members, int member,
-                     ServerAddress server) {
+Awaitable<void> live(Crowd& crowd, net::any_io_executor strand, const Identities& members,
+                     int member, ServerAddress server) {
   auto context = context_of(members, member);
   const Governors nothing;
   auto link = co_await connect_ws(strand, server, ProxyRules(), nothing, context);
@@ -133,7 +133,7 @@ Awaitable<void> live(Crowd& crowd, net::any_io_executor strand, const Members& m
 }
 
 /// Opens the sessions, a few at a time.
-void open_all(Crowd& crowd, const Members& members, int count, const ServerAddress& server) {
+void open_all(Crowd& crowd, const Identities& members, int count, const ServerAddress& server) {
   int begun = 0;
   while (begun < count || crowd.connecting > 0) {
     while (begun < count && crowd.connecting < connecting_max) {
@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
   posix_files().make_folder(state).value();
-  const Members members = make_members(state, count);
+  const Identities members = make_members(state, count);
   const pid_t server = start_server(state, count + 1);
   const std::string port = await_port(fs::path(state) / "ready", server);
   std::this_thread::sleep_for(std::chrono::seconds(1));

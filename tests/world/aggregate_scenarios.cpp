@@ -34,7 +34,7 @@ void flip(World& world) {
 double distance_from_optimum(World& world) {
   const auto history = History::open(world);
   REQUIRE(history);
-  const auto rounds = history->store->summary(history->run.id).value();
+  const auto rounds = history->store->summaries().rounds(history->run.id).value();
   REQUIRE_FALSE(rounds.empty());
   return rounds.back().train_loss.value();
 }

@@ -61,7 +61,7 @@ TEST_CASE("an asynchronous run of one client with K = 1 and constant weight is s
   const auto point = options.problem.point(0);
   auto history = History::open(world);
   REQUIRE(history);
-  const auto kept = history->store->checkpoints(history->run.id).value();
+  const auto kept = history->store->rounds().checkpoints(history->run.id).value();
   const Layout& layout = options.problem.layout;
   const auto last =
       open_version(world.server_disk(), "/state/checkpoints", kept.back(), layout).value();

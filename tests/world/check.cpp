@@ -114,7 +114,7 @@ class Checker {
                          static_cast<std::uint32_t>(std::stoul(row[1])), std::stoull(row[2]),
                          std::stoull(row[3]), !row[4].empty()});
     }
-    FL_TRY(const auto summary, history_.store->summary(history_.run.id));
+    FL_TRY(const auto summary, history_.store->summaries().rounds(history_.run.id));
     for (const auto& row : summary) losses_.push_back(row.train_loss.value_or(std::nan("")));
     if (history_.run.state != RunState::finished) return wrong("the run is not finished");
     if (versions_.size() != rounds_.size() + 1)
@@ -288,7 +288,7 @@ class Checker {
     const RoundRow& row = rounds_.at(round - 1);
     if (!row.is_closed || row.base != round - 1)
       return wrong("the round is still open, or its base is not the version before it");
-    FL_TRY(const auto tasks, history_.store->tasks(history_.run.id, round));
+    FL_TRY(const auto tasks, history_.store->rounds().tasks(history_.run.id, round));
     ExactSum sum(layout_);
     std::uint32_t accepted = 0;
     std::uint64_t update_bytes = 0;
@@ -436,7 +436,7 @@ class Checker {
   }
 
   Result<void> check_bytes(Round round, std::uint64_t update_bytes) {
-    FL_TRY(const auto rows, history_.store->summary(history_.run.id));
+    FL_TRY(const auto rows, history_.store->summaries().rounds(history_.run.id));
     const auto row = std::find_if(rows.begin(), rows.end(),
                                   [&](const RoundSummary& r) { return r.round == round; });
     if (row == rows.end()) return wrong("round_summary has no row for the round");
@@ -576,7 +576,7 @@ class Checker {
       return wrong(fmt::format("{} files are left in the spool, the first is {}", spool.size(),
                                spool.front()));
     FL_CHECK(check_references());
-    FL_TRY(const auto kept, history_.store->checkpoints(history_.run.id));
+    FL_TRY(const auto kept, history_.store->rounds().checkpoints(history_.run.id));
     FL_TRY(auto files, world_.server_disk().list("/state/checkpoints"));
     std::erase_if(files, [&kept](const std::string& name) {
       // The strategy's state, the downlink codec's carry and a rule's last result have no rows.
@@ -637,7 +637,7 @@ Result<History> History::open(World& world) {
   history.vfs = std::make_unique<SqliteFilesVfs>("sim-check", world.server_disk());
   FL_TRY(history.store,
          Store::open({.path = "/state/history.sqlite", .vfs = "sim-check", .exclusive = true}));
-  FL_TRY(const auto run, history.store->latest_run());
+  FL_TRY(const auto run, history.store->runs().latest());
   if (!run) return wrong("the history has no run");
   history.run = *run;
   return history;
@@ -651,7 +651,7 @@ Result<void> check(World& world) {
 
 Result<Digest> final_digest(World& world) {
   FL_TRY(auto history, History::open(world));
-  FL_TRY(const auto versions, history.store->checkpoints(history.run.id));
+  FL_TRY(const auto versions, history.store->rounds().checkpoints(history.run.id));
   if (versions.empty()) return wrong("the history has no checkpoint");
   return versions.back().digest;
 }

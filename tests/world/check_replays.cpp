@@ -28,7 +28,7 @@ Result<ReplayedRound> replay_of(World& world, History& history, Round round) {
 
 Result<void> check_replays(World& world, History& history) {
   FL_TRY(const Round kept, parse_kept_rounds(world.options().settings.keep_updates));
-  FL_TRY(const auto summary, history.store->summary(history.run.id));
+  FL_TRY(const auto summary, history.store->summaries().rounds(history.run.id));
   const auto last = static_cast<Round>(summary.size());
   const Round first = last > kept ? last - kept + 1 : 1;
   FL_TRY(auto there, described_rounds(world.server_disk(), kept_folder));

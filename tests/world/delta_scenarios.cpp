@@ -65,7 +65,7 @@ TEST_CASE("with deltas the model converges to the optimum, although the codec is
     REQUIRE(world.run());
     const auto history = History::open(world);
     REQUIRE(history);
-    const auto last = history->store->checkpoints(history->run.id).value().back();
+    const auto last = history->store->rounds().checkpoints(history->run.id).value().back();
     const auto version =
         open_version(world.server_disk(), "/state/checkpoints", last, options.problem.layout)
             .value();

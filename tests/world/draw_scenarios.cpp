@@ -123,7 +123,7 @@ TEST_CASE("the steps of different versions are coded with different seeds") {
   const auto history = History::open(equal.world);
   REQUIRE(history);
   std::set<std::uint64_t> keys;
-  for (const auto& version : history->store->checkpoints(history->run.id).value()) {
+  for (const auto& version : history->store->rounds().checkpoints(history->run.id).value()) {
     if (version.version == 0) continue;
     const std::string file =
         peek(equal.world.server_disk(), "/state/checkpoints/" + version.delta_file);

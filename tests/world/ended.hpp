@@ -23,9 +23,9 @@ inline Ended end_of(World& world) {
   REQUIRE(world.run());
   const auto history = History::open(world);
   REQUIRE(history);
-  return {.rounds = history->store->summary(history->run.id).value().size(),
+  return {.rounds = history->store->summaries().rounds(history->run.id).value().size(),
           .why = history->run.early_end,
-          .answers = history->store->evaluator_answers(history->run.id, 1).value()};
+          .answers = history->store->measurements().evaluator_answers(history->run.id, 1).value()};
 }
 
 /// Two ends of one kind. The answers to a version may come while the next round is open already,

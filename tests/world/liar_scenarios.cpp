@@ -196,10 +196,11 @@ TEST_CASE("of two evaluators one with a weight of 1e15 counts at most four times
   });
   REQUIRE(world.run());
   const auto history = History::open(world);
-  for (const auto& round : history->store->summary(history->run.id).value()) {
+  for (const auto& round : history->store->summaries().rounds(history->run.id).value()) {
     CAPTURE(round.round);
     double honest = 0;
-    for (const auto& answer : history->store->evaluator_answers(history->run.id, 1).value()) {
+    for (const auto& answer :
+         history->store->measurements().evaluator_answers(history->run.id, 1).value()) {
       if (answer.version != round.round || answer.client != "judge-1") continue;
       honest = find_metric(answer.metrics, "accuracy")->value;
     }
@@ -225,16 +226,17 @@ TEST_CASE(
     };
     REQUIRE(world.run());
     const auto history = History::open(world);
-    for (const auto& round : history->store->summary(history->run.id).value()) {
+    for (const auto& round : history->store->summaries().rounds(history->run.id).value()) {
       double honest = 0;  // The largest.
-      for (const TaskRecord& task : history->store->tasks(history->run.id, round.round).value()) {
+      for (const TaskRecord& task :
+           history->store->rounds().tasks(history->run.id, round.round).value()) {
         CHECK(task.state == TaskState::accepted);
         if (task.client == "client-3") CHECK(task.loss == lie);
         if (task.client != "client-3") honest = std::max(honest, task.loss);
       }
       const double most = std::max(1.0, 100 * honest);
       CHECK(std::fabs(round.train_loss.value()) <= (most + 4 * honest) / 5);
-      const auto events = history->store->events(history->run.id).value();
+      const auto events = history->store->events().all(history->run.id).value();
       CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
         return event.text.starts_with("client-3 says that its training loss is") &&
                event.text.find(fmt::format("in the mean of round {} it", round.round)) !=

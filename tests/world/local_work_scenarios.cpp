@@ -62,7 +62,7 @@ double distance_from_mean(const WorldOptions& options,
   auto history = History::open(world);
   REQUIRE(history);
   const ToyProblem& problem = options.problem;
-  const auto kept = history->store->checkpoints(history->run.id).value();
+  const auto kept = history->store->rounds().checkpoints(history->run.id).value();
   const auto strategy = parse_strategy(options.settings.strategy).value();
   const RunLayout vector = run_layout(problem.layout, *strategy).value();
   const auto last =

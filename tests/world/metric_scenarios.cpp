@@ -86,7 +86,7 @@ TEST_CASE("patience follows the direction of the main metric") {
     Version best = 0;
     double least = std::numeric_limits<double>::infinity();
     for (const EvaluationRecord& answer :
-         history->store->evaluator_answers(history->run.id, 1).value()) {
+         history->store->measurements().evaluator_answers(history->run.id, 1).value()) {
       if (answer.loss < least) best = answer.version;
       least = std::min(least, answer.loss);
     }
@@ -159,7 +159,7 @@ TEST_CASE("a run that has ended early stays so, whatever evaluators answer later
     CHECK(ended.rounds < 50);
     CHECK(ended.why.find(" has accuracy 9") != std::string::npos);
     const auto history = History::open(world);
-    const auto rounds = history->store->summary(history->run.id).value();
+    const auto rounds = history->store->summaries().rounds(history->run.id).value();
     CHECK(rounds.back().eval_accuracy.value() < 0.9);  // As both evaluators have it.
     CHECK(world.server_starts() == (kills ? 2 : 1));
   }
@@ -188,7 +188,7 @@ TEST_CASE("losses weigh predictions and updates weigh examples, also after a res
     CHECK(check(world));
     CHECK(is_killed == kills);
     const auto history = History::open(world);
-    for (const TaskRecord& task : history->store->tasks(history->run.id, 1).value()) {
+    for (const TaskRecord& task : history->store->rounds().tasks(history->run.id, 1).value()) {
       const bool is_first = task.client == options.members[0].name;
       const bool is_second = task.client == options.members[1].name;
       CHECK(task.predictions.has_value() == (is_first || is_second));
@@ -197,7 +197,7 @@ TEST_CASE("losses weigh predictions and updates weigh examples, also after a res
     // check() has compared the view and the rounds' losses with what each client has measured. One
     // evaluator has nothing to evaluate on.
     for (const EvaluationRecord& answer :
-         history->store->evaluator_answers(history->run.id, 1).value()) {
+         history->store->measurements().evaluator_answers(history->run.id, 1).value()) {
       CHECK(answer.client != "judge-3");
       CHECK(answer.predictions == (answer.client == "judge-2" ? 200 : 0));
     }
@@ -246,7 +246,7 @@ TEST_CASE("a client whose metrics are not right is refused, and the run goes on"
     };
     REQUIRE(world.run());
     CHECK(check(world));
-    const auto events = History::open(world)->store->events(std::nullopt).value();
+    const auto events = History::open(world)->store->events().all(std::nullopt).value();
     CHECK(std::ranges::count_if(events, [&](const EventRecord& event) {
             return event.text.find(one.reason) != std::string::npos;
           }) == 1);
@@ -290,9 +290,10 @@ TEST_CASE("values that were not declared, or can't be, are ignored and reported"
     REQUIRE(world.run());
     CHECK(check(world));
     const auto history = History::open(world);
-    for (const auto& answer : history->store->evaluator_answers(history->run.id, 1).value())
+    for (const auto& answer :
+         history->store->measurements().evaluator_answers(history->run.id, 1).value())
       CHECK(answer.version != 1);
-    const auto events = history->store->events(history->run.id).value();
+    const auto events = history->store->events().all(history->run.id).value();
     CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
       return event.text.starts_with("judge: ignored an invalid evaluation of version ") &&
              event.text.find(one.second) != std::string::npos;
@@ -310,7 +311,7 @@ TEST_CASE("an evaluator that does not measure the run's metric is told of in the
   const Ended ended = checked_end_of(world);
   CHECK(ended.why.empty());  // A metric that nobody measures ends no run.
   const auto history = History::open(world);
-  const auto events = history->store->events(history->run.id).value();
+  const auto events = history->store->events().all(history->run.id).value();
   for (const char* const flag : {"auroc, which --metric", "perplexity, which --target"}) {
     CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
       return event.text == fmt::format(

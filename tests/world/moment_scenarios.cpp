@@ -143,7 +143,7 @@ TEST_CASE("an evaluation that reaches the target ends a run that is waiting for 
   REQUIRE(world.run());
   CHECK(check(world));
   const auto history = History::open(world);
-  CHECK(history->store->summary(history->run.id).value().size() == 4);
+  CHECK(history->store->summaries().rounds(history->run.id).value().size() == 4);
 }
 
 TEST_CASE("the trainers' own accuracy never ends a run, also not after a restart") {
@@ -164,7 +164,7 @@ TEST_CASE("the trainers' own accuracy never ends a run, also not after a restart
   CHECK(check(world));
   CHECK(is_killed);
   const auto history = History::open(world);
-  const auto rounds = history->store->summary(history->run.id).value();
+  const auto rounds = history->store->summaries().rounds(history->run.id).value();
   CHECK(rounds.size() == 12);
   CHECK(rounds.at(8).eval_accuracy.value_or(0) > 0.5);
 }
@@ -183,7 +183,7 @@ TEST_CASE("trainers that reconnect after the last round still measure the last v
   CHECK(is_killed);
   CHECK(world.elapsed() < limits::last_evaluations_max / 2);
   const auto history = History::open(world);
-  for (const auto& round : history->store->summary(history->run.id).value())
+  for (const auto& round : history->store->summaries().rounds(history->run.id).value())
     CHECK(round.eval_loss.has_value());
 }
 

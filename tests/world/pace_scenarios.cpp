@@ -27,7 +27,7 @@ std::vector<TaskRecord> tasks_of_client(World& world, const std::string& client)
 std::size_t count_events(World& world, std::string_view text) {
   const auto history = History::open(world);
   REQUIRE(history);
-  const auto events = history->store->events(std::nullopt).value();
+  const auto events = history->store->events().all(std::nullopt).value();
   return static_cast<std::size_t>(std::ranges::count_if(events, [&](const EventRecord& event) {
     return event.text.find(text) != std::string::npos;
   }));
@@ -301,7 +301,7 @@ TEST_CASE("a member that floods the server with messages is cut off, and the oth
   }
   const auto history = History::open(world);
   REQUIRE(history);
-  const auto events = history->store->events(std::nullopt).value();
+  const auto events = history->store->events().all(std::nullopt).value();
   CHECK(std::ranges::count(events, std::string("client-9 says: noise"), &EventRecord::text) <
         limits::lines_of_kind_max);
 }

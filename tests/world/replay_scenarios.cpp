@@ -30,7 +30,7 @@ WorldOptions keeping(std::string rounds, std::uint32_t trainers = 3) {
 void check_directions(World& world, History& history, Round round, bool is_plain) {
   const auto replayed = replay_of(world, history, round);
   REQUIRE(replayed);
-  const auto tasks = history.store->tasks(history.run.id, round).value();
+  const auto tasks = history.store->rounds().tasks(history.run.id, round).value();
   CHECK(replayed->updates.size() == static_cast<std::size_t>(std::ranges::count(
                                         tasks, TaskState::accepted, &TaskRecord::state)));
   for (const UpdateDirection& update : replayed->updates) {
@@ -223,7 +223,7 @@ TEST_CASE("a model that is not what was recorded is told from it, with its first
   REQUIRE(replayed);
   CHECK(replayed->updates.size() == 2);
   CHECK(replayed->made ==
-        kept.history->store->checkpoints(kept.history->run.id).value().back().digest);
+        kept.history->store->rounds().checkpoints(kept.history->run.id).value().back().digest);
   // Somebody has changed a value of the model, and its digest in the history.
   const auto path = std::filesystem::path("/state/checkpoints") / checkpoint_name(4);
   const Layout& layout = kept.world.options().problem.layout;

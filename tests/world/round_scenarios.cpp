@@ -33,7 +33,7 @@ TEST_CASE("a client that claims very many examples counts as ten times the media
       CHECK(check(world));  // The exact mean, of weights with this limit.
       const auto history = History::open(world);
       REQUIRE(history);
-      const auto events = history->store->events(std::nullopt).value();
+      const auto events = history->store->events().all(std::nullopt).value();
       CHECK(
           std::ranges::count_if(events, [](const EventRecord& event) {
             return event.text ==
@@ -115,7 +115,7 @@ TEST_CASE("at its deadline a round that has its quorum closes without the missin
   CHECK(count(tasks, TaskState::accepted) == 2);
   CHECK(count(tasks, TaskState::late) == 1);
   const auto history = History::open(world);
-  CHECK(history->store->summary(history->run.id).value().at(0).seconds ==
+  CHECK(history->store->summaries().rounds(history->run.id).value().at(0).seconds ==
         doctest::Approx(30).epsilon(0.05));
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("at its deadline a round without its quorum asks other clients and wai
   CHECK(count(tasks, TaskState::accepted) == 2);
   for (const auto& task : tasks) CHECK((task.state == TaskState::late) == (task.client == chosen));
   const auto history = History::open(world);
-  const double took = history->store->summary(history->run.id).value().at(0).seconds;
+  const double took = history->store->summaries().rounds(history->run.id).value().at(0).seconds;
   CHECK(took > 10);
   CHECK(took < 20);
 }
@@ -161,7 +161,7 @@ TEST_CASE("a round's seconds are right when the wall clock is set meanwhile") {
     REQUIRE(world.run());
     CHECK(check(world));
     const auto history = History::open(world);
-    for (const auto& round : history->store->summary(history->run.id).value()) {
+    for (const auto& round : history->store->summaries().rounds(history->run.id).value()) {
       CHECK(round.seconds > 0);
       CHECK(round.seconds < 60);
     }
@@ -176,7 +176,7 @@ TEST_CASE("an evaluator measures every version and is never asked to train") {
   REQUIRE(world.run());
   CHECK(check(world));
   const auto history = History::open(world);
-  for (const auto& round : history->store->summary(history->run.id).value()) {
+  for (const auto& round : history->store->summaries().rounds(history->run.id).value()) {
     CHECK(round.clients_offered == 2);
     REQUIRE(round.eval_accuracy);
     CHECK(*round.eval_accuracy > 0);
@@ -208,7 +208,7 @@ TEST_CASE("a model that diverged is no better than any other, and costs no time 
     CHECK(check(world));
     CHECK(world.elapsed() < limits::last_evaluations_max);
     const auto history = History::open(world);
-    const auto rounds = history->store->summary(history->run.id).value();
+    const auto rounds = history->store->summaries().rounds(history->run.id).value();
     CHECK(rounds.size() >= 7);
     CHECK(rounds.size() < 12);
     CHECK(rounds.at(3).eval_loss.has_value());
@@ -245,7 +245,7 @@ TEST_CASE("an evaluator that was away measures the versions that it has missed")
   CHECK(cuts > 0);
   CHECK(is_killed);
   const auto history = History::open(world);
-  for (const auto& round : history->store->summary(history->run.id).value()) {
+  for (const auto& round : history->store->summaries().rounds(history->run.id).value()) {
     CAPTURE(round.round);
     CHECK(round.eval_accuracy);
   }
@@ -258,7 +258,7 @@ TEST_CASE("trainers with holdout data evaluate every version if there is no eval
   REQUIRE(world.run());
   CHECK(check(world));
   const auto history = History::open(world);
-  for (const auto& round : history->store->summary(history->run.id).value())
+  for (const auto& round : history->store->summaries().rounds(history->run.id).value())
     CHECK(round.eval_loss.has_value());
 }
 
@@ -323,13 +323,13 @@ TEST_CASE("the run ends early at its target accuracy") {
   REQUIRE(world.run());
   CHECK(check(world));
   const auto history = History::open(world);
-  const auto rounds = history->store->summary(history->run.id).value();
+  const auto rounds = history->store->summaries().rounds(history->run.id).value();
   CHECK(rounds.size() < 50);
   CHECK(rounds.size() >= 2);
   double best = 0;
   for (const auto& round : rounds) best = std::max(best, round.eval_accuracy.value_or(0));
   CHECK(best >= 0.9);
-  const auto events = history->store->events(history->run.id).value();
+  const auto events = history->store->events().all(history->run.id).value();
   CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
     return event.text.starts_with(
         fmt::format("the run ends after {} of 50 rounds: version", rounds.size()));
@@ -348,7 +348,7 @@ TEST_CASE("what was measured on too few examples does not end the run, also afte
     REQUIRE(world.run());
     CHECK(check(world));
     const auto history = History::open(world);
-    const auto rounds = history->store->summary(history->run.id).value();
+    const auto rounds = history->store->summaries().rounds(history->run.id).value();
     CHECK((rounds.size() < 20) == (examples >= options.settings.target_examples));
   }
 }
@@ -363,7 +363,7 @@ TEST_CASE("the run ends early after `patience` rounds without a better version")
   REQUIRE(world.run());
   CHECK(check(world));
   const auto history = History::open(world);
-  const auto rounds = history->store->summary(history->run.id).value();
+  const auto rounds = history->store->summaries().rounds(history->run.id).value();
   CHECK(rounds.size() < 200);
   std::size_t best = 0;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
@@ -373,7 +373,7 @@ TEST_CASE("the run ends early after `patience` rounds without a better version")
     CHECK(i - best <= 4 + 1);
   }
   CHECK(rounds.size() - 1 - best >= 4);
-  const auto events = history->store->events(history->run.id).value();
+  const auto events = history->store->events().all(history->run.id).value();
   CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
     return event.text.starts_with(fmt::format(
                "the run ends after {} of 200 rounds: no version was better than version "
@@ -421,7 +421,7 @@ TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and th
     const auto has_reason = [&](const EventRecord& event) {
       return event.text.find(one.reason) != std::string::npos;
     };
-    CHECK(std::ranges::count_if(History::open(world)->store->events(std::nullopt).value(),
+    CHECK(std::ranges::count_if(History::open(world)->store->events().all(std::nullopt).value(),
                                 has_reason) == 1);
   }
 }
@@ -453,7 +453,7 @@ TEST_CASE("a client whose model has other tensors learns which, and so does the 
   CHECK(why.find(fmt::format("{} has shape", tensors[0].name)) != std::string::npos);
   CHECK(why.find(fmt::format("the client has no {}", tensors[1].name)) != std::string::npos);
   CHECK(why.find("the run has no who?[2J") != std::string::npos);
-  const auto events = History::open(world)->store->events(std::nullopt).value();
+  const auto events = History::open(world)->store->events().all(std::nullopt).value();
   CHECK(std::ranges::any_of(events, [&](const EventRecord& event) {
     return event.text.find("the run has no who?[2J") != std::string::npos;
   }));

@@ -44,7 +44,7 @@ inline Digest calm_digest(const WorldOptions& options) {
 inline std::vector<TaskRecord> tasks_of(World& world, Round round) {
   const auto history = History::open(world);
   REQUIRE(history);
-  return history->store->tasks(history->run.id, round).value();
+  return history->store->rounds().tasks(history->run.id, round).value();
 }
 
 inline std::size_t count(const std::vector<TaskRecord>& tasks, TaskState state) {

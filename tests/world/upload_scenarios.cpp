@@ -23,7 +23,7 @@ TEST_CASE("an undisturbed federation converges to the weighted mean of its clien
   CHECK(check(world));
   const auto history = History::open(world);
   REQUIRE(history);
-  const auto last = history->store->checkpoints(history->run.id).value().back();
+  const auto last = history->store->rounds().checkpoints(history->run.id).value().back();
   CHECK(last.version == 12);
   const auto version =
       open_version(world.server_disk(), "/state/checkpoints", last, options.problem.layout).value();

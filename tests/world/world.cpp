@@ -196,7 +196,7 @@ Result<void> World::boot(Server& server) {
   FL_TRY(server.store, Store::open({.path = state_folder / "history.sqlite",
                                     .vfs = server.vfs.name(),
                                     .exclusive = true}));
-  FL_TRY(auto run, server.store->latest_run());
+  FL_TRY(auto run, server.store->runs().latest());
   if (!run) {
     RunRecord fresh;
     fresh.key = fmt::format("{:016x}", options_.settings.seed);
@@ -205,7 +205,7 @@ Result<void> World::boot(Server& server) {
     fresh.rounds_total = options_.settings.rounds;
     fresh.config_json = to_json(options_.settings);
     fresh.started_at = Clock::unix_seconds();
-    FL_TRY(run, server.store->create_run(fresh));
+    FL_TRY(run, server.store->runs().create(fresh));
   }
   server.files.before_remove = [this](const std::filesystem::path& path) {
     if (path.parent_path() != state_folder / "spool") return;
@@ -292,7 +292,8 @@ void World::revoke(const std::string& client) {
   Server& server = *servers_.back();
   net::post(server.engine->executor(), [this, &server, now = server.engine, client] {
     // As the sub-command does. A faulty disk may refuse it.
-    if (server.store && !server.store->revoke(client)) note(client + " was revoked in memory only");
+    if (server.store && !server.store->members().revoke(client))
+      note(client + " was revoked in memory only");
     now->revoke(client);
   });
 }

@@ -27,7 +27,7 @@ class Storage {
       : owner_(std::move(owner)), bytes_(bytes) {}
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  /// The same bytes as values, of whose type they must be.
+  /// The bytes as values of a type, in which they must have been stored.
   template <class Value>
   [[nodiscard]] std::span<const Value> as() const {
     return {reinterpret_cast<const Value*>(bytes_.data()), bytes_.size() / sizeof(Value)};

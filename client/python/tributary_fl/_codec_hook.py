@@ -31,7 +31,7 @@ class CodedBucket(Bucket):
             self.own = self.parts[own]
         layouts = [_pieces(self.shapes, part) for part in self.parts]
         self.coders = [_codec.Coder(layout, threads) for layout in layouts]
-        # Of the mean of the own part, which has a residual of its own.
+        # Codes the mean of the own part, which has a residual of its own.
         self.mean_coder = _codec.Coder(layouts[own], threads) if ranks > 1 else None
 
 

@@ -107,7 +107,7 @@ def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
         tensors.append(real(value))
         kind = "complex" if value.is_complex() else "tensor"
         return {"part" if is_part(value) else kind: len(tensors) - 1}
-    if isinstance(value, dict):  # Its keys may be numbers.
+    if isinstance(value, dict):  # The keys may be numbers.
         return {"dict": [[key, _pack(part, tensors)] for key, part in value.items()]}
     if isinstance(value, (list, tuple)):
         kind = "tuple" if isinstance(value, tuple) else "list"

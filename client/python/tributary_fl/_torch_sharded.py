@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def is_sharded(model: Any) -> bool:
-    # Who has sharded a model has imported this. The name is there since PyTorch 2.6.
+    # A program that has sharded a model has imported this. PyTorch has the name since 2.6.
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return isinstance(model, getattr(fsdp, "FSDPModule", ()))
 

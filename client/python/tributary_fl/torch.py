@@ -364,7 +364,7 @@ class Trainer(_trainer.Trainer):
             for number, (batch, counts) in enumerate(batches):
                 task.progress(number)
                 count = self.batch_predictions(batch) if counts else 0.0
-                if not count and self._ranks is None:  # Its loss may be 0/0.
+                if not count and self._ranks is None:  # The loss may be 0/0.
                     continue
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
@@ -425,7 +425,7 @@ class Trainer(_trainer.Trainer):
             all_counts = self._ranks.sums([predictions])[0] / self._ranks.count
         optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
-            if not count and self._ranks is None:  # Its loss may be 0/0.
+            if not count and self._ranks is None:  # The loss may be 0/0.
                 continue
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.

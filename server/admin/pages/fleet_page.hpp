@@ -3,7 +3,7 @@
 // engine.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 #include "server/round/status.hpp"
 
 #include <cstddef>

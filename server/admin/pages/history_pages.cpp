@@ -26,10 +26,10 @@ constexpr std::int64_t any_round = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t groups_max = 5;
 
 /// The run that a page is about, or none: then the page is empty.
-Result<std::optional<RunRecord>> run_of(Store& store, const AddressQuery& query) {
+Result<std::optional<RunRecord>> run_of(Runs& runs, const AddressQuery& query) {
   FL_TRY(const auto asked, query.number("run", 1, any));
-  if (!asked) return store.shown_run();
-  FL_TRY(auto found, store.find_run(*asked));
+  if (!asked) return runs.shown();
+  FL_TRY(auto found, runs.find(*asked));
   if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", *asked));
   return found;
 }
@@ -58,9 +58,9 @@ json settings_of(const RunRecord& run) {
 Result<std::string> runs_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_runs_max));
   FL_TRY(const auto before, query.number("before", 1, any));
-  FL_TRY(const auto shown, store.shown_run());
+  FL_TRY(const auto shown, store.runs().shown());
   FL_TRY(const auto runs,
-         store.runs_page(before.value_or(0), limit, clients_of_a_mean(show_clients)));
+         store.pages().runs(before.value_or(0), limit, clients_of_a_mean(show_clients)));
   json rows = json::array();
   for (const RunRow& row : runs) {
     rows.push_back({{"id", row.run.id},
@@ -90,11 +90,11 @@ Result<std::string> runs_text(Store& store, const AddressQuery& query, bool show
 Result<std::string> series_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_rounds_max));
   FL_TRY(const auto after, query.number("after", 0, any_round));
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   std::vector<RoundSummary> rounds;
   if (run) {
-    FL_TRY(rounds, store.summary_page(run->id, static_cast<Round>(after.value_or(0)), limit,
-                                      clients_of_a_mean(show_clients)));
+    FL_TRY(rounds, store.pages().rounds(run->id, static_cast<Round>(after.value_or(0)), limit,
+                                        clients_of_a_mean(show_clients)));
   }
   json rows = json::array();
   for (const RoundSummary& round : rounds) {
@@ -114,10 +114,10 @@ Result<std::string> series_text(Store& store, const AddressQuery& query, bool sh
 }
 
 Result<std::string> codecs_text(Store& store, const AddressQuery& query, bool show_clients) {
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   json rows = json::array();
   if (run) {
-    FL_TRY(const auto codecs, store.codecs_page(run->id, clients_of_a_mean(show_clients)));
+    FL_TRY(const auto codecs, store.pages().codecs(run->id, clients_of_a_mean(show_clients)));
     for (const CodecSummary& codec : codecs) {
       rows.push_back({{"codec", codec.codec},
                       {"updates", codec.updates},
@@ -176,12 +176,12 @@ json round_json(const RoundRow& round) {
           {"target", round.target}};
 }
 
-Result<std::optional<RoundRow>> round_of(Store& store, const AddressQuery& query,
+Result<std::optional<RoundRow>> round_of(Pages& pages, const AddressQuery& query,
                                          const std::optional<RunRecord>& run) {
   FL_TRY(const auto asked, query.number("round", 1, any_round));
   if (!run) return std::optional<RoundRow>();
-  FL_TRY(auto found, store.find_round(run->id, asked ? std::optional(static_cast<Round>(*asked))
-                                                     : std::nullopt));
+  FL_TRY(auto found,
+         pages.round(run->id, asked ? std::optional(static_cast<Round>(*asked)) : std::nullopt));
   if (asked && !found)
     return Error(Errc::not_found, fmt::format("run {} has no round {}", run->id, *asked));
   return found;
@@ -190,11 +190,11 @@ Result<std::optional<RoundRow>> round_of(Store& store, const AddressQuery& query
 Result<std::string> updates_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_updates_max));
   FL_TRY(const auto after, query.number("after", 0, any));
-  FL_TRY(const auto run, run_of(store, query));
-  FL_TRY(const auto round, round_of(store, query, run));
+  FL_TRY(const auto run, run_of(store.runs(), query));
+  FL_TRY(const auto round, round_of(store.pages(), query, run));
   std::vector<TaskRow> tasks;
   if (round) {
-    FL_TRY(tasks, store.tasks_page(run->id, round->round, TaskId{after.value_or(0)}, limit));
+    FL_TRY(tasks, store.pages().tasks(run->id, round->round, TaskId{after.value_or(0)}, limit));
   }
   json rows = json::array();
   for (const TaskRow& row : tasks) rows.push_back(update_json(row, show_clients));
@@ -207,11 +207,11 @@ Result<std::string> updates_text(Store& store, const AddressQuery& query, bool s
 }
 
 Result<std::string> spread_text(Store& store, const AddressQuery& query, bool) {
-  FL_TRY(const auto run, run_of(store, query));
-  FL_TRY(const auto round, round_of(store, query, run));
+  FL_TRY(const auto run, run_of(store.runs(), query));
+  FL_TRY(const auto round, round_of(store.pages(), query, run));
   json figures = json::array();
   if (round) {
-    FL_TRY(const auto found, store.spread(run->id, round->round));
+    FL_TRY(const auto found, store.pages().spread(run->id, round->round));
     for (const SpreadFigures& each : found) {
       const auto means = group_means(each.values, limits::admin_group_min);
       json groups = json::array();
@@ -258,13 +258,13 @@ bool contains(std::string_view text, std::string_view part) {
 
 /// The events as they are shown without --admin-show-clients. It searches the shown text: a search
 /// of the full text would tell the figures.
-Result<std::vector<EventRow>> events_without_figures(Store& store, const LogQuery& log) {
+Result<std::vector<EventRow>> events_without_figures(Pages& pages, const LogQuery& log) {
   LogQuery all = log;
   all.text.clear();
   if (!log.text.empty()) all.limit = limits::admin_search_events;
   std::vector<EventRow> shown;
   for (;;) {
-    FL_TRY(auto events, store.events_page(all));
+    FL_TRY(auto events, pages.events(all));
     for (EventRow& row : events) {
       row.event.text = without_figures(std::move(row.event.text));
       if (!contains(row.event.text, log.text)) continue;
@@ -279,7 +279,7 @@ Result<std::vector<EventRow>> events_without_figures(Store& store, const LogQuer
 Result<std::string> log_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const LogQuery log, log_query(query));
   FL_TRY(const auto events,
-         show_clients ? store.events_page(log) : events_without_figures(store, log));
+         show_clients ? store.pages().events(log) : events_without_figures(store.pages(), log));
   json rows = json::array();
   for (const EventRow& row : events) {
     const Remedy* const remedy = find_remedy(row.event.text);
@@ -297,7 +297,7 @@ Result<std::string> log_text(Store& store, const AddressQuery& query, bool show_
 
 Result<std::string> audit_text(Store& store, const AddressQuery& query, bool) {
   FL_TRY(const LogQuery log, log_query(query));
-  FL_TRY(const auto found, store.audit_page(log));
+  FL_TRY(const auto found, store.pages().audit(log));
   json rows = json::array();
   for (const AuditRow& row : found) {
     rows.push_back({{"id", row.id},
@@ -315,11 +315,11 @@ Result<std::string> audit_text(Store& store, const AddressQuery& query, bool) {
 Result<std::string> model_text(Store& store, const AddressQuery& query, bool) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_versions_max));
   FL_TRY(const auto before, query.number("before", 0, any_round));
-  FL_TRY(const auto run, run_of(store, query));
+  FL_TRY(const auto run, run_of(store.runs(), query));
   std::vector<VersionRow> versions;
   if (run) {
     const auto bound = before ? std::optional(static_cast<Version>(*before)) : std::nullopt;
-    FL_TRY(versions, store.versions_page(run->id, bound, limit));
+    FL_TRY(versions, store.pages().versions(run->id, bound, limit));
   }
   json rows = json::array();
   for (const VersionRow& row : versions) {

@@ -17,7 +17,8 @@ using client::DownloadStart;
 using client::ReceivedPart;
 using client::start_of;
 
-constexpr std::uint64_t all_bytes = 1000;  // Of the transfer that the server offers, number 7.
+constexpr std::uint64_t all_bytes =
+    1000;  // The size of the transfer that the server offers, number 7.
 constexpr std::uint64_t in_memory_bytes = 300;
 constexpr std::uint64_t on_disk_bytes = 500;
 
@@ -71,7 +72,7 @@ const std::array<std::uint64_t, 5> offsets{0, in_memory_bytes, on_disk_bytes, 40
 TEST_CASE("a download goes on only at the byte where the received part of this transfer ends") {
   struct Row {
     std::array<const char*, 3> full;    // By what is on the disk, as in `disks`.
-    std::array<const char*, 3> deltas;  // The same for an answer with deltas.
+    std::array<const char*, 3> deltas;  // What follows from an answer with deltas.
   };
   const std::array<Row, 5> table{{
       // Full model: disk empty, this, other. Deltas: disk empty, this, other.

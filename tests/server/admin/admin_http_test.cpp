@@ -107,7 +107,7 @@ TEST_CASE("another token lets in, and ends the logins with the one before") {
   CHECK(status_of_answer(world.get(
             "/api/status", "Authorization: Bearer another-token-of-28-letters\r\n")) == 200);
   const auto is_noted = [&world] {
-    return std::ranges::any_of(world.store().audit().value(), [](const AuditRecord& row) {
+    return std::ranges::any_of(world.store().audit().all().value(), [](const AuditRecord& row) {
       return row.text.find("have another token") != std::string::npos;
     });
   };
@@ -121,8 +121,8 @@ TEST_CASE("figures of single clients are shown where the operator says so") {
   for (const bool is_shown : {false, true}) {
     options.show_clients = is_shown;
     AdminWorld world(options, [](Store& store, RunId run) {
-      store.set_initial_model(run, some_checkpoint(0)).value();
-      store.open_round(run, some_round(1), {some_task("a")}).value();
+      store.rounds().set_initial_model(run, some_checkpoint(0)).value();
+      store.rounds().open(run, some_round(1), {some_task("a")}).value();
     });
     const auto page = parse_json(body_of(world.get("/api/updates")));
     CHECK(page["shows_clients"] == is_shown);
@@ -194,7 +194,7 @@ TEST_CASE("a stream begins with the state, and then says only what is new") {
   const auto newest = status["newest_event"].get<std::int64_t>();
   // For some beats nothing is new: the next message is what comes then.
   std::this_thread::sleep_for(3 * limits::admin_stream_beat);
-  world.store().add_event(1, EventLevel::warning, "something went wrong").value();
+  world.store().events().add(1, EventLevel::warning, "something went wrong").value();
   const std::string second = AdminWorld::read_until(socket, "}\n\n");
   CHECK(second.starts_with("event: status\nid: 2\n"));
   CHECK(second.find("\"newest_event\":" + std::to_string(newest + 1)) != std::string::npos);
@@ -204,7 +204,10 @@ namespace {
 
 /// The header of a new operator.
 std::string bearer_of(AdminWorld& world, const std::string& name) {
-  world.store().add_operator({name, "viewer", operator_token_hash(name), 1, 0}, "a test").value();
+  world.store()
+      .operators()
+      .add({name, "viewer", operator_token_hash(name), 1, 0}, "a test")
+      .value();
   return "Authorization: Bearer " + name + "\r\n";
 }
 
@@ -235,11 +238,11 @@ TEST_CASE("an address has so many streams and no more, and each that ends makes 
   CHECK(!AdminWorld::read_until(operators, "retry: ").empty());
   sockets.pop_back();
   // The server notices at its next message.
-  world.store().add_event(1, EventLevel::info, "an event").value();
+  world.store().events().add(1, EventLevel::info, "an event").value();
   bool has_room = false;
   for (int i = 0; i < 100 && !has_room; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    world.store().add_event(1, EventLevel::info, "an event").value();
+    world.store().events().add(1, EventLevel::info, "an event").value();
     auto socket = world.connect();
     world.send(socket, "GET /api/events HTTP/1.1");
     has_room = AdminWorld::read_until(socket, "\r\n").find(" 200 ") != std::string::npos;
@@ -342,7 +345,7 @@ TEST_CASE("a right token is let in while wrong ones flood the login, also from i
              R"({"token": "x"})");
   CHECK(status_of_answer(AdminWorld::read_until(other, "\r\n")) == 401);
   // The audit has few of the wrong ones, and the right one by its name.
-  const auto rows = world.store().audit().value();
+  const auto rows = world.store().audit().all().value();
   const auto wrong = std::ranges::count(rows, AuditKind::refusal, &AuditRecord::kind);
   CHECK((wrong >= 1 && wrong <= limits::lines_of_kind_max));
   const auto in = std::ranges::find(rows, AuditKind::login, &AuditRecord::kind);
@@ -353,16 +356,16 @@ TEST_CASE("a right token is let in while wrong ones flood the login, also from i
 TEST_CASE("a wrong token in a header is in the audit, and a request without any is not") {
   AdminWorld world(with_token());
   CHECK(status_of_answer(world.get("/api/runs")) == 401);
-  CHECK(world.store().audit().value().empty());
+  CHECK(world.store().audit().all().value().empty());
   CHECK(status_of_answer(world.get("/api/runs", "Authorization: Bearer x\r\n")) == 401);
-  CHECK(world.store().audit().value().back().text ==
+  CHECK(world.store().audit().all().value().back().text ==
         "a request with a token of no operator, from 127.0.0.1");
 }
 
 TEST_CASE("a wrong token is in the audit where the pages need none, and in the question who asks") {
   for (const bool has_token : {false, true}) {
     AdminWorld world(has_token ? with_token() : Admin::Options());
-    const auto rows = [&world] { return world.store().audit().value().size(); };
+    const auto rows = [&world] { return world.store().audit().all().value().size(); };
     const auto session = world.get("/api/session", "Authorization: Bearer x\r\n");
     CHECK(parse_json(body_of(session))["role"].is_null() == has_token);
     CHECK(rows() == 1);
@@ -413,7 +416,7 @@ TEST_CASE("wrong tokens beyond the limit are a number in the audit, once in a wi
   simulation.spawn(sleep_for(limits::login_window));
   simulation.run();
   for (int i = 0; i < 2; ++i) run(count(access));
-  const auto rows = history->audit().value();
+  const auto rows = history->audit().all().value();
   CHECK(std::ranges::count(rows, AuditKind::repeats, &AuditRecord::kind) == 1);
   CHECK(rows.back().text == "wrong tokens: 30 more");
 }
@@ -474,8 +477,9 @@ TEST_CASE("a checkpoint is sent as its file has it, to those with a token") {
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 256);
   CheckpointRecord checkpoint = some_checkpoint(0);
   checkpoint.bytes = bytes.size();
-  AdminWorld world(
-      {}, [&](Store& store, RunId run) { store.set_initial_model(run, checkpoint).value(); });
+  AdminWorld world({}, [&](Store& store, RunId run) {
+    store.rounds().set_initial_model(run, checkpoint).value();
+  });
   const std::string eve = bearer_of(world, "eve");
   CHECK(status_of_answer(world.get("/api/model/file?version=0", eve)) == 404);  // It is missing.
   std::filesystem::create_directories(world.temp / "checkpoints");
@@ -492,7 +496,7 @@ TEST_CASE("a checkpoint is sent as its file has it, to those with a token") {
     CHECK(refused.find(bytes.substr(0, 100)) == std::string::npos);
     CHECK(status_of_answer(world.get(target, "Authorization: Bearer x\r\n")) == 401);
   }
-  const auto rows = world.store().audit().value();
+  const auto rows = world.store().audit().all().value();
   CHECK(std::ranges::count(rows, "operator 'eve': downloads run-1-version-0.safetensors",
                            &AuditRecord::text) == 2);
   CHECK(status_of_answer(world.get("/api/model/file?version=1", eve)) == 404);

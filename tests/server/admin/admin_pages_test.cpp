@@ -27,11 +27,11 @@ namespace fs = std::filesystem;
 void fill(const fs::path& path, Round rounds) {
   const auto store = Store::open({.path = path}).value();
   for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}) {
-    const RunId run = store->create_run(some_run(key)).value().id;
-    store->set_initial_model(run, some_checkpoint(0)).value();
+    const RunId run = store->runs().create(some_run(key)).value().id;
+    store->rounds().set_initial_model(run, some_checkpoint(0)).value();
     for (Round round = 1; round <= rounds; ++round) {
-      store->open_round(run, some_round(round), {some_task("a"), some_task("b")}).value();
-      store->commit_round(some_commit(run, round)).value();
+      store->rounds().open(run, some_round(round), {some_task("a"), some_task("b")}).value();
+      store->rounds().commit(some_commit(run, round)).value();
     }
   }
 }
@@ -104,8 +104,8 @@ TEST_CASE("the history comes page by page, over a connection of its own") {
   }
   // Commits of another connection meanwhile are seen.
   const auto writer = Store::open({.path = path}).value();
-  writer->open_round(2, some_round(6), {some_task("a")}).value();
-  writer->commit_round(some_commit(2, 6)).value();
+  writer->rounds().open(2, some_round(6), {some_task("a")}).value();
+  writer->rounds().commit(some_commit(2, 6)).value();
   CHECK(rounds_of(*history, {.run = 2, .after = 5, .limit = 9}, false) == "2:6 ");
 }
 

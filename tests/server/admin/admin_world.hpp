@@ -37,9 +37,9 @@ class AdminWorld {
     store_ = Store::open({.path = path}).value();
     RunRecord run = some_run();
     run.model = model;
-    run = store_->create_run(run).value();
+    run = store_->runs().create(run).value();
     if (fill) fill(*store_, run.id);
-    run = store_->find_run(run.id).value().value();
+    run = store_->runs().find(run.id).value().value();
     RunSettings settings;
     settings.codec = "none";
     const auto strand = net::make_strand(io_);

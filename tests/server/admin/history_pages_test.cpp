@@ -30,15 +30,15 @@ struct History {
   void add_run(const std::string& key, const std::string& config) {
     RunRecord record = some_run(key);
     record.config_json = config;
-    run = store->create_run(record).value().id;
-    store->set_initial_model(run, some_checkpoint(0)).value();
+    run = store->runs().create(record).value().id;
+    store->rounds().set_initial_model(run, some_checkpoint(0)).value();
   }
 
   /// A closed round in which these clients' updates have these losses.
   void add_round(Round round, const std::vector<std::pair<std::string, double>>& losses) {
     std::vector<TaskRecord> tasks;
     for (const auto& [client, loss] : losses) tasks.push_back(some_task(client));
-    tasks = store->open_round(run, some_round(round), tasks).value();
+    tasks = store->rounds().open(run, some_round(round), tasks).value();
     std::vector<TaskRecord> decided;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       TaskRecord task = accepted(tasks[i]);
@@ -46,10 +46,10 @@ struct History {
       task.reference = TaskId::none;
       decided.push_back(task);
     }
-    store->decide_tasks(decided).value();
+    store->rounds().decide(decided).value();
     RoundCommit commit = some_commit(run, round);
     for (const TaskRecord& task : decided) commit.cosines.push_back({task.id, -0.5});
-    store->commit_round(commit).value();
+    store->rounds().commit(commit).value();
   }
 
   nlohmann::json ask(std::string_view path, std::string_view text = "", bool show_clients = false) {
@@ -119,7 +119,7 @@ TEST_CASE("a run's value is of its first and its last version that was measured"
     evaluation.examples = 10;
     evaluation.metrics = {{"accuracy", 0.25 * round, 10}};
     evaluation.kinds = {{"accuracy"}};
-    history.store->add_evaluation(evaluation).value();
+    history.store->measurements().add(evaluation).value();
   }
   const auto run = history.ask("/api/runs")["runs"][0];
   CHECK(run["metric"] == "accuracy");
@@ -134,7 +134,7 @@ TEST_CASE("the series has the figures of /api/rounds, page by page") {
   History history;
   for (Round round = 1; round <= 3; ++round)
     history.add_round(round, {{"a", 1}, {"b", 3}, {"c", 5}});
-  const auto rounds = history.store->summary(history.run).value();
+  const auto rounds = history.store->summaries().rounds(history.run).value();
   const auto first = history.ask("/api/series", "limit=2");
   CHECK(first["next"] == 2);
   const auto rest = history.ask("/api/series", "after=2&limit=2");
@@ -172,7 +172,7 @@ TEST_CASE(
     evaluation.metrics = {{"accuracy", 0.5, 10}};
     evaluation.own = EvaluationRecord::Own{0.25, {{"accuracy", 0.625, 10}}};
     evaluation.kinds = {{"accuracy"}};
-    history.store->add_evaluation(evaluation).value();
+    history.store->measurements().add(evaluation).value();
   };
   for (const auto& [client, loss] : three) measure(1, client, false);
   for (const char* client : {"a", "b"}) measure(2, client, false);
@@ -195,7 +195,7 @@ TEST_CASE(
   CHECK(shown(true) == std::vector<std::vector<std::string>>{all, all});
   // The rounds' page has the same columns and more.
   const auto rounds =
-      history.store->summary_page(history.run, 0, 9, clients_of_a_mean(false)).value();
+      history.store->pages().rounds(history.run, 0, 9, clients_of_a_mean(false)).value();
   CHECK((rounds[0].own_metric && rounds[0].own_accuracy && rounds[0].eval_accuracy));
   CHECK(!(rounds[1].own_metric || rounds[1].own_accuracy || rounds[1].eval_accuracy));
   // A run's results, and its codec's loss.
@@ -261,8 +261,9 @@ TEST_CASE("the spread is of groups of five clients or more, and of fewer there i
 TEST_CASE("events come newest first, by level and text, with what to do") {
   History history;
   for (int i = 0; i < 3; ++i)
-    history.store->add_event(history.run, EventLevel::info, "nothing special").value();
-  history.store->add_event(0, EventLevel::warning, "site-1 (x): update refused: <b>100%</b>")
+    history.store->events().add(history.run, EventLevel::info, "nothing special").value();
+  history.store->events()
+      .add(0, EventLevel::warning, "site-1 (x): update refused: <b>100%</b>")
       .value();
   const auto page = history.ask("/api/log", "limit=2");
   CHECK(page["events"][0]["text"] == "site-1 (x): update refused: <b>100%</b>");
@@ -282,13 +283,14 @@ TEST_CASE("events come newest first, by level and text, with what to do") {
 
 TEST_CASE("events have figures of one client's data only if they may be shown, and a search too") {
   History history;
-  history.store
-      ->add_event(history.run, EventLevel::warning,
-                  "site-1: update refused: its norm is 987.5, more than 4 times the median 1.25 "
-                  "(--norm-limit)")
+  history.store->events()
+      .add(history.run, EventLevel::warning,
+           "site-1: update refused: its norm is 987.5, more than 4 times the median 1.25 "
+           "(--norm-limit)")
       .value();
   for (int i = 0; i < 3; ++i)
-    history.store->add_event(history.run, EventLevel::info, "site-2 is here: trainer, 654 examples")
+    history.store->events()
+        .add(history.run, EventLevel::info, "site-2 is here: trainer, 654 examples")
         .value();
   auto page = history.ask("/api/log");
   for (auto& event : page["events"]) event.erase("at");  // The time's digits may be any.
@@ -316,11 +318,11 @@ TEST_CASE("events have figures of one client's data only if they may be shown, a
 TEST_CASE("an update's reason names its norm only if it may be shown") {
   History history;
   TaskRecord task = some_task("a");
-  const auto open = history.store->open_round(history.run, some_round(1), {task}).value();
+  const auto open = history.store->rounds().open(history.run, some_round(1), {task}).value();
   task = open.front();
   task.state = TaskState::refused;
   task.reason = "its norm is 987.5, more than 4 times the median 1.25 (--norm-limit)";
-  history.store->decide_tasks({task}).value();
+  history.store->rounds().decide({task}).value();
   CHECK(history.ask("/api/updates")["updates"][0]["reason"] ==
         "its norm is too large beside the others' (--norm-limit)");
   CHECK(history.ask("/api/updates", "", true)["updates"][0]["reason"] == task.reason);
@@ -328,8 +330,8 @@ TEST_CASE("an update's reason names its norm only if it may be shown") {
 
 TEST_CASE("security events are apart from the others, by kind") {
   History history;
-  history.store->add_audit(AuditKind::refusal, "site-1", "it was revoked").value();
-  history.store->add_audit(AuditKind::renewal, "site-2", "a new certificate").value();
+  history.store->audit().add(AuditKind::refusal, "site-1", "it was revoked").value();
+  history.store->audit().add(AuditKind::renewal, "site-2", "a new certificate").value();
   CHECK(history.ask("/api/audit")["audit"][0]["client"] == "site-2");
   CHECK(history.ask("/api/audit", "kind=refusal")["audit"].size() == 1);
   CHECK(history.ask("/api/audit", "text=site-1")["audit"][0]["text"] == "it was revoked");
@@ -385,11 +387,11 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
 TEST_CASE("clients come page by page, by name or a part of it") {
   History history;
   for (const char* name : {"site-a", "SITE-b", "other"})
-    history.store->touch_client(name, false).value();
-  CHECK(history.store->clients_page("", "", 2).value().size() == 2);
-  CHECK(history.store->clients_page("other", "", 9).value().size() == 1);
-  CHECK(history.store->clients_page("", "Site", 9).value().size() == 2);
-  CHECK(history.store->client_count().value() == 3);
+    history.store->members().touch(name, false).value();
+  CHECK(history.store->pages().clients("", "", 2).value().size() == 2);
+  CHECK(history.store->pages().clients("other", "", 9).value().size() == 1);
+  CHECK(history.store->pages().clients("", "Site", 9).value().size() == 2);
+  CHECK(history.store->pages().client_count().value() == 3);
 }
 
 }  // namespace fl::test

@@ -41,17 +41,17 @@ struct State {
     posix_files().make_folder(folder).value();
     store = Store::open({.path = folder / "history.sqlite"}).value();
     for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc"})
-      store
-          ->set_initial_model(store->create_run(some_run(key), Store::Others::stop).value().id,
-                              some_checkpoint(0))
+      store->rounds()
+          .set_initial_model(store->runs().create(some_run(key), Runs::Others::stop).value().id,
+                             some_checkpoint(0))
           .value();
     const double now = Clock::unix_seconds();
     static_cast<void>(Authority::open_or_create(posix_files(), folder / "identity", now).value());
     std::ofstream(folder / "address.json") << R"({"advertise": "127.0.0.1:8443"})";
-    store->touch_client("site-1", false).value();
+    store->members().touch("site-1", false).value();
   }
 
-  [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().value(); }
+  [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().all().value(); }
 
   /// All that a command may change: the rows of the database without the audit, and the files.
   [[nodiscard]] std::string snapshot() const {
@@ -87,10 +87,10 @@ struct State {
     words.insert(words.end(), {"--state", folder.string()});
     std::vector<const char*> arguments;
     for (const std::string& word : words) arguments.push_back(word.c_str());
-    ServerOptions options;
+    CommandLine line;
     REQUIRE(parse_options(static_cast<int>(arguments.size()), arguments.data(), server_commands(),
-                          options) == -1);
-    return run_command(*options.command, options);
+                          line) == -1);
+    return run_command(line);
   }
 };
 
@@ -163,7 +163,8 @@ TEST_CASE("each sub-command changes nothing, or the audit says who did what befo
       CHECK(audit[rows].text.starts_with(command_line_user() + ": " + row));
     }
   }
-  for (const char* client : {"x", "site-1"}) CHECK(!state.store->audit(client).value().empty());
+  for (const char* client : {"x", "site-1"})
+    CHECK(!state.store->audit().all(client).value().empty());
 }
 
 TEST_CASE("a sub-command that fails has another row, and one without a history none") {
@@ -205,11 +206,11 @@ TEST_CASE("no sub-command migrates a history, which an older server may be using
 
 TEST_CASE("a server that starts says so in the audit, with what it changes") {
   State state;
-  ServerOptions options;
+  ServeOptions options;
   options.new_run = true;
   options.given = {"rounds"};
   options.settings.rounds = 12;
-  note_start(*state.store, options).value();
+  note_start(state.store->audit(), options).value();
   CHECK(state.audit().back().text ==
         command_line_user() + ": starts the server with a new run, with --rounds 12");
 }
@@ -248,7 +249,7 @@ unsigned answer_of(ControlDesk& desk, const HttpRequest& request, std::optional<
 
 TEST_CASE("each action of the control desk has a row, done or refused") {
   State state;
-  ServerOptions options;
+  RunOptions options;
   options.state = state.folder.string();
   const std::map<std::string, Asked> tried{
       {"queue", {R"({"settings": {"rounds": 7}})", "queues a run with {\"rounds\":7}"}},
@@ -301,7 +302,7 @@ TEST_CASE("each action of the control desk has a row, done or refused") {
 TEST_CASE("an operator's refusals are counted apart from strangers', and both are few rows") {
   State state;
   const auto store = ControlStore::open(state.folder / "history.sqlite").value();
-  ServerOptions options;
+  RunOptions options;
   ControlDesk desk(*store, control_actions(options));
   const HttpRequest request = request_for("revoke", R"({"client": "site-1"})");
   for (int i = 0; i < 3 * limits::lines_of_kind_max; ++i)

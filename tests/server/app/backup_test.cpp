@@ -51,8 +51,8 @@ struct RunningServer {
   RunningServer() {
     posix_files().make_folder(state).value();
     store = Store::open({.path = state / "history.sqlite", .durable = false}).value();
-    run = store->create_run(some_run()).value();
-    store->set_initial_model(run.id, written(0)).value();
+    run = store->runs().create(some_run()).value();
+    store->rounds().set_initial_model(run.id, written(0)).value();
     for (Round round = 1; round <= 4; ++round) close(round);
   }
 
@@ -62,12 +62,12 @@ struct RunningServer {
     if (round >= 2) {
       for (const auto& name : state_names(round - 2)) remove(name);
     }
-    const auto tasks = store->open_round(run.id, some_round(round), {some_task("a")}).value();
-    store->decide_tasks({accepted(tasks[0])}).value();
+    const auto tasks = store->rounds().open(run.id, some_round(round), {some_task("a")}).value();
+    store->rounds().decide({accepted(tasks[0])}).value();
     RoundCommit commit = some_commit(run.id, round);
     commit.checkpoint = made;
     if (round >= 3) commit.dropped_versions = {round - 3};
-    store->commit_round(commit).value();
+    store->rounds().commit(commit).value();
     if (round >= 3) {
       remove(checkpoint_name(round - 3));
       remove(delta_name(round - 3));
@@ -86,10 +86,10 @@ struct RunningServer {
     return bytes_of(std::string_view(text));
   }
 
-  /// Whether the run can go on from this backup: from which version, with its state.
+  /// Checks whether the run can go on from this backup: from which version, with its state.
   void check(const std::filesystem::path& backup, Version at_least) const {
     const auto copied = Store::open({.path = backup / "history.sqlite"}).value();
-    const auto versions = copied->checkpoints(run.id).value();
+    const auto versions = copied->rounds().checkpoints(run.id).value();
     REQUIRE_FALSE(versions.empty());
     CHECK(versions.back().version >= at_least);
     for (const auto& version : versions) {

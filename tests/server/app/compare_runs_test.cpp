@@ -18,18 +18,18 @@ struct TwoRuns {
     RunRecord record = some_run(key);
     record.config_json = to_json(settings);
     record.rounds_total = settings.rounds;
-    const RunId run = store.create_run(record).value().id;
-    store.set_initial_model(run, some_checkpoint(0)).value();
+    const RunId run = store.runs().create(record).value().id;
+    store.rounds().set_initial_model(run, some_checkpoint(0)).value();
     Round number = 0;
     for (const double value : values) {
       ++number;
-      store.open_round(run, some_round(number), {some_task("a")}).value();
-      store.commit_round(some_commit(run, number)).value();
+      store.rounds().open(run, some_round(number), {some_task("a")}).value();
+      store.rounds().commit(some_commit(run, number)).value();
       EvaluationRecord evaluation = some_evaluation(run, number, "e", 100, 0.5, 0);
       evaluation.evaluator = true;
       evaluation.kinds = {known_metric(metric)};
       evaluation.metrics = {{.name = metric, .value = value}};
-      if (value == value) store.add_evaluation(evaluation).value();
+      if (value == value) store.measurements().add(evaluation).value();
     }
     return run;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators can do: which requests are taken, which are refused with what reason, and what is
-// written into the history.
+// The actions of operators: which requests are taken, which are refused with what reason, and what
+// is written into the history.
 #include "server/app/control.hpp"
 #include "server/admin/request.hpp"
 #include "tests/server/history/store_world.hpp"
@@ -18,7 +18,7 @@ struct Desk {
   std::vector<ControlAction> actions;
 
   Desk() {
-    ServerOptions options;
+    RunOptions options;
     options.state = "/nonesuch";
     options.settings.model = "lenet";
     options.settings.lr = 0.7;  // The options of the server's own command line.
@@ -34,8 +34,8 @@ struct Desk {
   }
   /// A run with a model, that is under way.
   RunId begin() {
-    const RunId run = store.create_run(some_run()).value().id;
-    store.set_initial_model(run, some_checkpoint(0)).value();
+    const RunId run = store.runs().create(some_run()).value().id;
+    store.rounds().set_initial_model(run, some_checkpoint(0)).value();
     return run;
   }
 };
@@ -45,7 +45,7 @@ TEST_CASE("a queued run has the settings that were sent, and the defaults") {
   const auto made =
       desk.run("queue", R"({"settings": {"model": "synthetic:10", "rounds": 7, "codec": "none"}})");
   REQUIRE(made);
-  const auto run = desk.store.find_run((*made)["run"].get<RunId>()).value();
+  const auto run = desk.store.runs().find((*made)["run"].get<RunId>()).value();
   REQUIRE(run);
   CHECK(run->queued);
   CHECK(run->rounds_total == 7);
@@ -81,18 +81,18 @@ TEST_CASE("bad requests for a run are refused and queue nothing") {
     REQUIRE(refused.has_error());
     CHECK(refused.error().message().find(word) != std::string::npos);
   }
-  CHECK(desk.store.runs().value().empty());
+  CHECK(desk.store.runs().all().value().empty());
 }
 
 TEST_CASE("a run under way ends early, and no other can be ended") {
   Desk desk;
-  const RunId waiting = desk.store.create_run(some_run()).value().id;
+  const RunId waiting = desk.store.runs().create(some_run()).value().id;
   CHECK(desk.run("stop", R"({"run": 1})").error().code() == Errc::conflict);
-  desk.store.set_initial_model(waiting, some_checkpoint(0)).value();
+  desk.store.rounds().set_initial_model(waiting, some_checkpoint(0)).value();
   CHECK(desk.run("stop", R"({"run": 1})"));
-  CHECK(desk.store.find_run(waiting).value()->early_end == "operator 'eve' has ended it");
-  CHECK(desk.store.events(waiting).value().back().level == EventLevel::notice);
-  desk.store.set_run_state(waiting, RunState::finished).value();
+  CHECK(desk.store.runs().find(waiting).value()->early_end == "operator 'eve' has ended it");
+  CHECK(desk.store.events().all(waiting).value().back().level == EventLevel::notice);
+  desk.store.runs().set_state(waiting, RunState::finished).value();
   CHECK(desk.run("stop", R"({"run": 1})").error().message() == "run 1 is over");
   CHECK(desk.run("stop", R"({"run": 2})").error().code() == Errc::not_found);
   for (const char* body : {R"({})", R"({"run": "1"})", R"({"run": -1})", R"({"run": 1.5})",
@@ -105,10 +105,10 @@ TEST_CASE("only a run behind another is taken out of the queue") {
   desk.begin();
   RunRecord queued = some_run("fedcba9876543210");
   queued.queued = true;
-  desk.store.create_run(queued).value();
+  desk.store.runs().create(queued).value();
   CHECK(desk.run("drop", R"({"run": 1})").error().code() == Errc::not_found);
   CHECK(desk.run("drop", R"({"run": 2})"));
-  CHECK(desk.store.find_run(2).value()->state == RunState::stopped);
+  CHECK(desk.store.runs().find(2).value()->state == RunState::stopped);
   CHECK(desk.run("drop", R"({"run": 2})").has_error());
 }
 
@@ -125,28 +125,31 @@ TEST_CASE("numbers of an invitation that are none are refused") {
 
 TEST_CASE("an operator's token is new each time, and its hash finds the operator") {
   Desk desk;
-  const std::string token = name_operator(desk.store, "eve", "operator", "a test").value();
+  const std::string token =
+      name_operator(desk.store.operators(), "eve", "operator", "a test").value();
   CHECK(token.size() == 5 + 43);
-  const auto found = desk.store.operator_with(operator_token_hash(token)).value();
+  const auto found = desk.store.operators().with_token(operator_token_hash(token)).value();
   REQUIRE(found);
   CHECK(found->name == "eve");
   CHECK(found->token_hash != token);
-  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token + "x")).value());
-  CHECK(name_operator(desk.store, "eve", "admin", "a test").error().code() == Errc::conflict);
+  CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token + "x")).value());
+  CHECK(name_operator(desk.store.operators(), "eve", "admin", "a test").error().code() ==
+        Errc::conflict);
   for (const char* name : {"", "a b", "a\n", "<b>", "\xc3\xbc"})
-    CHECK(name_operator(desk.store, name, "admin", "a test").error().code() == Errc::invalid_input);
-  CHECK(name_operator(desk.store, std::string(65, 'a'), "admin", "a test").has_error());
-  CHECK(name_operator(desk.store, "bob", "root", "a test").has_error());
+    CHECK(name_operator(desk.store.operators(), name, "admin", "a test").error().code() ==
+          Errc::invalid_input);
+  CHECK(name_operator(desk.store.operators(), std::string(65, 'a'), "admin", "a test").has_error());
+  CHECK(name_operator(desk.store.operators(), "bob", "root", "a test").has_error());
 
-  REQUIRE(desk.store.revoke_operator("eve", "a test"));
-  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token)).value());
-  CHECK_FALSE(desk.store.find_operator("eve").value());
-  CHECK(desk.store.revoke_operator("eve", "a test").error().code() == Errc::not_found);
-  CHECK(name_operator(desk.store, "eve", "admin", "a test").value() != token);
-  CHECK_FALSE(desk.store.operator_with(operator_token_hash(token)).value());
+  REQUIRE(desk.store.operators().revoke("eve", "a test"));
+  CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token)).value());
+  CHECK_FALSE(desk.store.operators().find("eve").value());
+  CHECK(desk.store.operators().revoke("eve", "a test").error().code() == Errc::not_found);
+  CHECK(name_operator(desk.store.operators(), "eve", "admin", "a test").value() != token);
+  CHECK_FALSE(desk.store.operators().with_token(operator_token_hash(token)).value());
 
   std::vector<std::string> texts;
-  for (const auto& row : desk.store.audit().value()) {
+  for (const auto& row : desk.store.audit().all().value()) {
     CHECK(row.kind == AuditKind::operators);
     texts.push_back(row.text);
   }

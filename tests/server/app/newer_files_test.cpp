@@ -43,9 +43,9 @@ using Names = std::vector<std::string>;
 
 /// A run with an initial model, and a round that is open with one task.
 void begin_round(Store& store) {
-  const RunId run = store.create_run(some_run()).value().id;
-  store.set_initial_model(run, some_checkpoint(0)).value();
-  store.open_round(run, some_round(1), {some_task("a", 1)}).value();
+  const RunId run = store.runs().create(some_run()).value().id;
+  store.rounds().set_initial_model(run, some_checkpoint(0)).value();
+  store.rounds().open(run, some_round(1), {some_task("a", 1)}).value();
 }
 
 }  // namespace
@@ -63,13 +63,13 @@ TEST_CASE("what a crash leaves of the version that was being made is not newer")
   CHECK(state.newer().empty());
   CHECK(check_nothing_newer(state.path));
   // A run that waits has no model, and may have made its first.
-  state.open()->create_run(some_run("fedcba9876543210")).value();
+  state.open()->runs().create(some_run("fedcba9876543210")).value();
   state.put("checkpoints/run-2/round-000000.safetensors");
   CHECK(state.newer().empty());
   // Files that somebody has put into the folder of a pruned run belong to no run.
   const auto store = state.open();
-  store->set_run_state(1, RunState::stopped).value();
-  store->remove_run(1).value();
+  store->runs().set_state(1, RunState::stopped).value();
+  store->archive().remove_run(1).value();
   state.put("checkpoints/round-000009.safetensors");
   CHECK(state.newer().empty());
 }
@@ -107,7 +107,7 @@ TEST_CASE("a history without runs beside models is older than they are") {
   state.put("checkpoints/round-000000.safetensors");
   CHECK(state.newer() == Names{"checkpoints/round-000000.safetensors"});
   CHECK_FALSE(fs::exists(state.path / "history.sqlite"));  // Looking makes none.
-  state.open();
+  (void)state.open();
   CHECK(state.newer() == Names{"checkpoints/round-000000.safetensors"});
   fs::remove(state.path / "checkpoints" / "round-000000.safetensors");
   fs::create_directories(state.path / "checkpoints" / "run-7");
@@ -118,9 +118,9 @@ TEST_CASE("a history that has forgotten who joined, or was revoked, is older tha
   const StateFolder state;
   const auto store = state.open();
   note_audit(state.path, 0).value();
-  store->add_audit(AuditKind::refusal, "a", "x").value();
-  store->add_audit(AuditKind::refusal, "b", "x").value();
-  CHECK(store->audit_rows().value() == 2);
+  store->audit().add(AuditKind::refusal, "a", "x").value();
+  store->audit().add(AuditKind::refusal, "b", "x").value();
+  CHECK(store->audit().rows().value() == 2);
   CHECK(state.newer().empty());  // The note is behind.
   note_audit(state.path, 2).value();
   CHECK(state.newer().empty());
@@ -146,7 +146,7 @@ TEST_CASE("a note of the audit that can't be written ends no run, and is tried a
   const StateFolder state;
   Simulation simulation;
   const auto store = state.open();
-  store->add_audit(AuditKind::refusal, "a", "x").value();
+  store->audit().add(AuditKind::refusal, "a", "x").value();
   Offload thread;
   std::optional<Error> failure;
   StoreThread calls(simulation.io.get_executor(), *store, thread, 0,
@@ -163,8 +163,8 @@ TEST_CASE("a note of the audit that can't be written ends no run, and is tried a
   CHECK_FALSE(failure);
   CHECK(posix_files().read_all(note).value() == "{\"rows\":1}\n");
   // Rows that came since the last look are noted at the end.
-  store->add_audit(AuditKind::refusal, "a", "x").value();
-  note_last_audit(*store, state.path);
+  store->audit().add(AuditKind::refusal, "a", "x").value();
+  note_last_audit(store->audit(), state.path);
   CHECK(posix_files().read_all(note).value() == "{\"rows\":2}\n");
 }
 

@@ -21,9 +21,9 @@ struct Queue {
   ~Queue() { set_log_level(LogLevel::info); }
 
   /// The options of a server that starts with these flags. `set` gives them their values.
-  static ServerOptions flags(std::set<std::string> given = {},
-                             const std::function<void(RunSettings&)>& set = nullptr) {
-    ServerOptions options;
+  static ServeOptions flags(std::set<std::string> given = {},
+                            const std::function<void(RunSettings&)>& set = nullptr) {
+    ServeOptions options;
     options.state = "here";
     options.settings.model = "synthetic:10";
     options.given = std::move(given);
@@ -31,12 +31,12 @@ struct Queue {
     return options;
   }
   /// Begins a run and gives it an initial model.
-  ChosenRun begin(const ServerOptions& options = flags({"model"})) {
+  ChosenRun begin(const ServeOptions& options = flags({"model"})) {
     ChosenRun run = choose_run(store, options).value();
-    store.set_initial_model(run.record.id, some_checkpoint(0)).value();
+    store.rounds().set_initial_model(run.record.id, some_checkpoint(0)).value();
     return run;
   }
-  std::string refusal(const ServerOptions& options) {
+  std::string refusal(const ServeOptions& options) {
     const auto chosen = choose_run(store, options);
     REQUIRE(chosen.has_error());
     CHECK(chosen.error().code() == Errc::conflict);
@@ -67,7 +67,8 @@ TEST_CASE("flags change the settings of a run permanently, and the history recor
   CHECK(later.settings.lr == 0.5);
   CHECK(later.record.rounds_total == 30);
   std::vector<std::string> events;
-  for (const auto& event : queue.store.events(std::nullopt).value()) events.push_back(event.text);
+  for (const auto& event : queue.store.events().all(std::nullopt).value())
+    events.push_back(event.text);
   CHECK(events == std::vector<std::string>{"--lr is 0.5 from here on, and was 0.01",
                                            "--rounds is 30 from here on, and was 10"});
 }
@@ -77,7 +78,7 @@ TEST_CASE("a run's model never changes, and its method only before the initial m
   const RunId waiting = choose_run(queue.store, queue.flags({"model"})).value().record.id;
   const auto method = queue.flags({"strategy"}, [](RunSettings& s) { s.strategy = "fedavgm"; });
   CHECK(choose_run(queue.store, method).value().settings.strategy == "fedavgm");
-  queue.store.set_initial_model(waiting, some_checkpoint(0)).value();
+  queue.store.rounds().set_initial_model(waiting, some_checkpoint(0)).value();
   CHECK(choose_run(queue.store, method).value().record.id == waiting);  // It has this method.
 
   const auto refused = [&](const char* flag, const std::function<void(RunSettings&)>& set) {
@@ -89,7 +90,7 @@ TEST_CASE("a run's model never changes, and its method only before the initial m
   CHECK(refused("model", [](RunSettings& s) {
           s.model = "mlp";
         }).find(R"(--model "synthetic:10")") != std::string::npos);
-  const auto seed = queue.store.find_run(waiting).value()->seed;
+  const auto seed = queue.store.runs().find(waiting).value()->seed;
   CHECK(refused("seed", [seed](RunSettings& s) {
           s.seed = seed + 1;
         }).find(fmt::format("--seed {}, which", seed)) != std::string::npos);
@@ -111,21 +112,21 @@ TEST_CASE("a wrong setting is refused and changes nothing") {
 TEST_CASE("--new-run stops the runs before it and takes the model of the last one") {
   Queue queue;
   const RunId first = queue.begin().record.id;
-  ServerOptions options = queue.flags();
+  ServeOptions options = queue.flags();
   options.new_run = true;
   options.settings.model = "lenet";  // The default, and not given.
   const ChosenRun second = choose_run(queue.store, options).value();
   CHECK(second.record.id != first);
   CHECK(second.settings.model == "synthetic:10");
-  CHECK(queue.store.find_run(first).value()->state == RunState::stopped);
+  CHECK(queue.store.runs().find(first).value()->state == RunState::stopped);
 }
 
 TEST_CASE("after a finished run, the server needs more rounds or waits for the next run") {
   Queue queue;
   const RunId id = queue.begin().record.id;
-  queue.store.set_run_state(id, RunState::finished).value();
+  queue.store.runs().set_state(id, RunState::finished).value();
   CHECK(queue.refusal(queue.flags()).find("is finished after 0 rounds of 10") != std::string::npos);
-  ServerOptions stay = queue.flags();
+  ServeOptions stay = queue.flags();
   stay.stay = true;
   CHECK(choose_run(queue.store, stay).value().record.state == RunState::finished);
   const auto longer = queue.flags({"rounds"}, [](RunSettings& s) { s.rounds = 20; });
@@ -139,26 +140,26 @@ TEST_CASE("a queued run waits for its turn and keeps its own settings") {
   Queue queue;
   const RunId first = queue.begin().record.id;
   const auto slow = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.125; });
-  const RunId queued = queue_run(queue.store, slow).value().id;
-  CHECK(next_run(queue.store).value()->record.id == first);
-  queue.store.set_run_state(first, RunState::finished).value();
+  const RunId queued = queue_run(queue.store.runs(), slow).value().id;
+  CHECK(next_run(queue.store.runs()).value()->record.id == first);
+  queue.store.runs().set_state(first, RunState::finished).value();
   const auto told = queue.flags({"lr"}, [](RunSettings& s) { s.lr = 0.5; });
   const ChosenRun run = choose_run(queue.store, told).value();
   CHECK(run.record.id == queued);
   CHECK(run.settings.lr == 0.125);
-  queue.store.set_run_state(queued, RunState::finished).value();
-  CHECK_FALSE(next_run(queue.store).value());
+  queue.store.runs().set_state(queued, RunState::finished).value();
+  CHECK_FALSE(next_run(queue.store.runs()).value());
 }
 
 TEST_CASE("a queued run that was dropped or given up before it began is never the newest run") {
   Queue queue;
   const RunId first = queue.begin().record.id;
-  const RunId dropped = queue_run(queue.store, queue.flags({"model"})).value().id;
-  const RunId given_up = queue_run(queue.store, queue.flags({"model"})).value().id;
-  REQUIRE(queue.store.drop_queued_run(dropped).value());
-  queue.store.set_run_state(first, RunState::finished).value();
-  queue.store.set_run_state(given_up, RunState::stopped).value();
-  CHECK(queue.store.latest_run().value()->id == first);
+  const RunId dropped = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
+  const RunId given_up = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
+  REQUIRE(queue.store.runs().drop_queued(dropped).value());
+  queue.store.runs().set_state(first, RunState::finished).value();
+  queue.store.runs().set_state(given_up, RunState::stopped).value();
+  CHECK(queue.store.runs().latest().value()->id == first);
   CHECK(queue.refusal(queue.flags()).find("A larger --rounds goes on with it") !=
         std::string::npos);
   const auto longer = queue.flags({"rounds"}, [](RunSettings& s) { s.rounds = 20; });
@@ -173,15 +174,15 @@ TEST_CASE("each run has a random seed of its own, which a restart keeps, unless 
   CHECK(choose_run(queue.store, queue.flags()).value().settings.seed == first.settings.seed);
   std::set<std::uint64_t> seeds = {first.settings.seed};
   for (int i = 0; i < 3; ++i)
-    seeds.insert(queue_run(queue.store, queue.flags({"model"})).value().seed);
-  ServerOptions another = queue.flags();
+    seeds.insert(queue_run(queue.store.runs(), queue.flags({"model"})).value().seed);
+  ServeOptions another = queue.flags();
   another.new_run = true;
   seeds.insert(choose_run(queue.store, another).value().record.seed);
   CHECK(seeds.size() == 5);
   CHECK_FALSE(seeds.contains(0));
 
   const auto given = queue.flags({"seed"}, [](RunSettings& s) { s.seed = 0; });
-  CHECK(queue_run(queue.store, given).value().seed == 0);
+  CHECK(queue_run(queue.store.runs(), given).value().seed == 0);
 }
 
 TEST_CASE("a first run whose settings the server has read already has a random seed, too") {
@@ -194,14 +195,14 @@ TEST_CASE("a first run whose settings the server has read already has a random s
 TEST_CASE("a full queue refuses another run") {
   Queue queue;
   for (std::size_t i = 0; i < limits::runs_queued_max; ++i)
-    REQUIRE(queue_run(queue.store, queue.flags({"model"})));
-  CHECK(code_of(queue_run(queue.store, queue.flags({"model"}))) == Errc::conflict);
+    REQUIRE(queue_run(queue.store.runs(), queue.flags({"model"})));
+  CHECK(code_of(queue_run(queue.store.runs(), queue.flags({"model"}))) == Errc::conflict);
 }
 
 TEST_CASE("each run has its own folder of checkpoints") {
   Queue queue;
-  const RunRecord first = queue_run(queue.store, queue.flags({"model"})).value();
-  const RunRecord second = queue_run(queue.store, queue.flags({"model"})).value();
+  const RunRecord first = queue_run(queue.store.runs(), queue.flags({"model"})).value();
+  const RunRecord second = queue_run(queue.store.runs(), queue.flags({"model"})).value();
   CHECK(checkpoints_of("/state", first) == "/state/checkpoints");
   CHECK(checkpoints_of("/state", second) == "/state/checkpoints/run-2");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much claimed figures count in a mean, and that the history's views count in the same way.
+// Claimed figures count bounded in a mean, and the history's views count them in the same way.
 #include "server/history/counted_claims.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/server/history/store_world.hpp"
@@ -109,7 +109,7 @@ TEST_CASE("the view evaluation counts claims in the same way, for evaluators and
       CAPTURE(are_evaluators);
       StoreWorld world;
       world.start_round({"a"});
-      REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+      REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
       for (std::size_t i = 0; i < one.claims.size(); ++i) {
         const Claim& claim = one.claims[i];
         EvaluationRecord record =
@@ -119,17 +119,17 @@ TEST_CASE("the view evaluation counts claims in the same way, for evaluators and
         record.kinds = {{.name = "score"}};
         const double value = std::isfinite(claim.value) ? claim.value : not_a_number;
         record.metrics = {{"score", value, claim.weight}};
-        REQUIRE(world.store->add_evaluation(record));
+        REQUIRE(world.store->measurements().add(record));
       }
       bool is_seen = false;
-      for (const MetricSummary& row : world.store->metrics(world.run).value()) {
+      for (const MetricSummary& row : world.store->summaries().metrics(world.run).value()) {
         if (row.name != "score") continue;
         is_seen = true;
         const double expected = combine(Combine::mean, counted_claims(one.claims)).value();
         CHECK(row.value == doctest::Approx(expected).epsilon(1e-12));
       }
       CHECK(is_seen);
-      // What was claimed stays.
+      // The claims themselves stay.
       const std::string claimed = world.text("SELECT max(value) FROM metric WHERE name = 'score'");
       double most = -infinite;
       for (const Claim& claim : one.claims)
@@ -147,7 +147,7 @@ TEST_CASE("the view codec_summary counts an impossible coding error as 100 times
     tasks[i] = accepted(tasks[i]);
     tasks[i].nmse = errors[i];
   }
-  REQUIRE(world.store->decide_tasks(tasks));
+  REQUIRE(world.store->rounds().decide(tasks));
   CHECK(std::stod(world.text("SELECT nmse FROM codec_summary")) ==
         doctest::Approx((0.25 + 0.5 + 50) / 3));
 }

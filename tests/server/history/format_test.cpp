@@ -223,7 +223,7 @@ TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
         "nmse,bytes,accuracy_first,accuracy_last,metric,value_first,value_last,bytes_per_point\n"
         "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.02,0.0,0.4321,150000,0.125,0.875,f1,0.25,0.75,"
         "3000.0\n");
-  of.metric = "perplexity";  // Of which there are no points.
+  of.metric = "perplexity";  // It has no points.
   const auto other = parse_json(format_rows(std::vector<CodecSummary>{of}, Format::json));
   CHECK(other[0]["bytes_per_point"].is_null());
 }

@@ -2,7 +2,7 @@
 // Records for the store's tests. Every field is set, each to a different value.
 #pragma once
 
-#include "server/history/store.hpp"
+#include "server/history/records.hpp"
 
 namespace fl::test {
 

@@ -18,7 +18,7 @@ namespace {
 
 std::vector<std::string> kinds(Store& store, const std::string& client = "") {
   std::vector<std::string> found;
-  const auto rows = store.audit(client).value();
+  const auto rows = store.audit().all(client).value();
   for (const auto& row : rows) found.emplace_back(to_text(row.kind));
   return found;
 }
@@ -38,20 +38,20 @@ void pass(SimulatedTime& time, Duration duration) {
 TEST_CASE("what changes who may come in is in the audit, with its certificates") {
   StoreWorld world;
   Store& store = *world.store;
-  REQUIRE(store.add_token(some_token("t1", "a")));
-  CHECK(store.audit().value().empty());
-  REQUIRE(store.use_token("t1", some_client("a", "01"), "k1"));
-  REQUIRE(store.use_token("t1", some_client("a", "02"), "k1"));  // The answer was lost.
-  REQUIRE(store.add_certificate("a", "03", "02"));
-  REQUIRE(store.add_token(some_token("t2", "a")));
-  REQUIRE(store.use_token("t2", some_client("a", "04"), "k2"));
-  REQUIRE(store.revoke("a"));
-  REQUIRE(store.revoke("a"));  // Changes nothing.
-  REQUIRE(store.add_token(some_token("t3", "b")));
-  REQUIRE(store.revoke("b"));
+  REQUIRE(store.members().add_token(some_token("t1", "a")));
+  CHECK(store.audit().all().value().empty());
+  REQUIRE(store.members().use_token("t1", some_client("a", "01"), "k1"));
+  REQUIRE(store.members().use_token("t1", some_client("a", "02"), "k1"));  // The answer was lost.
+  REQUIRE(store.members().add_certificate("a", "03", "02"));
+  REQUIRE(store.members().add_token(some_token("t2", "a")));
+  REQUIRE(store.members().use_token("t2", some_client("a", "04"), "k2"));
+  REQUIRE(store.members().revoke("a"));
+  REQUIRE(store.members().revoke("a"));  // Changes nothing.
+  REQUIRE(store.members().add_token(some_token("t3", "b")));
+  REQUIRE(store.members().revoke("b"));
   CHECK(kinds(store, "a") == Kinds{"enrolment", "enrolment", "renewal", "takeover", "revocation"});
   CHECK(kinds(store, "b") == Kinds{"revocation"});
-  const auto rows = store.audit("a").value();
+  const auto rows = store.audit().all("a").value();
   CHECK(rows[0].text == "certificate 01");
   CHECK(rows[2].text == "certificate 03 after 02");
   CHECK(rows[3].text.find("new key") != std::string::npos);
@@ -60,11 +60,11 @@ TEST_CASE("what changes who may come in is in the audit, with its certificates")
 
 TEST_CASE("what was not done is not in the audit") {
   StoreWorld world;
-  REQUIRE(world.store->add_token(some_token("t1", "a")));
-  REQUIRE(world.store->use_token("t1", some_client("a", "01"), "k1"));
-  CHECK(!world.store->use_token("t1", some_client("a", "02"), "k2"));
-  CHECK(!world.store->add_certificate("a", "03", "99"));
-  CHECK(!world.store->revoke("nobody"));
+  REQUIRE(world.store->members().add_token(some_token("t1", "a")));
+  REQUIRE(world.store->members().use_token("t1", some_client("a", "01"), "k1"));
+  CHECK(!world.store->members().use_token("t1", some_client("a", "02"), "k2"));
+  CHECK(!world.store->members().add_certificate("a", "03", "99"));
+  CHECK(!world.store->members().revoke("nobody"));
   CHECK(kinds(*world.store) == Kinds{"enrolment"});
 }
 
@@ -72,15 +72,16 @@ TEST_CASE("a flood of strangers is a number, and does not hide what a member did
   SimulatedTime time;
   StoreWorld world;
   Store& store = *world.store;
-  for (int i = 0; i < 100; ++i) REQUIRE(store.add_audit(AuditKind::refusal, "", "a forged token"));
-  REQUIRE(store.add_audit(AuditKind::refusal, "a", "'a' was revoked"));
-  REQUIRE(store.add_audit_counts());
+  for (int i = 0; i < 100; ++i)
+    REQUIRE(store.audit().add(AuditKind::refusal, "", "a forged token"));
+  REQUIRE(store.audit().add(AuditKind::refusal, "a", "'a' was revoked"));
+  REQUIRE(store.audit().add_counts());
   CHECK(kinds(store).size() == limits::lines_of_kind_max + 1);
   CHECK(kinds(store, "a") == Kinds{"refusal"});
   pass(time, limits::lines_window);
-  REQUIRE(store.add_audit_counts());
-  REQUIRE(store.add_audit_counts());
-  const auto rows = store.audit().value();
+  REQUIRE(store.audit().add_counts());
+  REQUIRE(store.audit().add_counts());
+  const auto rows = store.audit().all().value();
   CHECK(rows.size() == limits::lines_of_kind_max + 2);
   CHECK(rows.back().kind == AuditKind::repeats);
   CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
@@ -90,26 +91,27 @@ TEST_CASE("a count that can't be written now is written later") {
   SimulatedTime time;
   StoreWorld world;
   Store& store = *world.store;
-  for (int i = 0; i < 100; ++i) REQUIRE(store.add_audit(AuditKind::refusal, "", "a forged token"));
+  for (int i = 0; i < 100; ++i)
+    REQUIRE(store.audit().add(AuditKind::refusal, "", "a forged token"));
   pass(time, limits::lines_window);
   const auto run = [&store](const char* statement) {
     return sqlite3_exec(store.raw(), statement, nullptr, nullptr, nullptr);
   };
   REQUIRE(run("CREATE TEMP TRIGGER full BEFORE INSERT ON audit"
               " BEGIN SELECT RAISE(ABORT, 'there is no room'); END") == SQLITE_OK);
-  REQUIRE(!store.add_audit_counts());
+  REQUIRE(!store.audit().add_counts());
   CHECK(kinds(store).size() == limits::lines_of_kind_max);
   REQUIRE(run("DROP TRIGGER temp.full") == SQLITE_OK);
-  REQUIRE(store.add_audit_counts());
-  REQUIRE(store.add_audit_counts());
-  const auto rows = store.audit().value();
+  REQUIRE(store.audit().add_counts());
+  REQUIRE(store.audit().add_counts());
+  const auto rows = store.audit().all().value();
   CHECK(rows.size() == limits::lines_of_kind_max + 1);
   CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
 }
 
 TEST_CASE("events do not push rows out of the audit, and no statement removes or changes one") {
   StoreWorld world;
-  REQUIRE(world.store->add_audit(AuditKind::displacement, "a", "its other session has ended"));
+  REQUIRE(world.store->audit().add(AuditKind::displacement, "a", "its other session has ended"));
   for (const char* statement : {"DELETE FROM audit", "DELETE FROM audit WHERE client = 'a'",
                                 "UPDATE audit SET text = ''"}) {
     CAPTURE(statement);

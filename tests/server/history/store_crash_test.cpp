@@ -27,7 +27,7 @@ Result<void> outcome(const Result<T>& result) {
 }
 
 TaskRecord task_of(Store& store, Round round, std::size_t index, TaskState state) {
-  const auto tasks = store.tasks(1, round);
+  const auto tasks = store.rounds().tasks(1, round);
   TaskRecord task = tasks ? tasks->at(index) : TaskRecord();  // Unreadable: the decision will fail.
   if (state == TaskState::accepted) return accepted(task);
   task.state = state;
@@ -38,35 +38,35 @@ TaskRecord task_of(Store& store, Round round, std::size_t index, TaskState state
 /// Each call changes the database and reads what it needs from it, so it also works after a
 /// restart.
 const std::vector<Call> life{
-    [](Store& s) { return outcome(s.create_run(some_run())); },
-    [](Store& s) { return s.add_token(some_token("t1", "a")); },
-    [](Store& s) { return s.use_token("t1", some_client("a", "01"), "k1"); },
-    [](Store& s) { return s.touch_client("b", true); },
-    [](Store& s) { return s.set_initial_model(1, some_checkpoint(0)); },
+    [](Store& s) { return outcome(s.runs().create(some_run())); },
+    [](Store& s) { return s.members().add_token(some_token("t1", "a")); },
+    [](Store& s) { return s.members().use_token("t1", some_client("a", "01"), "k1"); },
+    [](Store& s) { return s.members().touch("b", true); },
+    [](Store& s) { return s.rounds().set_initial_model(1, some_checkpoint(0)); },
     [](Store& s) {
       return outcome(
-          s.open_round(1, some_round(1), {some_task("a"), some_task("b"), some_task("c")}));
+          s.rounds().open(1, some_round(1), {some_task("a"), some_task("b"), some_task("c")}));
     },
     [](Store& s) {
-      return s.decide_tasks(
+      return s.rounds().decide(
           {task_of(s, 1, 0, TaskState::accepted), task_of(s, 1, 1, TaskState::lost)});
     },
-    [](Store& s) { return outcome(s.add_tasks(1, 1, {some_task("d")})); },
-    [](Store& s) { return s.decide_tasks({task_of(s, 1, 3, TaskState::accepted)}); },
-    [](Store& s) { return s.commit_round(some_commit(1, 1)); },
-    [](Store& s) { return s.add_evaluation(some_evaluation(1, 1, "a", 10, 1.5, 0.5)); },
-    [](Store& s) { return outcome(s.open_round(1, some_round(2), {some_task("a")})); },
+    [](Store& s) { return outcome(s.rounds().add_tasks(1, 1, {some_task("d")})); },
+    [](Store& s) { return s.rounds().decide({task_of(s, 1, 3, TaskState::accepted)}); },
+    [](Store& s) { return s.rounds().commit(some_commit(1, 1)); },
+    [](Store& s) { return s.measurements().add(some_evaluation(1, 1, "a", 10, 1.5, 0.5)); },
+    [](Store& s) { return outcome(s.rounds().open(1, some_round(2), {some_task("a")})); },
     // A long text: this call writes many pages.
-    [](Store& s) { return s.add_event(1, EventLevel::warning, std::string(50'000, 'x')); },
-    [](Store& s) { return s.add_certificate("a", "02", "01"); },
-    [](Store& s) { return s.admit("a", "02"); },
+    [](Store& s) { return s.events().add(1, EventLevel::warning, std::string(50'000, 'x')); },
+    [](Store& s) { return s.members().add_certificate("a", "02", "01"); },
+    [](Store& s) { return s.members().admit("a", "02"); },
     [](Store& s) {
       RoundCommit commit = some_commit(1, 2);
       commit.dropped_versions = {0};
-      return s.commit_round(commit);
+      return s.rounds().commit(commit);
     },
-    [](Store& s) { return s.set_run_state(1, RunState::finished); },
-    [](Store& s) { return s.revoke("a"); },
+    [](Store& s) { return s.runs().set_state(1, RunState::finished); },
+    [](Store& s) { return s.members().revoke("a"); },
 };
 
 /// All rows of all tables. Times appear only as set or not set, as a life that was cut short asks
@@ -165,9 +165,9 @@ int with_a_fault_everywhere(std::uint64_t MemFiles::Operations::*counted,
       if (!failure && store) {
         CHECK(failure.error().code() == Errc::io);
         // A broken store returns the same error for every call.
-        const auto again = (*store)->latest_run();
+        const auto again = (*store)->runs().latest();
         REQUIRE(!again);
-        CHECK(again.error().message() == (*store)->clients().error().message());
+        CHECK(again.error().message() == (*store)->members().all().error().message());
       }
       recover(machine);
     }

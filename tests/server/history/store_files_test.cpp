@@ -175,15 +175,15 @@ TEST_CASE("the history of a server that has ended can be read where nothing can 
   fs::create_directories(file.parent_path());
   {
     const auto store = Store::open(options(file)).value();
-    store->create_run(some_run()).value();
+    store->runs().create(some_run()).value();
   }
-  // As on read-only media, SQLite can't make its file history.sqlite-shm.
+  // On read-only media, too, SQLite can't make its file history.sqlite-shm.
   fs::create_symlink(file.string() + "-shm", file.string() + "-shm");
   const auto store = Store::open(options(file, true));
   REQUIRE(store);
-  CHECK((*store)->runs().value().size() == 1);
-  CHECK(!(*store)->create_run(some_run("aaaaaaaaaaaaaaaa")));
-  // What stands in a WAL would be missed.
+  CHECK((*store)->runs().all().value().size() == 1);
+  CHECK(!(*store)->runs().create(some_run("aaaaaaaaaaaaaaaa")));
+  // The rows in a WAL would be missed.
   std::ofstream(file.string() + "-wal") << "some";
   const auto unclean = Store::open(options(file, true));
   REQUIRE(!unclean);
@@ -195,12 +195,12 @@ TEST_CASE("opened read-only, a missing file is not created, and writing is refus
   CHECK(folder.open_to_read().error().code() == Errc::not_found);
   CHECK(!fs::exists(folder.file));
   const auto server = folder.open().value();
-  REQUIRE(server->touch_client("a", false));
+  REQUIRE(server->members().touch("a", false));
   const auto reader = folder.open_to_read().value();
-  CHECK(reader->clients().value().size() == 1);
-  CHECK(!reader->touch_client("b", false));
-  REQUIRE(server->touch_client("c", false));
-  CHECK(server->clients().value().size() == 2);
+  CHECK(reader->members().all().value().size() == 1);
+  CHECK(!reader->members().touch("b", false));
+  REQUIRE(server->members().touch("c", false));
+  CHECK(server->members().all().value().size() == 2);
 }
 
 TEST_CASE("the history is a WAL database with the documented settings") {
@@ -232,13 +232,13 @@ TEST_CASE("another process's commit changes data_version; our own doesn't") {
   const auto server = folder.open().value();
   const auto tool = folder.open().value();
   const auto before = server->data_version().value();
-  REQUIRE(server->touch_client("a", false));
+  REQUIRE(server->members().touch("a", false));
   CHECK(server->data_version().value() == before);
-  REQUIRE(tool->add_token(some_token("t1", "a")));
+  REQUIRE(tool->members().add_token(some_token("t1", "a")));
   const auto after = server->data_version().value();
   CHECK(after != before);
   CHECK(server->data_version().value() == after);
-  CHECK(server->find_token("t1").value().has_value());
+  CHECK(server->members().find_token("t1").value().has_value());
 }
 
 TEST_CASE("a database that is locked for too long is unavailable, unchanged, and usable later") {
@@ -247,17 +247,17 @@ TEST_CASE("a database that is locked for too long is unavailable, unchanged, and
   const auto tool = folder.open().value();
   sqlite3_busy_timeout(server->raw(), 20);
   exec(tool->raw(), "BEGIN IMMEDIATE");
-  CHECK(server->touch_client("a", false).error().code() == Errc::unavailable);
-  CHECK(server->clients().value().empty());  // Readers don't wait.
+  CHECK(server->members().touch("a", false).error().code() == Errc::unavailable);
+  CHECK(server->members().all().value().empty());  // Readers don't wait.
   exec(tool->raw(), "COMMIT");
-  CHECK(server->touch_client("a", false));
+  CHECK(server->members().touch("a", false));
 }
 
 TEST_CASE("a history that meets the limit of a file's size has no space, and is usable later") {
   const Folder folder;
   const auto store = folder.open().value();
   // A name of its own each time: a row that stays as it is within a millisecond is not written.
-  const auto touch = [&store](const char* client) { return store->touch_client(client, false); };
+  const auto touch = [&store](const char* client) { return store->members().touch(client, false); };
   REQUIRE(touch("a"));
   ignore_write_signals();
   rlimit before{};
@@ -296,11 +296,11 @@ TEST_CASE("processes that create the history at the same moment all succeed") {
       children.push_back(in_child([&] {
         const auto store = folder.open();
         if (!store) std::fputs((store.error().message() + "\n").c_str(), stderr);
-        return store && (*store)->touch_client("c" + std::to_string(c), false);
+        return store && (*store)->members().touch("c" + std::to_string(c), false);
       }));
     }
     for (const pid_t child : children) CHECK(child_was_good(child));
-    CHECK(folder.open().value()->clients().value().size() == children.size());
+    CHECK(folder.open().value()->members().all().value().size() == children.size());
   }
 }
 
@@ -309,7 +309,7 @@ TEST_CASE("two processes write at once and lose nothing") {
   const int writes = 50;
   const auto add = [&](Store& store, const std::string& who) {
     for (int i = 0; i < writes; ++i) {
-      if (!store.add_token(some_token(who + std::to_string(i), who))) return false;
+      if (!store.members().add_token(some_token(who + std::to_string(i), who))) return false;
     }
     return true;
   };
@@ -321,8 +321,8 @@ TEST_CASE("two processes write at once and lose nothing") {
   CHECK(add(*store, "parent"));
   CHECK(child_was_good(child));
   for (int i = 0; i < writes; ++i) {
-    CHECK(store->find_token("child" + std::to_string(i)).value().has_value());
-    CHECK(store->find_token("parent" + std::to_string(i)).value().has_value());
+    CHECK(store->members().find_token("child" + std::to_string(i)).value().has_value());
+    CHECK(store->members().find_token("parent" + std::to_string(i)).value().has_value());
   }
 }
 

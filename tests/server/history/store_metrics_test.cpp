@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store makes of metrics: whose count, how several clients' values make one, which is the
-// run's main one; and that a history of schema 5 is read like one of today.
+// The store makes summaries of metrics: whose count, how several clients' values make one, which is
+// the run's main one; and that a history of schema 5 is read like one of today.
 #include "server/history/schema.hpp"
 #include "server/history/sqlite.hpp"
 #include "tests/server/history/records.hpp"
@@ -31,21 +31,21 @@ EvaluationRecord evaluation(RunId run, Version version, std::string client, std:
 
 std::map<std::string, MetricSummary> figures(StoreWorld& world, Version version) {
   std::map<std::string, MetricSummary> found;
-  for (const MetricSummary& row : world.store->metrics(world.run).value())
+  for (const MetricSummary& row : world.store->summaries().metrics(world.run).value())
     if (row.version == version) found[row.name] = row;
   return found;
 }
 
 std::vector<std::string> declared(StoreWorld& world) {
   std::vector<std::string> names;
-  for (const DeclaredMetric& metric : world.store->declared_metrics(world.run).value())
+  for (const DeclaredMetric& metric : world.store->measurements().declared(world.run).value())
     names.push_back(metric.kind.name + (metric.by_evaluator ? "!" : ""));
   return names;
 }
 
 void start(StoreWorld& world) {
   world.start_round({"a"});
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
 }
 
 TEST_CASE("each metric's values are combined as it was declared") {
@@ -54,11 +54,11 @@ TEST_CASE("each metric's values are combined as it was declared") {
   const std::vector<MetricKind> kinds{known_metric("f1"), known_metric("perplexity"),
                                       known_metric("auroc")};
   // 2tp / (2tp + fp + fn) = 18 / 20 and 2 / 30.
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "judge", 100, kinds,
                  {{"f1", 0.9, 20}, {"perplexity", std::exp(1.0), 30}, {"auroc", 0.8, 0}})));
   CHECK(figures(world, 1).at("auroc").is_exact);
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "other judge", 300, kinds,
                  {{"f1", 2.0 / 30, 30}, {"perplexity", std::exp(2.0), 10}, {"auroc", 0.6, 0}})));
   const auto found = figures(world, 1);
@@ -83,21 +83,21 @@ TEST_CASE("a value that is not defined is left out, and an answer replaces all o
   StoreWorld world;
   start(world);
   const std::vector<MetricKind> kinds{known_metric("f1"), known_metric("recall")};
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "judge", 100, kinds, {{"f1", 0.5, 0}, {"recall", 0.5, 0}})));
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "other", 900, kinds,
                  {{"f1", std::numeric_limits<double>::quiet_NaN(), 0}, {"recall", 0.7, 0}})));
   CHECK(figures(world, 1).at("f1").value == 0.5);
   CHECK(figures(world, 1).at("f1").clients == 1);
   CHECK(figures(world, 1).at("recall").value == doctest::Approx(0.68));
-  const auto answers = world.store->evaluator_answers(world.run, 1).value();
+  const auto answers = world.store->measurements().evaluator_answers(world.run, 1).value();
   REQUIRE(answers.size() == 2);
   REQUIRE(answers[1].metrics.size() == 2);
   CHECK(std::isnan(answers[1].metrics[0].value));
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "other", 900, kinds, {{"recall", 0.7, 0}})));
-  CHECK(world.store->evaluator_answers(world.run, 1).value()[1].metrics.size() == 1);
+  CHECK(world.store->measurements().evaluator_answers(world.run, 1).value()[1].metrics.size() == 1);
 }
 
 TEST_CASE("what an evaluator declares first counts, and before that what a trainer declares") {
@@ -108,20 +108,21 @@ TEST_CASE("what an evaluator declares first counts, and before that what a train
   EvaluationRecord trainer =
       evaluation(world.run, 1, "a", 10, {{.name = "x"}, {.name = "y"}}, {{"x", 2, 0}});
   trainer.evaluator = false;
-  REQUIRE(world.store->add_evaluation(trainer));
+  REQUIRE(world.store->measurements().add(trainer));
   CHECK(declared(world) == std::vector<std::string>{"x", "y"});
   CHECK(world.summary_of(1).metric == "x");
   CHECK(world.summary_of(1).eval_metric == 2.0);
   const std::vector<MetricKind> own{{.name = "y", .lower_is_better = true}, {.name = "z"}};
-  REQUIRE(world.store->add_evaluation(evaluation(world.run, 1, "judge", 10, own, {{"y", 3, 0}})));
+  REQUIRE(
+      world.store->measurements().add(evaluation(world.run, 1, "judge", 10, own, {{"y", 3, 0}})));
   CHECK(declared(world) == std::vector<std::string>{"y!", "z!", "x"});
-  CHECK(world.store->declared_metrics(world.run).value()[0].kind.lower_is_better);
+  CHECK(world.store->measurements().declared(world.run).value()[0].kind.lower_is_better);
   CHECK(world.summary_of(1).metric == "y");
   CHECK(world.summary_of(1).eval_metric == 3.0);
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "late judge", 10, {{.name = "x"}, {.name = "y"}}, {})));
   CHECK(declared(world) == std::vector<std::string>{"y!", "z!", "x!"});
-  CHECK(world.store->declared_metrics(world.run).value()[0].kind.lower_is_better);
+  CHECK(world.store->measurements().declared(world.run).value()[0].kind.lower_is_better);
 }
 
 TEST_CASE(
@@ -131,14 +132,14 @@ TEST_CASE(
   const std::vector<MetricKind> wrong{{.name = "odd"}, {.name = "y"}};
   const std::vector<MetricKind> right{{.name = "y", .lower_is_better = true}};
   const auto lower = [&](const char* name) {
-    for (const DeclaredMetric& metric : world.store->declared_metrics(world.run).value())
+    for (const DeclaredMetric& metric : world.store->measurements().declared(world.run).value())
       if (metric.kind.name == name) return metric.kind.lower_is_better;
     return false;
   };
   const auto answer = [&](const char* client, const std::vector<MetricKind>& kinds) {
-    REQUIRE(world.store->touch_client(client, true));
-    REQUIRE(
-        world.store->add_evaluation(evaluation(world.run, 1, client, 10, kinds, {{"y", 3, 0}})));
+    REQUIRE(world.store->members().touch(client, true));
+    REQUIRE(world.store->measurements().add(
+        evaluation(world.run, 1, client, 10, kinds, {{"y", 3, 0}})));
   };
   answer("liar", wrong);
   answer("judge", right);
@@ -152,11 +153,11 @@ TEST_CASE(
     CHECK(declared(world) == std::vector<std::string>{"y!", "odd!"});
   }
   SUBCASE("the first one is revoked") {
-    REQUIRE(world.store->revoke("liar"));
+    REQUIRE(world.store->members().revoke("liar"));
     CHECK(lower("y"));
     CHECK(world.summary_of(1).metric == "y");
-    CHECK(world.store->newest_evaluations(world.run).value().size() == 1);
-    const auto answers = world.store->evaluator_answers(world.run, 1).value();
+    CHECK(world.store->measurements().newest(world.run).value().size() == 1);
+    const auto answers = world.store->measurements().evaluator_answers(world.run, 1).value();
     REQUIRE(answers.size() == 1);
     CHECK(answers[0].client == "judge");
   }
@@ -169,10 +170,10 @@ TEST_CASE(
 TEST_CASE("the main metric of evaluators that measure only the loss is the loss") {
   StoreWorld world;
   start(world);
-  REQUIRE(world.store->add_evaluation(evaluation(world.run, 1, "judge", 10, {}, {})));
+  REQUIRE(world.store->measurements().add(evaluation(world.run, 1, "judge", 10, {}, {})));
   CHECK(world.summary_of(1).metric == "loss");
   CHECK(world.summary_of(1).eval_metric == 1.0);
-  REQUIRE(world.store->add_evaluation(
+  REQUIRE(world.store->measurements().add(
       evaluation(world.run, 1, "late judge", 10, {{.name = "x"}}, {{"x", 2, 0}})));
   CHECK(world.summary_of(1).metric == "loss");
 }
@@ -190,9 +191,9 @@ TEST_CASE("the settings name the main metric before any client does") {
     CAPTURE(std::string(one.first));
     StoreWorld world;
     start(world);
-    REQUIRE(world.store->add_evaluation(
+    REQUIRE(world.store->measurements().add(
         evaluation(world.run, 1, "judge", 10, {{.name = "x"}}, {{"x", 2, 0}})));
-    REQUIRE(world.store->change_run(world.run, 10, one.first));
+    REQUIRE(world.store->runs().change(world.run, 10, one.first));
     CHECK(world.summary_of(1).metric == one.second);
   }
 }
@@ -200,14 +201,14 @@ TEST_CASE("the settings name the main metric before any client does") {
 TEST_CASE("other settings lift the early end of a run, and the same ones do not") {
   StoreWorld world;
   start(world);
-  REQUIRE(world.store->change_run(world.run, 10, R"({"target":"f1>=0.5"})"));
-  REQUIRE(world.store->end_early(world.run, "it is good enough"));
-  CHECK(world.store->find_run(world.run).value()->early_end == "it is good enough");
-  REQUIRE(world.store->change_run(world.run, 10, R"({"target":"f1>=0.5"})"));
-  CHECK(world.store->find_run(world.run).value()->early_end == "it is good enough");
-  REQUIRE(world.store->change_run(world.run, 10, R"({"target":"f1>=0.6"})"));
-  CHECK(world.store->find_run(world.run).value()->early_end.empty());
-  CHECK(code_of(world.store->end_early(world.run + 1, "x")) == Errc::not_found);
+  REQUIRE(world.store->runs().change(world.run, 10, R"({"target":"f1>=0.5"})"));
+  REQUIRE(world.store->runs().end_early(world.run, "it is good enough"));
+  CHECK(world.store->runs().find(world.run).value()->early_end == "it is good enough");
+  REQUIRE(world.store->runs().change(world.run, 10, R"({"target":"f1>=0.5"})"));
+  CHECK(world.store->runs().find(world.run).value()->early_end == "it is good enough");
+  REQUIRE(world.store->runs().change(world.run, 10, R"({"target":"f1>=0.6"})"));
+  CHECK(world.store->runs().find(world.run).value()->early_end.empty());
+  CHECK(code_of(world.store->runs().end_early(world.run + 1, "x")) == Errc::not_found);
 }
 
 TEST_CASE("evaluations of schema 5 count as they did, with accuracy as the main metric") {
@@ -233,7 +234,7 @@ TEST_CASE("evaluations of schema 5 count as they did, with accuracy as the main 
         " (2, 1, 'a', 'own_accuracy', 0.7, 10, 0, 1.0)"));
   }
   const auto store = Store::open({.path = file}).value();
-  const auto rounds = store->summary(std::nullopt).value();
+  const auto rounds = store->summaries().rounds(std::nullopt).value();
   REQUIRE(rounds.size() == 2);
   CHECK(rounds[0].eval_accuracy == 0.5);
   CHECK(rounds[0].eval_loss == 2.0);
@@ -244,15 +245,15 @@ TEST_CASE("evaluations of schema 5 count as they did, with accuracy as the main 
     CHECK(round.eval_metric == round.eval_accuracy);
     CHECK(round.own_metric == round.own_accuracy);
   }
-  const auto kinds = store->declared_metrics(1).value();
+  const auto kinds = store->measurements().declared(1).value();
   REQUIRE(kinds.size() == 1);
   CHECK((kinds[0].kind == known_metric("accuracy")));
   CHECK(kinds[0].by_evaluator);
-  CHECK(!store->declared_metrics(2).value()[0].by_evaluator);
-  const auto answers = store->evaluator_answers(1, 1).value();
+  CHECK(!store->measurements().declared(2).value()[0].by_evaluator);
+  const auto answers = store->measurements().evaluator_answers(1, 1).value();
   REQUIRE(answers.size() == 1);
   CHECK(answers[0].metrics == std::vector<MetricValue>{{"accuracy", 0.5, 0}});
-  CHECK(store->find_run(1).value()->early_end.empty());
+  CHECK(store->runs().find(1).value()->early_end.empty());
 }
 
 }  // namespace

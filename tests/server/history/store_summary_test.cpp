@@ -13,14 +13,14 @@ namespace fl::test {
 TEST_CASE("round_summary agrees with figures worked out by hand") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b", "c", "d"});
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), accepted(tasks[2])}));
-  CHECK(world.store->summary(world.run).value().empty());  // Closed rounds only.
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0]), accepted(tasks[2])}));
+  CHECK(world.store->summaries().rounds(world.run).value().empty());  // Closed rounds only.
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
   // Version 1 is measured on 100 and 300 examples: (100*0.9 + 300*0.5) / 400 = 0.6.
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.9)));
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "b", 300, 1.0, 0.5)));
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 1, "a", 100, 2.0, 0.9)));
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 1, "b", 300, 1.0, 0.5)));
   // No round made version 0.
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.1)));
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 0, "a", 100, 9.0, 0.1)));
 
   const RoundSummary row = world.summary_of(1);
   CHECK(row.run == world.run);
@@ -39,34 +39,35 @@ TEST_CASE("round_summary agrees with figures worked out by hand") {
   // An evaluator's figures replace the trainers'. Two evaluators are weighted by examples.
   EvaluationRecord evaluator = some_evaluation(world.run, 1, "judge", 10, 0.25, 0.75);
   evaluator.evaluator = true;
-  REQUIRE(world.store->add_evaluation(evaluator));
+  REQUIRE(world.store->measurements().add(evaluator));
   CHECK(world.summary_of(1).eval_loss == 0.25);
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
   evaluator.client = "second judge";
   evaluator.examples = 30;
   evaluator.metrics[0].value = 0.25;
-  REQUIRE(world.store->add_evaluation(evaluator));
+  REQUIRE(world.store->measurements().add(evaluator));
   CHECK(world.summary_of(1).eval_accuracy.value() == doctest::Approx(0.375));
   // A repeated evaluation replaces the first.
   evaluator.metrics[0].value = 0.75;
-  REQUIRE(world.store->add_evaluation(evaluator));
+  REQUIRE(world.store->measurements().add(evaluator));
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
 
 TEST_CASE("the store returns each client's newest evaluation and the evaluators' answers") {
   StoreWorld world;
   world.start_round({"a"});
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
   for (const Version version : {0u, 1u})
-    REQUIRE(world.store->add_evaluation(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
-  CHECK(world.store->evaluator_answers(world.run, 1).value().empty());
+    REQUIRE(
+        world.store->measurements().add(some_evaluation(world.run, version, "a", 90, 2.0, 0.9)));
+  CHECK(world.store->measurements().evaluator_answers(world.run, 1).value().empty());
   for (const auto& [client, version, accuracy] :
        {std::tuple{"judge", 1u, 0.25}, std::tuple{"late judge", 0u, 0.75}}) {
     EvaluationRecord judged = some_evaluation(world.run, version, client, 10, 1.0, accuracy);
     judged.evaluator = true;
-    REQUIRE(world.store->add_evaluation(judged));
+    REQUIRE(world.store->measurements().add(judged));
   }
-  const auto answers = world.store->evaluator_answers(world.run, 10).value();
+  const auto answers = world.store->measurements().evaluator_answers(world.run, 10).value();
   REQUIRE(answers.size() == 2);
   CHECK(answers[0].version == 0);  // Whoever came first.
   CHECK(answers[0].client == "late judge");
@@ -76,8 +77,8 @@ TEST_CASE("the store returns each client's newest evaluation and the evaluators'
   CHECK(answers[0].metrics == std::vector<MetricValue>{{.name = "accuracy", .value = 0.75}});
   CHECK(answers[1].client == "judge");
   CHECK(answers[1].metrics == std::vector<MetricValue>{{.name = "accuracy", .value = 0.25}});
-  CHECK(world.store->evaluator_answers(world.run, 11).value().empty());
-  const auto newest = world.store->newest_evaluations(world.run).value();
+  CHECK(world.store->measurements().evaluator_answers(world.run, 11).value().empty());
+  const auto newest = world.store->measurements().newest(world.run).value();
   CHECK(newest.size() == 3);
   CHECK(newest.at("late judge").version == 0);
   CHECK(newest.at("a").version == 1);
@@ -110,14 +111,14 @@ TEST_CASE("codec_summary agrees with figures worked out by hand") {
   half.nmse = 0.5;
   TaskRecord worse = accepted(tasks[1]);
   worse.nmse = 0.03;
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), worse, half}));
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  const auto early = world.store->codecs(world.run).value();
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0]), worse, half}));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
+  const auto early = world.store->summaries().codecs(world.run).value();
   REQUIRE(early.size() == 2);
   CHECK_FALSE(early[0].accuracy_first.has_value());
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 100, 9.0, 0.125)));
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 100, 2.0, 0.875)));
-  const auto rows = world.store->codecs({}).value();
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 0, "a", 100, 9.0, 0.125)));
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 1, "a", 100, 2.0, 0.875)));
+  const auto rows = world.store->summaries().codecs({}).value();
   CHECK(rows[0].codec == "fp16");
   CHECK(rows[0].updates == 1);
   CHECK(rows[0].nmse == 0.5);
@@ -151,13 +152,14 @@ TEST_CASE("a missing figure is missing in the summary, and a NaN does not spoil 
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
   commit.train_loss = std::nan("");
-  REQUIRE(world.store->commit_round(commit));
+  REQUIRE(world.store->rounds().commit(commit));
   CHECK(!world.summary_of(1).train_loss);
   CHECK(!world.summary_of(1).eval_loss);
   CHECK(!world.summary_of(1).eval_accuracy);
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "a", 5, std::nan(""), 0.5)));
+  REQUIRE(
+      world.store->measurements().add(some_evaluation(world.run, 1, "a", 5, std::nan(""), 0.5)));
   CHECK(!world.summary_of(1).eval_loss);
-  REQUIRE(world.store->add_evaluation(some_evaluation(world.run, 1, "b", 5, 3.0, 1.0)));
+  REQUIRE(world.store->measurements().add(some_evaluation(world.run, 1, "b", 5, 3.0, 1.0)));
   CHECK(world.summary_of(1).eval_loss == 3.0);
   CHECK(world.summary_of(1).eval_accuracy == 0.75);
 }
@@ -165,16 +167,16 @@ TEST_CASE("a missing figure is missing in the summary, and a NaN does not spoil 
 TEST_CASE("a round's summary has the mean accuracy of the clients' own models, if they have some") {
   StoreWorld world;
   world.start_round({"a"});
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
   EvaluationRecord evaluation = some_evaluation(world.run, 1, "a", 100, 2.0, 0.5);
-  REQUIRE(world.store->add_evaluation(evaluation));
+  REQUIRE(world.store->measurements().add(evaluation));
   CHECK(!world.summary_of(1).own_accuracy);
   evaluation.own = EvaluationRecord::Own{1.0, {{.name = "accuracy", .value = 0.75}}};
-  REQUIRE(world.store->add_evaluation(evaluation));
+  REQUIRE(world.store->measurements().add(evaluation));
   evaluation.client = "b";
   evaluation.examples = 300;
   evaluation.own->metrics[0].value = 0.875;
-  REQUIRE(world.store->add_evaluation(evaluation));
+  REQUIRE(world.store->measurements().add(evaluation));
   CHECK(world.summary_of(1).own_accuracy == doctest::Approx(0.84375));
   CHECK(world.summary_of(1).eval_accuracy == 0.5);
 }
@@ -184,36 +186,36 @@ TEST_CASE("the loss of a diverged training is NaN when it is read") {
   TaskRecord task = accepted(world.start_round({"a"})[0]);
   task.loss = std::nan("");
   task.norm = std::numeric_limits<double>::infinity();
-  REQUIRE(world.store->decide_tasks({task}));
-  CHECK(std::isnan(world.store->tasks(world.run, 1).value()[0].loss));
-  CHECK(std::isinf(world.store->tasks(world.run, 1).value()[0].norm));
+  REQUIRE(world.store->rounds().decide({task}));
+  CHECK(std::isnan(world.store->rounds().tasks(world.run, 1).value()[0].loss));
+  CHECK(std::isinf(world.store->rounds().tasks(world.run, 1).value()[0].norm));
 }
 
 TEST_CASE("summary() returns the rounds of one run or of all runs in order") {
   StoreWorld world;
   for (const char* key : {"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}) {
-    world.run = world.store->create_run(some_run(key)).value().id;
-    REQUIRE(world.store->set_initial_model(world.run, some_checkpoint(0)));
+    world.run = world.store->runs().create(some_run(key)).value().id;
+    REQUIRE(world.store->rounds().set_initial_model(world.run, some_checkpoint(0)));
     for (const Round round : {1u, 2u}) {
       world.open(round, {"a"});
-      REQUIRE(world.store->commit_round(some_commit(world.run, round)));
+      REQUIRE(world.store->rounds().commit(some_commit(world.run, round)));
     }
   }
   std::string all;
-  for (const auto& row : world.store->summary(std::nullopt).value()) {
+  for (const auto& row : world.store->summaries().rounds(std::nullopt).value()) {
     all += std::to_string(row.run) + ":" + std::to_string(row.round) + " ";
   }
   CHECK(all == "1:1 1:2 2:1 2:2 ");
-  CHECK(world.store->summary(1).value().size() == 2);
-  CHECK(world.store->summary(7).value().empty());
+  CHECK(world.store->summaries().rounds(1).value().size() == 2);
+  CHECK(world.store->summaries().rounds(7).value().empty());
 }
 
 TEST_CASE("an evaluation must be of a known version and of at least one example") {
   StoreWorld world;
   world.start_round({"a"});
-  CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 5, "a", 1, 1, 1))) ==
+  CHECK(code_of(world.store->measurements().add(some_evaluation(world.run, 5, "a", 1, 1, 1))) ==
         Errc::not_found);
-  CHECK(code_of(world.store->add_evaluation(some_evaluation(world.run, 0, "a", 0, 1, 1))) ==
+  CHECK(code_of(world.store->measurements().add(some_evaluation(world.run, 0, "a", 0, 1, 1))) ==
         Errc::invalid_input);
 }
 
@@ -225,12 +227,12 @@ TEST_CASE(
   unmeasured.upload_seconds = 0;
   TaskRecord lost = tasks[3];
   lost.state = TaskState::lost;
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), unmeasured, lost}));
-  CHECK(world.store->client_histories(world.run).value().empty());
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0]), unmeasured, lost}));
+  CHECK(world.store->rounds().client_histories(world.run).value().empty());
   // If a client is asked twice in a round, the later task counts.
-  REQUIRE(world.store->add_tasks(world.run, 1, {some_task("d")}));
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  auto histories = world.store->client_histories(world.run).value();
+  REQUIRE(world.store->rounds().add_tasks(world.run, 1, {some_task("d")}));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
+  auto histories = world.store->rounds().client_histories(world.run).value();
   REQUIRE(histories.size() == 4);
   CHECK(histories.at("a").update_bytes == 12'345);
   CHECK(histories.at("a").ready_seconds == 4.5);
@@ -243,15 +245,15 @@ TEST_CASE(
   CHECK(histories.at("d").late_codec == "qsgd:8");
 
   tasks = world.open(2, {"a", "c"});
-  REQUIRE(world.store->decide_tasks({accepted(tasks[1])}));
-  REQUIRE(world.store->commit_round(some_commit(world.run, 2)));
-  histories = world.store->client_histories(world.run).value();
+  REQUIRE(world.store->rounds().decide({accepted(tasks[1])}));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 2)));
+  histories = world.store->rounds().client_histories(world.run).value();
   CHECK(histories.at("a").late_codec == "qsgd:8");
   CHECK(histories.at("a").update_bytes == 12'345);  // Measured in the round before.
   CHECK(histories.at("c").late_codec == "");
   CHECK(histories.at("c").update_bytes == 12'345);
 
-  const auto asked = world.store->codecs_asked(world.run).value();
+  const auto asked = world.store->summaries().codecs_asked(world.run).value();
   REQUIRE(asked.size() == 7);
   CHECK(asked[0].client == "a");
   CHECK(asked[0].state == TaskState::accepted);
@@ -261,20 +263,20 @@ TEST_CASE(
   CHECK(asked[0].ready_seconds == 4.5);
   CHECK(asked[0].upload_seconds == 0.75);
   CHECK(asked[6].round == 2);
-  CHECK(world.store->codecs_asked(world.run + 1).value().empty());
+  CHECK(world.store->summaries().codecs_asked(world.run + 1).value().empty());
 }
 
 TEST_CASE("the cosines of a round are known once it is closed") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b", "c"});
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0]), accepted(tasks[1])}));
-  CHECK_FALSE(world.store->tasks(world.run, 1).value()[0].cosine);
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0]), accepted(tasks[1])}));
+  CHECK_FALSE(world.store->rounds().tasks(world.run, 1).value()[0].cosine);
   RoundCommit commit = some_commit(world.run, 1);
   commit.cosines = {{tasks[0].id, -0.75}, {tasks[2].id, 0.5}};
-  CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);  // It is not accepted.
+  CHECK(code_of(world.store->rounds().commit(commit)) == Errc::not_found);  // It is not accepted.
   commit.cosines = {{tasks[0].id, -0.75}};
-  REQUIRE(world.store->commit_round(commit));
-  const auto read = world.store->tasks(world.run, 1).value();
+  REQUIRE(world.store->rounds().commit(commit));
+  const auto read = world.store->rounds().tasks(world.run, 1).value();
   CHECK(read[0].cosine == -0.75);
   CHECK_FALSE(read[1].cosine);
 }
@@ -284,31 +286,31 @@ TEST_CASE("the traffic of a task is added up over the rounds in which it was und
   const auto tasks = world.start_round({"a", "b"});
   RoundCommit commit = some_commit(world.run, 1);
   commit.traffic = {{tasks[1].id, 7, 7, 7}, {TaskId{999}, 1, 1, 1}};
-  CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);
+  CHECK(code_of(world.store->rounds().commit(commit)) == Errc::not_found);
   commit.traffic = {{tasks[0].id, 15, 26, 1.5}, {tasks[1].id, 1, 2, 3}};
-  REQUIRE(world.store->commit_round(commit));
+  REQUIRE(world.store->rounds().commit(commit));
   world.open(2, {});
   commit = some_commit(world.run, 2);
   commit.traffic = {{tasks[0].id, 100, 100, 9}, {tasks[1].id, 0, 0, 1}};
-  REQUIRE(world.store->commit_round(commit));
+  REQUIRE(world.store->rounds().commit(commit));
   CHECK(world.text("SELECT group_concat(bytes_up || ' ' || bytes_down || ' ' || seconds, ', ')"
                    " FROM task") == "115 126 9.0, 1 2 3.0");
 }
 
 TEST_CASE("events belong to a run or to none") {
   StoreWorld world;
-  const RunId run = world.store->create_run(some_run()).value().id;
-  REQUIRE(world.store->add_event(run, EventLevel::warning, "a is slow"));
-  REQUIRE(world.store->add_event(0, EventLevel::info, "started"));
-  CHECK(code_of(world.store->add_event(77, EventLevel::info, "lost")) == Errc::not_found);
+  const RunId run = world.store->runs().create(some_run()).value().id;
+  REQUIRE(world.store->events().add(run, EventLevel::warning, "a is slow"));
+  REQUIRE(world.store->events().add(0, EventLevel::info, "started"));
+  CHECK(code_of(world.store->events().add(77, EventLevel::info, "lost")) == Errc::not_found);
   CHECK(world.text("SELECT group_concat(ifnull(run_id, '-') || ' ' || level || ' ' || text, ', ')"
                    " FROM event WHERE at > 1e9") == "1 warning a is slow, - info started");
 
-  const RunId other = world.store->create_run(some_run("fedcba9876543210")).value().id;
-  REQUIRE(world.store->add_event(other, EventLevel::info, "b is here"));
+  const RunId other = world.store->runs().create(some_run("fedcba9876543210")).value().id;
+  REQUIRE(world.store->events().add(other, EventLevel::info, "b is here"));
   const auto texts = [&](std::optional<RunId> of) {
     std::string all;
-    const auto events = world.store->events(of).value();
+    const auto events = world.store->events().all(of).value();
     for (const auto& event : events) all += fmt::format("{} {}, ", event.run, event.text);
     return all;
   };
@@ -324,25 +326,25 @@ TEST_CASE("an event's level is stored as a word, and an unknown word is an error
                                                                {EventLevel::warning, "warning"},
                                                                {EventLevel::error, "error"}};
   for (const auto& [level, name] : levels) {
-    REQUIRE(world.store->add_event(0, level, "by value"));
+    REQUIRE(world.store->events().add(0, level, "by value"));
     CHECK(world.text("SELECT level FROM event ORDER BY id DESC LIMIT 1") == name);
-    CHECK(world.store->events(std::nullopt).value().back().level == level);
+    CHECK(world.store->events().all(std::nullopt).value().back().level == level);
   }
   CHECK(world.text("UPDATE event SET level = 'fatal' WHERE id = 1 RETURNING level") == "fatal");
-  CHECK(code_of(world.store->events(std::nullopt)) == Errc::corrupt);
+  CHECK(code_of(world.store->events().all(std::nullopt)) == Errc::corrupt);
 }
 
 TEST_CASE("only the newest events are kept") {
   StoreWorld world;
-  REQUIRE(world.store->add_event(0, EventLevel::info, "the first"));
-  REQUIRE(world.store->add_event(0, EventLevel::info, "the second"));
+  REQUIRE(world.store->events().add(0, EventLevel::info, "the first"));
+  REQUIRE(world.store->events().add(0, EventLevel::info, "the second"));
   // This stands for all the events between.
   const auto late = fmt::format(
       "INSERT INTO event (id, at, level, text) VALUES ({}, 1, 'info', 'late') RETURNING text",
-      Store::events_max);
+      Events::rows_max);
   CHECK(world.text(late.c_str()) == "late");
-  REQUIRE(world.store->add_event(0, EventLevel::info, "the newest"));
-  const auto events = world.store->events(std::nullopt).value();
+  REQUIRE(world.store->events().add(0, EventLevel::info, "the newest"));
+  const auto events = world.store->events().all(std::nullopt).value();
   REQUIRE(events.size() == 3);
   CHECK(events.front().text == "the second");
   CHECK(events.back().text == "the newest");

@@ -54,13 +54,13 @@ void check_same(const CheckpointRecord& a, const CheckpointRecord& b) {
 
 }  // namespace
 
-TEST_CASE("a run is read as it was created, and latest_run() is the newest one") {
+TEST_CASE("a run is read as it was created, and latest() is the newest one") {
   StoreWorld world;
-  CHECK(!world.store->latest_run().value());
-  world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
-  const RunRecord made = world.store->create_run(some_run()).value();
+  CHECK(!world.store->runs().latest().value());
+  world.store->runs().create(some_run("aaaaaaaaaaaaaaaa")).value();
+  const RunRecord made = world.store->runs().create(some_run()).value();
   world.reopen();
-  const RunRecord run = world.store->latest_run().value().value();
+  const RunRecord run = world.store->runs().latest().value().value();
   CHECK(run.id == made.id);
   CHECK(run.key == "0123456789abcdef");
   CHECK(run.model == "cnn");
@@ -73,39 +73,39 @@ TEST_CASE("a run is read as it was created, and latest_run() is the newest one")
 
 TEST_CASE("the open run is the oldest one that is not finished") {
   StoreWorld world;
-  CHECK(!world.store->open_run().value());
-  const RunId first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value().id;
-  const RunId second = world.store->create_run(some_run("bbbbbbbbbbbbbbbb")).value().id;
-  CHECK(world.store->open_run().value()->id == first);
-  REQUIRE(world.store->set_run_state(first, RunState::running));
-  CHECK(world.store->open_run().value()->id == first);
-  REQUIRE(world.store->set_run_state(first, RunState::stopped));
-  CHECK(world.store->open_run().value()->id == second);
-  REQUIRE(world.store->set_run_state(second, RunState::finished));
-  CHECK(!world.store->open_run().value());
+  CHECK(!world.store->runs().oldest_open().value());
+  const RunId first = world.store->runs().create(some_run("aaaaaaaaaaaaaaaa")).value().id;
+  const RunId second = world.store->runs().create(some_run("bbbbbbbbbbbbbbbb")).value().id;
+  CHECK(world.store->runs().oldest_open().value()->id == first);
+  REQUIRE(world.store->runs().set_state(first, RunState::running));
+  CHECK(world.store->runs().oldest_open().value()->id == first);
+  REQUIRE(world.store->runs().set_state(first, RunState::stopped));
+  CHECK(world.store->runs().oldest_open().value()->id == second);
+  REQUIRE(world.store->runs().set_state(second, RunState::finished));
+  CHECK(!world.store->runs().oldest_open().value());
 }
 
 TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
   StoreWorld world;
-  const RunRecord first = world.store->create_run(some_run("aaaaaaaaaaaaaaaa")).value();
+  const RunRecord first = world.store->runs().create(some_run("aaaaaaaaaaaaaaaa")).value();
   CHECK(first.checkpoints.empty());
   RunRecord other = some_run("bbbbbbbbbbbbbbbb");
   other.queued = true;
-  const RunRecord second = world.store->create_run(other).value();
-  CHECK(world.store->open_run().value()->id == first.id);
-  CHECK(!world.store->open_run().value()->queued);
-  CHECK(world.store->open_runs().value() == 2);
-  REQUIRE(world.store->set_run_state(first.id, RunState::running));
-  CHECK(world.store->shown_run().value()->id == first.id);
+  const RunRecord second = world.store->runs().create(other).value();
+  CHECK(world.store->runs().oldest_open().value()->id == first.id);
+  CHECK(!world.store->runs().oldest_open().value()->queued);
+  CHECK(world.store->runs().open_count().value() == 2);
+  REQUIRE(world.store->runs().set_state(first.id, RunState::running));
+  CHECK(world.store->runs().shown().value()->id == first.id);
   const RunRecord third =
-      world.store->create_run(some_run("cccccccccccccccc"), Store::Others::stop).value();
+      world.store->runs().create(some_run("cccccccccccccccc"), Runs::Others::stop).value();
   world.reopen();
   CHECK(third.checkpoints == "run-3");
-  CHECK(world.store->open_runs().value() == 1);
-  CHECK(world.store->open_run().value()->id == third.id);
-  CHECK(world.store->open_run().value()->checkpoints == "run-3");
-  CHECK(world.store->shown_run().value()->id == third.id);  // The second run was never shown.
-  const auto runs = world.store->runs().value();
+  CHECK(world.store->runs().open_count().value() == 1);
+  CHECK(world.store->runs().oldest_open().value()->id == third.id);
+  CHECK(world.store->runs().oldest_open().value()->checkpoints == "run-3");
+  CHECK(world.store->runs().shown().value()->id == third.id);  // The second run was never shown.
+  const auto runs = world.store->runs().all().value();
   REQUIRE(runs.size() == 3);
   CHECK(runs[1].run.state == RunState::stopped);
   CHECK(runs[2].run.key == third.key);
@@ -114,60 +114,63 @@ TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
 
 TEST_CASE("a run's key is unique and well formed") {
   StoreWorld world;
-  world.store->create_run(some_run()).value();
-  CHECK(code_of(world.store->create_run(some_run())) == Errc::conflict);
-  CHECK(code_of(world.store->create_run(some_run("short"))) == Errc::invalid_input);
+  world.store->runs().create(some_run()).value();
+  CHECK(code_of(world.store->runs().create(some_run())) == Errc::conflict);
+  CHECK(code_of(world.store->runs().create(some_run("short"))) == Errc::invalid_input);
   RunRecord run = some_run("bbbbbbbbbbbbbbbb");
   run.config_json = "{not json";
-  CHECK(code_of(world.store->create_run(run)) == Errc::invalid_input);
+  CHECK(code_of(world.store->runs().create(run)) == Errc::invalid_input);
 }
 
 TEST_CASE("each run state is stored, and unknown runs are not found") {
   StoreWorld world;
-  const RunId run = world.store->create_run(some_run()).value().id;
+  const RunId run = world.store->runs().create(some_run()).value().id;
   for (const auto state :
        {RunState::running, RunState::finished, RunState::stopped, RunState::waiting}) {
-    REQUIRE(world.store->set_run_state(run, state));
-    CHECK(world.store->latest_run().value()->state == state);
+    REQUIRE(world.store->runs().set_state(run, state));
+    CHECK(world.store->runs().latest().value()->state == state);
   }
-  CHECK(code_of(world.store->set_run_state(run + 1, RunState::running)) == Errc::not_found);
-  CHECK(code_of(world.store->change_run(run + 1, 5, "{}")) == Errc::not_found);
+  CHECK(code_of(world.store->runs().set_state(run + 1, RunState::running)) == Errc::not_found);
+  CHECK(code_of(world.store->runs().change(run + 1, 5, "{}")) == Errc::not_found);
 }
 
 TEST_CASE("a finished run can be reopened, but only with more rounds than it has closed") {
   StoreWorld world;
   world.start_round({"a"});
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  REQUIRE(world.store->set_run_state(world.run, RunState::finished));
-  REQUIRE(world.store->change_run(world.run, 1, "{}"));
-  CHECK(world.store->latest_run().value()->state == RunState::finished);
-  REQUIRE(world.store->change_run(world.run, 2, "{}"));
-  CHECK(world.store->latest_run().value()->state == RunState::running);
-  CHECK(world.store->latest_run().value()->rounds_total == 2);
-  REQUIRE(world.store->set_run_state(world.run, RunState::stopped));
-  REQUIRE(world.store->change_run(world.run, 9, "{}"));
-  CHECK(world.store->latest_run().value()->state == RunState::stopped);
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
+  REQUIRE(world.store->runs().set_state(world.run, RunState::finished));
+  REQUIRE(world.store->runs().change(world.run, 1, "{}"));
+  CHECK(world.store->runs().latest().value()->state == RunState::finished);
+  REQUIRE(world.store->runs().change(world.run, 2, "{}"));
+  CHECK(world.store->runs().latest().value()->state == RunState::running);
+  CHECK(world.store->runs().latest().value()->rounds_total == 2);
+  REQUIRE(world.store->runs().set_state(world.run, RunState::stopped));
+  REQUIRE(world.store->runs().change(world.run, 9, "{}"));
+  CHECK(world.store->runs().latest().value()->state == RunState::stopped);
 }
 
 TEST_CASE("the initial model starts the run and can't be set twice") {
   StoreWorld world;
-  const RunId run = world.store->create_run(some_run()).value().id;
-  CHECK(world.store->checkpoints(run).value().empty());
-  REQUIRE(world.store->set_initial_model(run, some_checkpoint(0)));
-  CHECK(code_of(world.store->set_initial_model(run, some_checkpoint(0))) == Errc::conflict);
-  CHECK(code_of(world.store->set_initial_model(run + 1, some_checkpoint(0))) == Errc::not_found);
-  CHECK(world.store->latest_run().value()->state == RunState::running);
-  const auto kept = world.store->checkpoints(run).value();
+  const RunId run = world.store->runs().create(some_run()).value().id;
+  CHECK(world.store->rounds().checkpoints(run).value().empty());
+  REQUIRE(world.store->rounds().set_initial_model(run, some_checkpoint(0)));
+  CHECK(code_of(world.store->rounds().set_initial_model(run, some_checkpoint(0))) ==
+        Errc::conflict);
+  CHECK(code_of(world.store->rounds().set_initial_model(run + 1, some_checkpoint(0))) ==
+        Errc::not_found);
+  CHECK(world.store->runs().latest().value()->state == RunState::running);
+  const auto kept = world.store->rounds().checkpoints(run).value();
   REQUIRE(kept.size() == 1);
   check_same(kept[0], some_checkpoint(0));
 }
 
 TEST_CASE("an initial model for a run that doesn't wait leaves no checkpoint behind") {
   StoreWorld world;
-  const RunId run = world.store->create_run(some_run()).value().id;
-  REQUIRE(world.store->set_run_state(run, RunState::stopped));
-  CHECK(code_of(world.store->set_initial_model(run, some_checkpoint(0))) == Errc::conflict);
-  CHECK(world.store->checkpoints(run).value().empty());
+  const RunId run = world.store->runs().create(some_run()).value().id;
+  REQUIRE(world.store->runs().set_state(run, RunState::stopped));
+  CHECK(code_of(world.store->rounds().set_initial_model(run, some_checkpoint(0))) ==
+        Errc::conflict);
+  CHECK(world.store->rounds().checkpoints(run).value().empty());
 }
 
 TEST_CASE("an open round and its tasks come back after a restart") {
@@ -178,9 +181,9 @@ TEST_CASE("an open round and its tasks come back after a restart") {
   CHECK(tasks[1].client == "b");
   CHECK(tasks[1].round == 1);
   const TaskRecord decided = accepted(tasks[0]);
-  REQUIRE(world.store->decide_tasks({decided}));
+  REQUIRE(world.store->rounds().decide({decided}));
   world.reopen();
-  const auto open = world.store->open_round_of(world.run).value();
+  const auto open = world.store->rounds().unfinished(world.run).value();
   REQUIRE(open.has_value());
   CHECK(open->round.round == 1);
   CHECK(open->round.base_version == 0);
@@ -189,133 +192,137 @@ TEST_CASE("an open round and its tasks come back after a restart") {
   REQUIRE(open->tasks.size() == 2);
   check_same(open->tasks[0], decided);
   check_same(open->tasks[1], tasks[1]);
-  CHECK(!world.store->open_round_of(world.run + 1).value());
+  CHECK(!world.store->rounds().unfinished(world.run + 1).value());
 }
 
 TEST_CASE("rounds open one after the other") {
   StoreWorld world;
   world.start_round({"a"});
   const auto open = [&](Round round) {
-    return world.store->open_round(world.run, some_round(round), {some_task("a")});
+    return world.store->rounds().open(world.run, some_round(round), {some_task("a")});
   };
   CHECK(code_of(open(1)) == Errc::conflict);  // Open already.
   CHECK(code_of(open(2)) == Errc::conflict);  // The first is still open.
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
   CHECK(code_of(open(1)) == Errc::conflict);  // Closed.
   CHECK(code_of(open(3)) == Errc::conflict);  // Round 2 is missing.
   CHECK(open(2).has_value());
-  CHECK(code_of(world.store->open_round(world.run + 1, some_round(1), {})) == Errc::not_found);
+  CHECK(code_of(world.store->rounds().open(world.run + 1, some_round(1), {})) == Errc::not_found);
 }
 
 TEST_CASE("a round whose tasks can't all be stored is not opened") {
   StoreWorld world;
-  world.run = world.store->create_run(some_run()).value().id;
-  const auto twice = world.store->open_round(world.run, some_round(1),
-                                             {some_task("a"), some_task("b"), some_task("a")});
+  world.run = world.store->runs().create(some_run()).value().id;
+  const auto twice = world.store->rounds().open(world.run, some_round(1),
+                                                {some_task("a"), some_task("b"), some_task("a")});
   CHECK(code_of(twice) == Errc::conflict);
-  CHECK(!world.store->open_round_of(world.run).value());
-  CHECK(world.store->tasks(world.run, 1).value().empty());
+  CHECK(!world.store->rounds().unfinished(world.run).value());
+  CHECK(world.store->rounds().tasks(world.run, 1).value().empty());
   TaskRecord huge = some_task("a", std::numeric_limits<std::uint64_t>::max());
-  CHECK(code_of(world.store->open_round(world.run, some_round(1), {huge})) == Errc::invalid_input);
+  CHECK(code_of(world.store->rounds().open(world.run, some_round(1), {huge})) ==
+        Errc::invalid_input);
 }
 
 TEST_CASE("replacements join an open round only, and a client counts once") {
   StoreWorld world;
   const auto tasks = world.start_round({"a"});
-  CHECK(code_of(world.store->add_tasks(world.run, 1, {some_task("a")})) == Errc::conflict);
+  CHECK(code_of(world.store->rounds().add_tasks(world.run, 1, {some_task("a")})) == Errc::conflict);
   TaskRecord lost = tasks[0];
   lost.state = TaskState::lost;
   lost.reason = "gone";
-  REQUIRE(world.store->decide_tasks({lost}));
-  const auto again = world.store->add_tasks(world.run, 1, {some_task("a"), some_task("c")}).value();
+  REQUIRE(world.store->rounds().decide({lost}));
+  const auto again =
+      world.store->rounds().add_tasks(world.run, 1, {some_task("a"), some_task("c")}).value();
   REQUIRE(again.size() == 2);
   CHECK(again[0].id > tasks[0].id);
-  CHECK(world.store->tasks(world.run, 1).value().size() == 3);
-  CHECK(world.store->tasks(world.run, 1).value()[0].reason == "gone");
-  CHECK(code_of(world.store->add_tasks(world.run, 2, {some_task("d")})) == Errc::not_found);
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  CHECK(code_of(world.store->add_tasks(world.run, 1, {some_task("d")})) == Errc::conflict);
+  CHECK(world.store->rounds().tasks(world.run, 1).value().size() == 3);
+  CHECK(world.store->rounds().tasks(world.run, 1).value()[0].reason == "gone");
+  CHECK(code_of(world.store->rounds().add_tasks(world.run, 2, {some_task("d")})) ==
+        Errc::not_found);
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
+  CHECK(code_of(world.store->rounds().add_tasks(world.run, 1, {some_task("d")})) == Errc::conflict);
 }
 
 TEST_CASE("a task is decided once, and a group of verdicts is written completely or not at all") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b", "c"});
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0])}));
   TaskRecord refused = tasks[1];
   refused.state = TaskState::refused;
   refused.reason = "not finite";
   const auto states = [&] {
     std::string text;
-    for (const auto& task : world.store->tasks(world.run, 1).value()) {
+    for (const auto& task : world.store->rounds().tasks(world.run, 1).value()) {
       text += std::to_string(static_cast<int>(task.state));
     }
     return text;
   };
-  CHECK(code_of(world.store->decide_tasks({refused, accepted(tasks[0])})) == Errc::conflict);
+  CHECK(code_of(world.store->rounds().decide({refused, accepted(tasks[0])})) == Errc::conflict);
   CHECK(states() == "100");
-  CHECK(code_of(world.store->decide_tasks({refused, refused})) == Errc::conflict);
+  CHECK(code_of(world.store->rounds().decide({refused, refused})) == Errc::conflict);
   CHECK(states() == "100");
   TaskRecord unknown = refused;
   unknown.id = TaskId{999};
-  CHECK(code_of(world.store->decide_tasks({refused, unknown})) == Errc::not_found);
+  CHECK(code_of(world.store->rounds().decide({refused, unknown})) == Errc::not_found);
   CHECK(states() == "100");
-  REQUIRE(world.store->decide_tasks({refused}));
+  REQUIRE(world.store->rounds().decide({refused}));
   CHECK(states() == "120");
-  check_same(world.store->tasks(world.run, 1).value()[1], refused);
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
+  check_same(world.store->rounds().tasks(world.run, 1).value()[1], refused);
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
   CHECK(states() == "123");  // c was late,
-  CHECK(code_of(world.store->decide_tasks({accepted(tasks[2])})) ==
+  CHECK(code_of(world.store->rounds().decide({accepted(tasks[2])})) ==
         Errc::conflict);  // and stays so.
 }
 
 TEST_CASE("tasks that are not too old move into the next round, and end with the run") {
   StoreWorld world;
   auto tasks = world.start_round({"a", "b", "c"});
-  REQUIRE(world.store->decide_tasks({accepted(tasks[0])}));
+  REQUIRE(world.store->rounds().decide({accepted(tasks[0])}));
   RoundCommit commit = some_commit(world.run, 1);
   commit.oldest_base = 0;
-  REQUIRE(world.store->commit_round(commit));
+  REQUIRE(world.store->rounds().commit(commit));
   // Open tasks between two rounds.
-  const auto under_way = world.store->offered_tasks(world.run).value();
+  const auto under_way = world.store->rounds().offered_tasks(world.run).value();
   REQUIRE(under_way.size() == 2);
   check_same(under_way[0], tasks[1]);
   TaskRecord fresh = some_task("a");
   fresh.base_version = 1;
-  const auto opened = world.store->open_round(world.run, some_round(2), {fresh}).value();
+  const auto opened = world.store->rounds().open(world.run, some_round(2), {fresh}).value();
   REQUIRE(opened.size() == 1);
   world.reopen();
-  const auto open = world.store->open_round_of(world.run).value();
+  const auto open = world.store->rounds().unfinished(world.run).value();
   REQUIRE(open->tasks.size() == 3);
   CHECK(open->tasks[0].client == "b");
   CHECK(open->tasks[0].round == 2);
   CHECK(open->tasks[0].base_version == 0);
   CHECK(open->tasks[2].base_version == 1);
-  CHECK(world.store->find_task(world.run, tasks[1].id).value()->round == 2);
-  CHECK(!world.store->find_task(world.run + 1, tasks[1].id).value());
+  CHECK(world.store->rounds().find_task(world.run, tasks[1].id).value()->round == 2);
+  CHECK(!world.store->rounds().find_task(world.run + 1, tasks[1].id).value());
 
-  REQUIRE(world.store->decide_tasks({accepted(open->tasks[0])}));
+  REQUIRE(world.store->rounds().decide({accepted(open->tasks[0])}));
   commit = some_commit(world.run, 2);
   commit.oldest_base = 1;
-  REQUIRE(world.store->commit_round(commit));
+  REQUIRE(world.store->rounds().commit(commit));
   CHECK(world.summary_of(2).clients_accepted == 1);
-  CHECK(world.store->find_task(world.run, tasks[2].id).value()->state == TaskState::late);
-  CHECK(world.store->find_task(world.run, opened[0].id).value()->state == TaskState::offered);
-  REQUIRE(world.store->set_run_state(world.run, RunState::finished));
-  CHECK(world.store->find_task(world.run, opened[0].id).value()->state == TaskState::late);
+  CHECK(world.store->rounds().find_task(world.run, tasks[2].id).value()->state == TaskState::late);
+  CHECK(world.store->rounds().find_task(world.run, opened[0].id).value()->state ==
+        TaskState::offered);
+  REQUIRE(world.store->runs().set_state(world.run, RunState::finished));
+  CHECK(world.store->rounds().find_task(world.run, opened[0].id).value()->state == TaskState::late);
 }
 
 TEST_CASE("a round is closed once, with its checkpoint and its retention") {
   StoreWorld world;
   world.start_round({"a"});
-  CHECK(code_of(world.store->commit_round(some_commit(world.run, 2))) == Errc::not_found);
-  REQUIRE(world.store->commit_round(some_commit(world.run, 1)));
-  CHECK(code_of(world.store->commit_round(some_commit(world.run, 1))) == Errc::conflict);
-  CHECK(!world.store->open_round_of(world.run).value());
+  CHECK(code_of(world.store->rounds().commit(some_commit(world.run, 2))) == Errc::not_found);
+  REQUIRE(world.store->rounds().commit(some_commit(world.run, 1)));
+  CHECK(code_of(world.store->rounds().commit(some_commit(world.run, 1))) == Errc::conflict);
+  CHECK(!world.store->rounds().unfinished(world.run).value());
   world.open(2, {"a"});
   RoundCommit last = some_commit(world.run, 2);
   last.dropped_versions = {0, 1};
-  REQUIRE(world.store->commit_round(last));
-  const auto kept = world.store->checkpoints(world.run).value();
+  REQUIRE(world.store->rounds().commit(last));
+  const auto kept = world.store->rounds().checkpoints(world.run).value();
   REQUIRE(kept.size() == 1);
   check_same(kept[0], some_checkpoint(2));
   // The digest outlives the file.
@@ -327,32 +334,33 @@ TEST_CASE("a commit that fails in part changes nothing") {
   world.start_round({"a"});
   RoundCommit commit = some_commit(world.run, 1);
   commit.traffic = {{.task = TaskId{999}, .bytes_up = 1, .bytes_down = 1, .seconds = 1}};
-  CHECK(code_of(world.store->commit_round(commit)) == Errc::not_found);
+  CHECK(code_of(world.store->rounds().commit(commit)) == Errc::not_found);
   commit.traffic.clear();
   commit.checkpoint.file.clear();
-  CHECK(code_of(world.store->commit_round(commit)) == Errc::invalid_input);
-  CHECK(world.store->open_round_of(world.run).value()->tasks.at(0).state == TaskState::offered);
-  CHECK(world.store->checkpoints(world.run).value().size() == 1);
-  CHECK(world.store->summary(world.run).value().empty());
+  CHECK(code_of(world.store->rounds().commit(commit)) == Errc::invalid_input);
+  CHECK(world.store->rounds().unfinished(world.run).value()->tasks.at(0).state ==
+        TaskState::offered);
+  CHECK(world.store->rounds().checkpoints(world.run).value().size() == 1);
+  CHECK(world.store->summaries().rounds(world.run).value().empty());
 }
 
 TEST_CASE("text with any bytes is stored unchanged") {
   StoreWorld world;
   const std::string hostile("'; DROP TABLE client; --\0\xff", 26);
-  REQUIRE(world.store->touch_client(hostile, false));
-  CHECK(world.store->clients().value().at(0).name == hostile);
+  REQUIRE(world.store->members().touch(hostile, false));
+  CHECK(world.store->members().all().value().at(0).name == hostile);
 }
 
 TEST_CASE("invalid values in the file are corrupt") {
   StoreWorld world;
-  world.run = world.store->create_run(some_run()).value().id;
+  world.run = world.store->runs().create(some_run()).value().id;
   sqlite3_exec(world.store->raw(), "UPDATE run SET seed = '12x'", nullptr, nullptr, nullptr);
-  CHECK(code_of(world.store->latest_run()) == Errc::corrupt);
+  CHECK(code_of(world.store->runs().latest()) == Errc::corrupt);
   sqlite3_exec(world.store->raw(),
                "PRAGMA ignore_check_constraints = 1; UPDATE run SET seed = '1',"
                " state = 'sleeping'",
                nullptr, nullptr, nullptr);
-  CHECK(code_of(world.store->latest_run()) == Errc::corrupt);
+  CHECK(code_of(world.store->runs().latest()) == Errc::corrupt);
 }
 
 }  // namespace fl::test

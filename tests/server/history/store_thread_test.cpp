@@ -28,7 +28,8 @@ struct ThreadWorld {
 
   std::vector<std::string> events() {
     std::vector<std::string> found;
-    for (const auto& event : store.store->events(std::nullopt).value()) found.push_back(event.text);
+    for (const auto& event : store.store->events().all(std::nullopt).value())
+      found.push_back(event.text);
     return found;
   }
 };
@@ -129,7 +130,7 @@ TEST_CASE("a job on a full disk first frees space, then continues") {
 
 TEST_CASE("events are recorded until close()") {
   ThreadWorld world;
-  const RunId run = world.store.store->create_run(some_run()).value().id;
+  const RunId run = world.store.store->runs().create(some_run()).value().id;
   world.way.record_event(EventLevel::info, "of no run");
   world.way.report(EventLevel::warning, "of a run", run);
   world.simulation.run();

@@ -33,16 +33,18 @@ struct StoreWorld {
   /// A running run with `clients` asked in round 1.
   RunId run = 0;
   std::vector<TaskRecord> start_round(std::vector<std::string> clients) {
-    run = store->create_run(some_run()).value().id;
-    store->set_initial_model(run, some_checkpoint(0)).value();
+    run = store->runs().create(some_run()).value().id;
+    store->rounds().set_initial_model(run, some_checkpoint(0)).value();
     return open(1, std::move(clients));
   }
   std::vector<TaskRecord> open(Round round, std::vector<std::string> clients) {
     std::vector<TaskRecord> tasks;
     for (auto& client : clients) tasks.push_back(some_task(client));
-    return store->open_round(run, some_round(round), tasks).value();
+    return store->rounds().open(run, some_round(round), tasks).value();
   }
-  RoundSummary summary_of(Round round) { return store->summary(run).value().at(round - 1); }
+  RoundSummary summary_of(Round round) {
+    return store->summaries().rounds(run).value().at(round - 1);
+  }
   std::string text(const char* sql) {
     sqlite3_stmt* statement = nullptr;
     FL_ASSERT(sqlite3_prepare_v2(store->raw(), sql, -1, &statement, nullptr) == SQLITE_OK);

@@ -31,12 +31,12 @@ struct AdmissionWorld {
   explicit AdmissionWorld(const std::function<void(Store&)>& prepare = nullptr) {
     set_log_level(LogLevel::off);
     time.emplace(some_time);
-    store.run = store.store->create_run(some_run()).value().id;
+    store.run = store.store->runs().create(some_run()).value().id;
     if (prepare) prepare(*store.store);
     store.reopen();
     authority.emplace(
         Authority::open_or_create(posix_files(), temp / "ca", Clock::unix_seconds()).value());
-    const auto run = store.store->latest_run().value();
+    const auto run = store.store->runs().latest().value();
     RunSettings settings;
     settings.codec = "none";
     current.emplace(std::make_shared<RoundEngine>(
@@ -105,14 +105,14 @@ void enrol_two(Store& store) {
     token.name = name;
     token.secret_hash = std::string(64, 'a');
     token.expires_at = some_time + day;
-    store.add_token(token).value();
+    store.members().add_token(token).value();
     ClientRecord client;
     client.name = name;
     client.certificate_serial = "serial-of-" + name;
     client.enrolled_at = some_time;
-    store.use_token(token.id, client, std::string(64, 'b')).value();
+    store.members().use_token(token.id, client, std::string(64, 'b')).value();
   }
-  store.revoke("bob").value();
+  store.members().revoke("bob").value();
 }
 
 TEST_CASE("admission refuses for good whom the history does not let in") {
@@ -133,7 +133,7 @@ TEST_CASE("who is refused takes no place of the member's") {
 TEST_CASE("a token may be used again by its key, some times at once and then slowly") {
   AdmissionWorld world(enrol_two);
   RepeatedEnrolments repeats;
-  StoreTokenBook book(*world.store.store, repeats);
+  StoreTokenBook book(world.store.store->members(), repeats);
   const auto again = [&] {
     return book.use_token("token-of-alice", "alice", "serial", std::string(64, 'b'), some_time);
   };

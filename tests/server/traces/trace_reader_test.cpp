@@ -18,21 +18,21 @@ namespace {
 struct World {
   TemporaryFolder temp;
   std::unique_ptr<Store> store = Store::open({.path = temp / "history.sqlite"}).value();
-  RunRecord run = store->create_run(some_run()).value();
+  RunRecord run = store->runs().create(some_run()).value();
   RecordedRounds rounds;
 
-  World() { store->set_initial_model(run.id, some_checkpoint(0)).value(); }
+  World() { store->rounds().set_initial_model(run.id, some_checkpoint(0)).value(); }
 
   /// A closed round: of its clients every third is late, and the others' updates count.
   void close(Round round, int clients) {
     std::vector<TaskRecord> tasks;
     for (int i = 0; i < clients; ++i) tasks.push_back(some_task("c" + std::to_string(i)));
-    tasks = store->open_round(run.id, some_round(round), tasks).value();
+    tasks = store->rounds().open(run.id, some_round(round), tasks).value();
     std::vector<TaskRecord> decided;
     for (std::size_t i = 0; i < tasks.size(); ++i)
       if (i % 3 != 2) decided.push_back(accepted(tasks[i]));
-    store->decide_tasks(decided).value();
-    store->commit_round(some_commit(run.id, round)).value();
+    store->rounds().decide(decided).value();
+    store->rounds().commit(some_commit(run.id, round)).value();
     rounds.add({run.id, round, 0.5, 0.25});
   }
   std::unique_ptr<TraceReader> reader() {

@@ -21,7 +21,7 @@ class ReaderOptions {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// The value of an option, which must not be empty; "" if it is not given.
   [[nodiscard]] std::string text(std::string_view key);
-  /// The same, cut at each "+". An empty part is an error that finish() reports.
+  /// The text of an option, cut at each "+". An empty part is an error that finish() reports.
   [[nodiscard]] std::vector<std::string> words(std::string_view key);
   /// An error for an empty value, or for an option that nobody asked for.
   [[nodiscard]] Result<void> finish() const;

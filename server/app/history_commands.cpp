@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/app/history_commands.hpp"
+
+#include "server/app/open_store.hpp"
+#include "server/history/format.hpp"
+#include "server/history/plot.hpp"
+#include "shared/base/io/file.hpp"
+#include "shared/flags/flags.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+namespace {
+
+struct HistoryOptions : SharedOptions {
+  RunId run = 0;  // 0: the run under way, or the newest.
+  bool all_runs = false;
+  bool runs = false;
+  bool codecs = false;   // The cost and the gain of each codec, instead of rounds.
+  bool choices = false;  // Which client was asked for which codec, and why, instead of rounds.
+  bool events = false;   // Events, instead of rounds.
+  bool metrics = false;  // All metrics of each version, instead of rounds.
+  std::string plot;      // The SVG file to write; "": none.
+  Format format = Format::table;
+};
+
+struct ClientsOptions : SharedOptions {
+  Format format = Format::table;
+};
+
+struct AuditOptions : SharedOptions {
+  std::string client;  // "": all.
+  Format format = Format::table;
+};
+
+void declare_formats(CLI::App& command, Format& format) {
+  const auto choose = [&format](Format chosen) { return [&format, chosen] { format = chosen; }; };
+  auto* json = command.add_flag_callback("--json", choose(Format::json), "Print JSON");
+  command.add_flag_callback("--csv", choose(Format::csv), "Print CSV")->excludes(json);
+}
+
+void declare_history(CLI::App& command, HistoryOptions& options) {
+  command.add_option("--run", options.run, "The rounds of the run with this number")
+      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  command.add_flag("--all", options.all_runs, "The rounds of all runs");
+  command.add_flag("--runs", options.runs, "The runs themselves, with those in the queue");
+  command.add_flag("--codecs", options.codecs,
+                   "For each codec: what it sent, cost and lost, and the bytes for one point of "
+                   "accuracy");
+  command
+      .add_flag("--choices", options.choices,
+                "Which codec --codec auto chose for each client in each round, and why")
+      ->excludes("--codecs");
+  command
+      .add_flag("--events", options.events,
+                "The newest 100,000 events: who came and went, what was refused and why")
+      ->excludes("--codecs")
+      ->excludes("--choices");
+  command
+      .add_flag("--metrics", options.metrics,
+                "All metrics of each version, and who has measured them")
+      ->excludes("--codecs")
+      ->excludes("--choices")
+      ->excludes("--events");
+  command
+      .add_option("--plot", options.plot,
+                  "Draw the run's main metric and losses over rounds, time and bytes into this SVG "
+                  "file")
+      ->check(not_empty())
+      ->excludes("--all")
+      ->excludes("--codecs")
+      ->excludes("--choices")
+      ->excludes("--events")
+      ->excludes("--metrics");
+  for (const char* other :
+       {"--plot", "--run", "--all", "--codecs", "--choices", "--events", "--metrics"})
+    command.get_option("--runs")->excludes(other);
+  declare_formats(command, options.format);
+  for (const char* other : {"--json", "--csv"}) command.get_option("--plot")->excludes(other);
+}
+
+template <class Record>
+Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) {
+  if (!rows) return rows.error();
+  fmt::print("{}", format_rows(*rows, format));
+  return {};
+}
+
+/// The run whose rounds are printed; none: those of all runs.
+Result<std::optional<RunId>> run_to_show(Runs& runs, const HistoryOptions& options) {
+  if (options.run == 0) {
+    FL_TRY(const auto shown, runs.shown());
+    return shown && !options.all_runs ? std::optional(shown->id) : std::nullopt;
+  }
+  FL_TRY(const auto asked, runs.find(options.run));
+  if (!asked)
+    return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
+  return std::optional(options.run);
+}
+
+Result<void> plot_run(Store& store, const HistoryOptions& options) {
+  FL_TRY(const RunRecord run, asked_run(store.runs(), options.run));
+  FL_TRY(const auto rounds, store.summaries().rounds(run.id));
+  FL_TRY(const std::string svg, plot_svg(run, rounds));
+  FL_CHECK(posix_files().write_atomically(options.plot, bytes_of(svg)));
+  fmt::print("run {} with {} rounds is drawn in {}\n", run.id, rounds.size(), options.plot);
+  return {};
+}
+
+Result<void> print_history(const HistoryOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  if (options.runs) return print_rows(store->runs().all(), options.format);
+  if (!options.plot.empty()) return plot_run(*store, options);
+  FL_TRY(const auto run, run_to_show(store->runs(), options));
+  if (options.codecs) return print_rows(store->summaries().codecs(run), options.format);
+  if (options.choices) return print_rows(store->summaries().codecs_asked(run), options.format);
+  if (options.events) return print_rows(store->events().all(run), options.format);
+  if (options.metrics) return print_rows(store->summaries().metrics(run), options.format);
+  if (options.format == Format::table && run) {
+    FL_TRY(const auto record, store->runs().find(*run));
+    if (record) fmt::print("{}", format_run_header(*record));
+    FL_TRY(const auto newest, store->runs().latest());
+    if (options.run == 0 && newest && newest->id != *run)
+      fmt::print("(run {} is newer: --run {} shows it, --runs lists all)\n", newest->id,
+                 newest->id);
+  }
+  return print_rows(store->summaries().rounds(run), options.format);
+}
+
+void declare_clients(CLI::App& command, ClientsOptions& options) {
+  declare_formats(command, options.format);
+}
+
+Result<void> print_clients(const ClientsOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  return print_rows(store->members().all(), options.format);
+}
+
+void declare_audit(CLI::App& command, AuditOptions& options) {
+  command.add_option("--client", options.client, "Only the rows of this client");
+  declare_formats(command, options.format);
+}
+
+Result<void> print_audit(const AuditOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, true));
+  return print_rows(store->audit().all(options.client), options.format);
+}
+
+}  // namespace
+
+Result<RunRecord> asked_run(Runs& runs, RunId run) {
+  FL_TRY(const auto found, run == 0 ? runs.shown() : runs.find(run));
+  if (found) return *found;
+  return Error(Errc::not_found, run == 0 ? "there is no run yet"
+                                         : fmt::format("there is no run {}: 'fl-server history "
+                                                       "--runs' lists them",
+                                                       run));
+}
+
+Command history_command() {
+  return make_command<HistoryOptions>(
+      "history", "Prints the rounds of the run under way, or of the newest run that has any",
+      {.declare = declare_history, .run = print_history});
+}
+
+Command clients_command() {
+  return make_command<ClientsOptions>("clients", "Prints the enrolled clients",
+                                      {.declare = declare_clients, .run = print_clients});
+}
+
+Command audit_command() {
+  return make_command<AuditOptions>(
+      "audit",
+      "Prints who came in, who was kept out, and who did what: enrolments, takeovers of a "
+      "name, refusals, displaced sessions, renewals, revocations, logins, and all that was "
+      "done at the command line and at the admin pages. Nothing is ever removed from it",
+      {.declare = declare_audit, .run = print_audit});
+}
+
+}  // namespace fl

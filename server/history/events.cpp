@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/history/events.hpp"
+
+#include "server/history/sqlite.hpp"
+#include "server/history/tables.hpp"
+#include "shared/base/log.hpp"
+
+#include <fmt/format.h>
+
+namespace fl {
+
+Result<void> Events::add(RunId run, EventLevel level, std::string_view text) {
+  return db_.write([&]() -> Result<void> {
+    FL_TRY(const double now, db_.now());
+    FL_CHECK(event_table.insert(db_, EventRecord{run, now, level, std::string(text)}));
+    FL_CHECK(db_.run("DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?1", rows_max));
+    return {};
+  });
+}
+
+void Events::note(RunId run, EventLevel level, std::string_view text) {
+  if (auto written = add(run, level, text); !written)
+    log_warn("this event is not in the history: {}", written.error().message());
+}
+
+Result<std::vector<EventRecord>> Events::all(std::optional<RunId> run) {
+  return db_.query(
+      event_table.select("WHERE ?1 IS NULL OR run_id IS NULL OR run_id = ?1 ORDER BY id"),
+      event_table.reader(), run);
+}
+
+}  // namespace fl

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runs of the history, from their place in the queue to their end. Threads, transactions and
+// errors are as store.hpp says.
+#pragma once
+
+#include "server/history/records.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fl {
+
+class Database;
+
+class Runs {
+ public:
+  explicit Runs(Database& db) : db_(db) {}
+
+  enum class Others { keep, stop };  // The fate of the runs that are not finished.
+  /// Returns the run with its id and its folder.
+  [[nodiscard]] Result<RunRecord> create(const RunRecord& run, Others others = Others::keep);
+  /// The newest run. Queued ones that were dropped or given up before they began come last.
+  [[nodiscard]] Result<std::optional<RunRecord>> latest();
+  /// The oldest run that is waiting or running.
+  [[nodiscard]] Result<std::optional<RunRecord>> oldest_open();
+  /// The number of runs that are waiting or running.
+  [[nodiscard]] Result<std::size_t> open_count();
+  /// The run that a reader wants to see first: the running one; else the newest that has a round;
+  /// else the one that begins next.
+  [[nodiscard]] Result<std::optional<RunRecord>> shown();
+  [[nodiscard]] Result<std::optional<RunRecord>> find(RunId run);
+  [[nodiscard]] Result<std::vector<RunSummary>> all();  // Oldest first.
+  /// With `finished`, tasks of the run that are still `offered` become `late`. Errors: not_found.
+  [[nodiscard]] Result<void> set_state(RunId run, RunState state);
+  /// Stops a queued run, if another run is still before it, so that no server can have begun it.
+  /// Returns false if there is no such run.
+  [[nodiscard]] Result<bool> drop_queued(RunId run);
+  /// Records that the run ends before its last round. What evaluators answer later does not change
+  /// that; other settings (change()) do. Errors: not_found.
+  [[nodiscard]] Result<void> end_early(RunId run, const std::string& why);
+  /// Gives the run other settings. A finished run that has closed fewer than `rounds_total` rounds
+  /// is `running` again: so a start with a larger --rounds goes on where the run was. Errors:
+  /// not_found.
+  [[nodiscard]] Result<void> change(RunId run, Round rounds_total, const std::string& config_json);
+
+ private:
+  Database& db_;
+};
+
+}  // namespace fl
