@@ -41,8 +41,8 @@ struct AuditOptions : SharedOptions {
 
 void declare_formats(CLI::App& command, Format& format) {
   const auto choose = [&format](Format chosen) { return [&format, chosen] { format = chosen; }; };
-  auto* json = command.add_flag_callback("--json", choose(Format::json), "Print JSON");
-  command.add_flag_callback("--csv", choose(Format::csv), "Print CSV")->excludes(json);
+  auto* as_json = command.add_flag_callback("--json", choose(Format::json), "Print JSON");
+  command.add_flag_callback("--csv", choose(Format::csv), "Print CSV")->excludes(as_json);
 }
 
 void declare_history(CLI::App& command, HistoryOptions& options) {

@@ -19,12 +19,12 @@ namespace {
 Result<ServerAddress> advertised_address(const SharedOptions& options) {
   const auto path = std::filesystem::path(options.state) / "address.json";
   FL_TRY(const auto text, posix_files().read_all(path));
-  const auto json = parse_json(text);
-  if (!json.is_object() || !json.contains("advertise") || !json["advertise"].is_string()) {
+  const auto address = parse_json(text);
+  if (!address.is_object() || !address.contains("advertise") || !address["advertise"].is_string()) {
     return Error(Errc::corrupt,
                  fmt::format("{} can't be read: start fl-server again", path.string()));
   }
-  return parse_server_address(json["advertise"].get<std::string>());
+  return parse_server_address(address["advertise"].get<std::string>());
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "mutate"))
 
 import comments
 import constructs
+import definitions
 import documents
 import faults
 import includes
@@ -69,6 +70,9 @@ class Repository(unittest.TestCase):
 
     def test_the_page_on_adding_things_fits_the_code(self):
         self.none(kinds.check(self.tree))
+
+    def test_no_two_headers_define_one_type(self):
+        self.none(definitions.check(self.tree))
 
     def test_licence(self):
         self.none(constructs.check_licence(self.tree))
@@ -322,6 +326,38 @@ class Constructs(unittest.TestCase):
         self.assertEqual(
             constructs.check_licence(Tree(licence | {"server/a.cpp": line, "x.py": python})), []
         )
+
+
+class Definitions(unittest.TestCase):
+    ROWS = "#pragma once\nnamespace fl {\nclass Store;\nstruct Row {\n  struct Key { int id = 0; };\n};\n}\n"
+
+    def found(self, text, path="server/b.hpp"):
+        findings = definitions.check(Tree({"server/a.hpp": self.ROWS, path: text}))
+        return [(finding.line, finding.what) for finding in findings]
+
+    def test_a_second_type_of_a_name_is_found_with_its_line(self):
+        for twin in (
+            "struct Row { int x; };",
+            "class Row final : public Base<int> {\n};",
+            "enum class Row : std::uint8_t { a, b };",
+            "template <class T>\nclass [[nodiscard]] Row {\n};",
+        ):
+            line = 2 if twin.startswith("template") else 1
+            expected = [(line + 1, "fl::Row is defined in server/a.hpp, too")]
+            self.assertEqual(self.found(f"namespace fl {{\n{twin}\n}}\n"), expected, twin)
+        nested = "namespace x { class Row {}; }\nnamespace fl {\ninline int f() { return 1; }\nunion Row {};\n}\n"
+        self.assertEqual([line for line, _ in self.found(nested)], [4])
+
+    def test_other_names_namespaces_and_uses_are_right(self):
+        for text in (
+            "namespace fl { class Row; enum class Kind; struct Key {}; class Store {}; }\n",
+            "namespace fl::x { struct Row {}; }\nnamespace fl { class A { struct Row {}; }; }\n",
+            "namespace fl { inline struct Row f(struct Row x) { return x; } }\n",
+            "namespace fl { template <class Row> struct Of {}; template <> struct Of<int> {}; }\n",
+            "// namespace fl { struct Row {}; }\n",
+        ):
+            self.assertEqual(self.found(text), [], text)
+        self.assertEqual(self.found("namespace fl { struct Row {}; }\n", "server/b.cpp"), [])
 
 
 class Comments(unittest.TestCase):
