@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// SiteHub: the agent's end of its connections to the ranks of a site. It knows which ranks are
-// there, keeps the store through which they find each other (a c10d store, whose other end is
-// RankLink), and sends them requests, a line of JSON each (docs/design/sites.md).
+// SiteHub: the agent's end of the conversation with the ranks of a site. It knows which ranks are
+// there, and sends them requests, a line of JSON each (docs/design/sites.md). RankPort has the
+// connections, and RendezvousStore what ranks tell each other through the agent. However many ranks
+// there are, the hub has two threads: the port's, and one that tells of lost ranks, because what
+// follows from a loss may take time.
 #pragma once
 
-#include "client/learn/process/tcp.hpp"
+#include "client/site/rank_port.hpp"
+#include "client/site/rendezvous_store.hpp"
 #include "client/site/site_member.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
-#include "shared/base/line_limit.hpp"
-#include "shared/net/strangers.hpp"
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -34,21 +36,25 @@ class SiteHub {
     std::string host;        // Where to listen; "" for all addresses.
     std::uint16_t port = 0;  // 0: any.
     std::string secret;
-    int size = 1;                                // Ranks of the site.
-    Duration silence{};                          // A rank that is silent for so long is lost.
-    Duration collective{};                       // How long a collective of the ranks may take.
-    Duration progress = limits::rank_progress;   // Work that gets no further for so long hangs.
-    Duration grace = limits::trainer_grace;      // Time to answer after that or a stop request.
-    std::function<void(int rank)> on_lost = {};  // Called on a thread of the hub.
+    int size = 1;                               // Ranks of the site.
+    Duration silence{};                         // A rank that is silent for so long is lost.
+    Duration collective{};                      // How long a collective of the ranks may take.
+    Duration progress = limits::rank_progress;  // Work that gets no further for so long hangs.
+    Duration grace = limits::trainer_grace;     // Time to answer after that or a stop request.
+    Duration greeting = limits::rank_greeting;  // From a connection to its hello.
+    /// A rank is lost that leaves more bytes unsent.
+    std::size_t unsent_bytes_max = limits::rank_unsent_bytes_max;
+    /// Called on a thread of the hub, and may take time. The requests to this rank fail after it.
+    std::function<void(int rank)> on_lost = {};
   };
-  /// Errors: those of TcpListener::make().
+  /// Errors: those of RankPort::open().
   [[nodiscard]] static Result<std::unique_ptr<SiteHub>> open(Options options);
   /// Ends all connections, upon which the ranks end.
   ~SiteHub();
   SiteHub(const SiteHub&) = delete;
   SiteHub& operator=(const SiteHub&) = delete;
 
-  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+  [[nodiscard]] std::uint16_t port() const { return port_->port(); }
   /// The ranks that are connected, by number.
   [[nodiscard]] std::vector<SiteMember> members() const;
   /// Waits until `count` ranks are connected, until `until`, or for a stop request.
@@ -66,8 +72,6 @@ class SiteHub {
   /// or it lost another), cancelled, and what else the rank says.
   [[nodiscard]] std::vector<Result<nlohmann::json>> ask(const std::vector<Request>& requests,
                                                         const std::stop_token& stop);
-  /// Ends a rank's connection.
-  void drop(int rank, const std::string& reason);
   /// Asks all ranks to end.
   void end_ranks();
   /// Puts a line into the log of every rank.
@@ -76,39 +80,33 @@ class SiteHub {
   void clear_store();
 
  private:
-  struct Peer;
-  using PeerPtr = std::shared_ptr<Peer>;
+  using Peer = RankPort::Peer;
   /// A request to one rank, and the answer once it is there.
   struct Asked {
     std::uint64_t id = 0;
-    PeerPtr peer;  // Null if the rank was not there.
+    Peer peer;  // Without a connection's number if the rank was not there.
     std::unique_ptr<Result<nlohmann::json>> answer;
     std::uint64_t progress = 0;  // The number in the rank's last beat.
     TimePoint moved{};           // When that number changed last.
   };
-  struct Waiter {
-    PeerPtr peer;
-    std::uint64_t id = 0;
-    std::string key;
+  struct Loss {
+    Peer peer;
+    Error reason;
   };
 
-  SiteHub(Options options, TcpListener listener);
-  void accept_all(const std::stop_token& stop);
-  void take(Descriptor socket);
-  void end_strangers();
-  void serve(const PeerPtr& peer, const std::stop_token& stop);
-  [[nodiscard]] Result<void> greet(Peer& peer);
-  [[nodiscard]] Result<void> enter(const PeerPtr& peer);
-  void warn_of_stranger(const Error& error);
-  void leave(const PeerPtr& peer, const Error& reason);
-  void hear(const PeerPtr& peer, const nlohmann::json& message);
-  void take_progress(const PeerPtr& peer, std::uint64_t progress);
-  void take_answer(const PeerPtr& peer, const nlohmann::json& message);
-  void use_store(const PeerPtr& peer, const std::string& type, const nlohmann::json& message);
-  [[nodiscard]] std::vector<Waiter> set_key(const std::string& key, const std::string& value);
+  explicit SiteHub(Options options);
+  [[nodiscard]] Result<void> enter(const Peer& peer);
+  void hear(const Peer& peer, const nlohmann::json& message);
+  void take_progress(const Peer& peer, std::uint64_t progress);
+  void take_answer(const Peer& peer, const nlohmann::json& message);
+  void use_store(const Peer& peer, const std::string& type, const nlohmann::json& message);
+  void note_loss(const Peer& peer, const Error& reason);
+  void tell_losses(const std::stop_token& stop);
+  void leave(const Loss& loss);
   void send_all(const nlohmann::json& message);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
+  void drop(const Peer& peer, const std::string& reason);
   void drop_silent();
   [[nodiscard]] TimePoint hangs_at() const;
   void drop_hanging();
@@ -116,22 +114,17 @@ class SiteHub {
   [[nodiscard]] bool has_failure() const;
 
   const Options options_;
-  TcpListener listener_;
-  mutable std::mutex mutex_;  // Guards the members between it and the thread.
+  mutable std::mutex mutex_;  // Guards the members between it and the port.
   mutable std::condition_variable_any changed_;
-  std::map<int, PeerPtr> peers_;   // By rank.
-  std::set<PeerPtr> connections_;  // Ranks, and connections that have not said hello.
-  /// Connections whose peer has not proven yet that it knows the secret.
-  Strangers strangers_;
-  std::map<Strangers::Id, PeerPtr> unproven_;
+  std::map<int, Peer> peers_;  // By rank.
   std::vector<Asked> asked_;
   std::uint64_t next_id_ = 1;
-  std::map<std::string, std::string> store_;
-  std::vector<Waiter> waiters_;
-  LineLimit stranger_lines_{
-      {.lines_max = limits::rank_stranger_lines_max, .window = limits::lines_window}};
+  RendezvousStore store_;
+  std::deque<Loss> losses_;  // Connections that have ended, until tell_losses() takes them.
   bool is_ending_ = false;
-  std::jthread thread_;
+  // Both end before the members above, which they use.
+  std::unique_ptr<RankPort> port_;
+  std::jthread thread_;  // Tells of losses.
 };
 
 }  // namespace fl

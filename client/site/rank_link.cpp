@@ -75,7 +75,7 @@ void RankLink::receive_all(const std::stop_token& stop) {
   TimePoint heard = Clock::now();
   TimePoint told{};
   while (!stop.stop_requested()) {
-    auto message = receive_json(*line_, limits::rank_beat);
+    auto message = receive_json(*line_, limits::rank_beat, limits::rank_line_bytes_max);
     if (!message && stop.stop_requested()) return;
     if (!message) return lose(message.error());
     const TimePoint now = Clock::now();

@@ -2,6 +2,7 @@
 #include "client/site/site_handshake.hpp"
 
 #include "client/learn/process/json_line.hpp"
+#include "client/site/site_messages.hpp"
 #include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/identity/crypto.hpp"
@@ -67,17 +68,36 @@ Result<void> check_proof(const json& message, const std::string& wanted) {
 
 Result<std::string> make_site_secret() { return random_text(); }
 
-Result<void> greet_rank(SocketLine& line, std::string_view secret, TimePoint until) {
-  FL_TRY(const std::string mine, random_text());
-  FL_CHECK(send(line, {{"agent", mine}}, until));
-  FL_TRY(const json said, receive(line, until));
-  FL_CHECK(check_texts(said, {"rank", "proof"}));
-  const auto& other = said["rank"].get_ref<const std::string&>();
-  if (auto checked = check_proof(said, proof_of(secret, "rank", mine, other)); !checked) {
-    FL_CHECK(send(line, {{refused, true}}, until));
+Result<RankGreeting> RankGreeting::begin(std::string secret, int size) {
+  FL_TRY(std::string number, random_text());
+  return RankGreeting(std::move(secret), size, std::move(number));
+}
+
+json RankGreeting::challenge() const { return {{"agent", number_}}; }
+
+Result<void> RankGreeting::check(const json& message, json& answer) const {
+  FL_CHECK(check_texts(message, {"rank", "proof"}));
+  const auto& other = message["rank"].get_ref<const std::string&>();
+  if (auto checked = check_proof(message, proof_of(secret_, "rank", number_, other)); !checked) {
+    answer = {{refused, true}};
     return checked;
   }
-  return send(line, {{"proof", proof_of(secret, "agent", mine, other)}}, until);
+  answer = {{"proof", proof_of(secret_, "agent", number_, other)}};
+  return {};
+}
+
+Result<std::optional<SiteMember>> RankGreeting::hear(const json& message, json& answer) {
+  if (!has_proof_) {
+    FL_CHECK(check(message, answer));
+    has_proof_ = true;
+    return std::optional<SiteMember>();
+  }
+  auto member = parse_rank_hello(message, size_);
+  if (!member) {
+    answer = rank_refusal(member.error().message());
+    return member.error();
+  }
+  return std::optional(std::move(*member));
 }
 
 Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint until) {

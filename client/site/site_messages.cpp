@@ -166,6 +166,8 @@ json rank_hello(const SiteMember& member, int size) {
           {"version", software_version_and_commit}};
 }
 
+json rank_refusal(const std::string& reason) { return {{"type", "refused"}, {"reason", reason}}; }
+
 Result<SiteMember> parse_rank_hello(const json& message, int size) {
   if (member_text(message, "type") != "hello")
     return Error(Errc::protocol, "a rank began with another message than its hello");

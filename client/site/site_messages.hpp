@@ -63,6 +63,8 @@ struct RankWork {
 [[nodiscard]] nlohmann::json rank_hello(const SiteMember& member, int size);
 /// Errors: conflict for a rank of another build or of another site.
 [[nodiscard]] Result<SiteMember> parse_rank_hello(const nlohmann::json& message, int size);
+/// What the agent says to a rank that it does not let in, and why.
+[[nodiscard]] nlohmann::json rank_refusal(const std::string& reason);
 
 [[nodiscard]] nlohmann::json rank_error(const Error& error);
 [[nodiscard]] Error parse_rank_error(const nlohmann::json& message);

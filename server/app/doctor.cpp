@@ -9,6 +9,7 @@
 #include "shared/base/async/clock.hpp"
 #include "shared/base/doctor.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/io/files_max.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/identity/x509.hpp"

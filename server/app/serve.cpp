@@ -20,6 +20,7 @@
 #include "server/round/current_engine.hpp"
 #include "server/traces/trace_exporter.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/io/files_max.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"

@@ -18,7 +18,4 @@ struct Places {
 /// their limits. The rest is for uploads and old versions.
 [[nodiscard]] Places places_for(std::uint64_t files_max);
 
-/// Raises this process's limit of open files as far as it may, and returns it.
-[[nodiscard]] std::uint64_t raise_files_max();
-
 }  // namespace fl

@@ -260,12 +260,18 @@ inline constexpr auto rank_silence = 15s;     // After this silence the other en
 /// Work without a batch or a collective for so long hangs.
 inline constexpr auto rank_progress = 10min;
 inline constexpr auto rank_gone_wait = 200ms;  // For a rank's end after its connection has closed.
-inline constexpr auto rank_send_wait = 10s;    // For the other end to take a message.
+inline constexpr auto rank_send_wait = 10s;    // For the other end to take bytes.
 inline constexpr auto rank_greeting = 5s;      // From a connection to its hello.
 inline constexpr std::size_t rank_greeting_bytes_max = 1 << 10;  // A line before the hello.
 /// Connections that have not proven that they know the site's secret, in addition to one for each
 /// rank.
 inline constexpr std::size_t rank_strangers_max = 16;
+inline constexpr std::size_t rank_line_bytes_max = 64 << 20;  // A message after the hello.
+/// A rank that leaves more unsent at the agent is lost. One message more always has room.
+inline constexpr std::size_t rank_unsent_bytes_max = 2 * rank_line_bytes_max;
+inline constexpr auto rank_look = 250ms;  // Between two looks at which ranks are silent.
+/// Connections that the system keeps until they are accepted, in addition to one for each rank.
+inline constexpr std::size_t rank_waiting_max = 128;
 /// One connection is accepted in a turn for this many ranks.
 inline constexpr std::size_t ranks_of_accept_turn = 64;
 inline constexpr int rank_stranger_lines_max = 20;  // Log lines about them, in lines_window.

@@ -16,10 +16,15 @@ bool send_json(SocketLine& line, const json& message, TimePoint until) {
 Result<std::optional<json>> receive_json(SocketLine& line, Duration wait, std::size_t bytes_max) {
   FL_TRY(const auto text, line.receive(wait, bytes_max));
   if (!text) return std::optional<json>();
-  json message = parse_json(*text);
-  if (message.is_object()) return std::optional(std::move(message));
+  FL_TRY(json message, parse_message(*text, line.peer()));
+  return std::optional(std::move(message));
+}
+
+Result<json> parse_message(const std::string& text, std::string_view peer) {
+  json message = parse_json(text);
+  if (message.is_object()) return message;
   return Error(Errc::invalid_input, fmt::format("{} sent a line that is not a JSON object: {}",
-                                                line.peer(), text->substr(0, 100)));
+                                                peer, text.substr(0, 100)));
 }
 
 std::string member_text(const json& message, const char* name) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace fl {
 
@@ -21,6 +22,9 @@ namespace fl {
 /// SocketLine::receive(); invalid_input for a line that is not a JSON object.
 [[nodiscard]] Result<std::optional<nlohmann::json>> receive_json(
     SocketLine& line, Duration wait, std::size_t bytes_max = limits::trainer_message_bytes_max);
+
+/// The message that a line holds. Errors: invalid_input, naming `peer`, if it is no JSON object.
+[[nodiscard]] Result<nlohmann::json> parse_message(const std::string& text, std::string_view peer);
 
 /// The member, or "" or 0 if it is not there or of another type.
 [[nodiscard]] std::string member_text(const nlohmann::json& message, const char* name);

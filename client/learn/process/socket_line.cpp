@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -65,28 +66,16 @@ bool SocketLine::send(std::string line, TimePoint until) {
 Result<std::optional<std::string>> SocketLine::receive(Duration wait, std::size_t bytes_max) {
   const TimePoint until = Clock::now() + wait;
   for (;;) {
-    const auto end = received_.find('\n', searched_);
-    const std::size_t bytes = std::min(end, received_.size());
-    if (bytes > bytes_max) {
-      return Error(Errc::too_large,
-                   fmt::format("{} sent a line of more than {} bytes", peer_, bytes_max));
-    }
-    if (end != received_.npos) {
-      std::string line = received_.substr(0, end);
-      received_.erase(0, end + 1);
-      searched_ = 0;
-      return std::optional(std::move(line));
-    }
-    searched_ = received_.size();
-    if (!wait_for_socket(socket_.number(), POLLIN, until - Clock::now()))
-      return std::optional<std::string>();
+    auto line = lines_.next(bytes_max);
+    if (!line) return Error(Errc::too_large, fmt::format("{} {}", peer_, line.error().message()));
+    if (*line || !wait_for_socket(socket_.number(), POLLIN, until - Clock::now())) return line;
     // One byte more than the limit tells that the line is too long.
-    const std::size_t room = std::min(read_bytes, bytes_max + 1 - searched_);
-    received_.resize(searched_ + room);
-    const ssize_t got = recv(socket_.number(), received_.data() + searched_, room, 0);
-    received_.resize(searched_ + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    std::array<char, read_bytes> bytes;
+    const std::size_t room = std::min(read_bytes, bytes_max + 1 - lines_.size());
+    const ssize_t got = recv(socket_.number(), bytes.data(), room, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return Error(Errc::unavailable, peer_ + " has closed its socket");
+    lines_.add({bytes.data(), static_cast<std::size_t>(got)});
   }
 }
 

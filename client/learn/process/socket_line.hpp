@@ -2,6 +2,7 @@
 // Lines of text through a socket, with blocking calls that have a time limit.
 #pragma once
 
+#include "client/learn/process/line_reader.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/limits.hpp"
@@ -61,8 +62,7 @@ class SocketLine {
  private:
   Descriptor socket_;
   std::string peer_;
-  std::string received_;
-  std::size_t searched_ = 0;  // The first bytes of `received_`, which hold no end of a line.
+  LineReader lines_;
 };
 
 /// Accepts connections at a path. One thread at a time.

@@ -17,8 +17,6 @@ namespace fl {
 
 namespace {
 
-constexpr int waiting_max = 128;  // Connections that the system keeps until they are accepted.
-
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Result<Addresses> find_addresses(const std::string& host, std::uint16_t port, int flags) {
@@ -65,9 +63,10 @@ bool finish_connect(int socket, const addrinfo& address, TimePoint until) {
 
 }  // namespace
 
-Result<TcpListener> TcpListener::make(const std::string& host, std::uint16_t port) {
+Result<TcpListener> TcpListener::make(const std::string& host, std::uint16_t port,
+                                      int waiting_max) {
   FL_TRY(const Addresses addresses, find_addresses(host, port, AI_PASSIVE));
-  Descriptor made(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor made(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (made.number() < 0) return errno_error("can't make a socket");
   const int yes = 1;
   setsockopt(made.number(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -17,10 +17,14 @@ namespace fl {
 class TcpListener {
  public:
   /// Listens at `host`, a name or an address of this machine; "" means all of them. Port 0: the
-  /// system chooses one. Errors: not_found (no such host), conflict (the port is taken), io.
-  [[nodiscard]] static Result<TcpListener> make(const std::string& host, std::uint16_t port);
+  /// system chooses one. The system keeps up to `waiting_max` connections until they are accepted.
+  /// Errors: not_found (no such host), conflict (the port is taken), io.
+  [[nodiscard]] static Result<TcpListener> make(const std::string& host, std::uint16_t port,
+                                                int waiting_max = 128);
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// The socket that listens; readable while a connection waits.
+  [[nodiscard]] int number() const { return socket_.number(); }
   /// The next connection; its descriptor is -1 if there is none after `wait`. One thread at a time.
   [[nodiscard]] Descriptor accept(Duration wait);
 

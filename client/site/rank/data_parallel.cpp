@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/data_parallel.hpp"
 
+#include "client/site/mesh.hpp"
 #include "client/site/rank/comm_hook.hpp"
 #include "client/site/rank/reducer_group.hpp"
+#include "client/site/rank/reduction.hpp"
+#include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 
@@ -35,13 +38,34 @@ Result<UnusedParameters> parse_unused_parameters(std::string_view text) {
                fmt::format("--unused-parameters '{}' is none of refuse, find, static", text));
 }
 
+Result<void> DataParallel::enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
+                                       std::size_t model_bytes, MeasuredChoices& choices) {
+  ranks->observe([this](const Ranks::Call&) { on_progress_(); });  // Measuring is progress, too.
+  FL_TRY(Reduction reduction, make_reduction(group, model_bytes, choices, *ranks));
+  FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
+  enter(std::move(ranks), std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local,
+        unused);
+  returns_step_ = reduction.row.returns_step;
+  if (unused != UnusedParameters::refuse)
+    log_info("unused parameters: {}", group.unused_parameters);
+  return {};
+}
+
+Result<void> DataParallel::check(const TrainSettings& settings) const {
+  const bool is_plain_sgd = settings.optimizer.kind == LocalOptimizer::Kind::sgd &&
+                            settings.momentum == 0 && settings.weight_decay == 0;
+  if (!returns_step_ || is_plain_sgd) return {};
+  return Error(Errc::invalid_input,
+               "the site's --hook is an optimizer of its own: it needs --optimizer sgd without "
+               "momentum and weight decay");
+}
+
 void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
                          std::size_t bucket_bytes, bool is_local, UnusedParameters unused) {
   leave();
   ranks_ = std::move(ranks);
-  std::vector<int> all(static_cast<std::size_t>(ranks_->size()));
-  std::iota(all.begin(), all.end(), 0);
-  wire_ = ranks_->subgroup(all, "gradients");
+  const Mesh mesh({{"dp", ranks_->size()}});
+  wire_ = ranks_->subgroup(mesh.group_of("dp", ranks_->rank()), "gradients");
   ranks_->observe([this](const Ranks::Call& call) {
     times_.called_beside(call);
     on_progress_();

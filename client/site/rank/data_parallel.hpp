@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DataParallel: how ranks take their steps together. Gradients are reduced in buckets, from the
-// last layers to the first, while the backward pass still computes those before: c10d's Reducer, as
-// in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020, section 3).
+// DataParallel: the ranks have all parameters, and each takes a part of every batch. Gradients are
+// reduced in buckets, from the last layers to the first, while the backward pass still computes
+// those before: c10d's Reducer, as in PyTorch's DistributedDataParallel (Li et al., "PyTorch
+// Distributed", VLDB 2020, section 3).
 #pragma once
 
-#include "client/learn/torch/step_sync.hpp"
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/gradient_hook.hpp"
+#include "client/site/rank/parallel.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
 #include "shared/base/error.hpp"
@@ -34,32 +35,31 @@ enum class UnusedParameters {
 [[nodiscard]] Result<UnusedParameters> parse_unused_parameters(std::string_view text);
 
 /// Used by the thread that trains.
-class DataParallel final : public StepSync {
+class DataParallel final : public Parallel {
  public:
   /// `on_progress` is called for each batch and collective, on any thread.
   explicit DataParallel(std::function<void()> on_progress = [] {})
       : on_progress_(std::move(on_progress)) {}
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
-  ~DataParallel() override { leave(); }
+  ~DataParallel() override { DataParallel::leave(); }
 
-  /// From now on the steps are taken with these ranks, whose gradients `hook` reduces in pieces of
-  /// `bucket_bytes`. is_local: HookRow::is_local of the hook. Throws RankFailure.
+  [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
+                                         std::size_t model_bytes,
+                                         MeasuredChoices& choices) override;
+  /// Enters a group without measurements: `hook` reduces the gradients in pieces of `bucket_bytes`.
+  /// is_local: HookRow::is_local of the hook. Throws RankFailure.
   void enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
              std::size_t bucket_bytes, bool is_local = false,
              UnusedParameters unused = UnusedParameters::refuse);
-  /// Ends the group; the calls of StepSync need another one first.
-  void leave();
-  [[nodiscard]] bool has_group() const { return ranks_ != nullptr; }
-  /// Between two rounds only.
-  [[nodiscard]] GradientHook& hook() { return *hook_; }
-  /// The group of the thread that trains. Between two rounds only.
-  [[nodiscard]] Ranks& ranks() { return *ranks_; }
-  [[nodiscard]] torch::Device device() const { return ranks_->device(); }
-  /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
-  [[nodiscard]] std::uint64_t gradient_bytes() const { return wire_->bytes_sent(); }
-  /// Notes where the time goes.
-  [[nodiscard]] StepTimes& times() { return times_; }
+  void leave() override;
+  [[nodiscard]] bool has_group() const override { return ranks_ != nullptr; }
+  [[nodiscard]] Ranks& ranks() override { return *ranks_; }
+  [[nodiscard]] Result<void> check(const TrainSettings& settings) const override;
+  [[nodiscard]] HookState save() const override { return hook_->save(); }
+  void load(const HookState& state) override { hook_->load(state); }
+  [[nodiscard]] std::uint64_t gradient_bytes() const override { return wire_->bytes_sent(); }
+  [[nodiscard]] StepTimes& times() override { return times_; }
 
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
@@ -92,6 +92,7 @@ class DataParallel final : public StepSync {
   std::vector<std::shared_ptr<const Bucket>> reduced_;  // The step's buckets.
   std::size_t bucket_bytes_ = 0;
   bool is_local_ = false;
+  bool returns_step_ = false;  // HookRow::returns_step of the hook.
   UnusedParameters unused_ = UnusedParameters::refuse;
   bool has_stepped_ = false;  // The Reducer has had a step.
 };

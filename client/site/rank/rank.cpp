@@ -4,19 +4,14 @@
 #include "client/learn/process/json_line.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
-#include "client/site/rank/bucket_size.hpp"
-#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/hub_store.hpp"
-#include "client/site/rank/links.hpp"
 #include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/rank_facts.hpp"
-#include "client/site/rank/topology_hooks.hpp"
 #include "client/site/shared_values.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
@@ -62,27 +57,6 @@ Result<Vector> open_or_make(const std::string& path, std::size_t elements) {
   return vector;
 }
 
-constexpr std::string_view auto_topology = "auto";
-
-/// The hook of --hook, if it goes with that --topology.
-Result<ParsedHook> check_reduction(const std::string& hook, const std::string& topology) {
-  FL_TRY(ParsedHook parsed, parse_hook(hook));
-  if (topology == auto_topology || topology == to_string(Topology::backend)) return parsed;
-  FL_TRY(const Topology way, parse_topology(topology));
-  const bool is_plain = hook == "allreduce";
-  if (!is_plain && way != Topology::hierarchical) {
-    return Error(Errc::invalid_input,
-                 fmt::format("--topology {} goes with --hook allreduce only; with {} use "
-                             "hierarchical, which compresses between machines",
-                             topology, hook));
-  }
-  if (way == Topology::hierarchical && parsed.row.is_local) {
-    return Error(Errc::invalid_input,
-                 fmt::format("--hook {} has groups of its own and no --topology", hook));
-  }
-  return parsed;
-}
-
 /// Whether this program and this machine have what --backend asks for.
 Result<void> check_backend(const std::string& backend, const std::string& device) {
   if (backend != "nccl") return {};
@@ -99,56 +73,9 @@ Result<void> check_backend(const std::string& backend, const std::string& device
   return {};
 }
 
-/// The group's hook, and the topology by which it sums.
-struct Reduction {
-  std::unique_ptr<GradientHook> hook;
-  Topology topology = Topology::backend;
-  Nodes nodes = {};
-};
-
-/// Chooses for --topology auto: the kept topology, or the fastest one by a measurement.
-Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& choices,
-                                          Ranks& ranks) {
-  const std::string key =
-      fmt::format("topology: ranks with {} on nodes {}", ranks.device().is_cpu() ? "CPUs" : "GPUs",
-                  fmt::join(nodes.node, ","));
-  if (const auto kept = choices.find(key); kept != choices.end()) {
-    const auto topology = parse_topology(kept->second);
-    if (!topology) return no_choice(*kept);
-    log_info("gradients are summed by the topology {}, as measured before", kept->second);
-    return *topology;
-  }
-  const Topology topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
-  choices[key] = to_string(topology);
-  log_info("gradients are summed by the topology {}, as measured now", to_string(topology));
-  return topology;
-}
-
-Result<Reduction> make_reduction(ParsedHook parsed, const GroupOptions& group,
-                                 MeasuredChoices& choices, Ranks& ranks) {
-  if (group.topology == to_string(Topology::backend) || ranks.size() == 1)
-    return Reduction{.hook = std::move(parsed.hook)};
-  Nodes nodes = find_nodes(host_name(), ranks);
-  const bool is_plain = group.hook == "allreduce";
-  if (!is_plain) {
-    return Reduction{.hook = make_between_nodes(std::move(parsed.hook), nodes),
-                     .topology = Topology::hierarchical,
-                     .nodes = nodes};
-  }
-  Topology topology = Topology::backend;
-  if (group.topology == auto_topology) {
-    FL_TRY(topology, choose_measured_topology(nodes, choices, ranks));
-  } else {
-    FL_TRY(topology, parse_topology(group.topology));
-  }
-  return Reduction{
-      .hook = make_topology_mean(topology, nodes), .topology = topology, .nodes = nodes};
-}
-
 }  // namespace
 
-Rank::Rank(RankLink& link, SitePlace place)
-    : link_(link), place_(std::move(place)), together_([&link] { link.advance(); }) {
+Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
   torch::set_num_threads(std::max(1, threads_for(0) / place_.local_size));
 }
 
@@ -159,7 +86,7 @@ Result<void> Rank::run() {
     if (!request) return request.error();
     auto answered = answer(*request);
     // Ranks that wait for this one notice the loss of its connections.
-    if (!answered) together_.leave();
+    if (!answered && parallel_) parallel_->leave();
     link_.answer(std::move(answered));
   }
 }
@@ -168,7 +95,7 @@ Result<json> Rank::answer(const json& request) {
   const std::string type = member_text(request, "type");
   if (type == "load") {
     FL_TRY(LearnOptions learn, parse_as<LearnOptions>(request.value("learn", json())));
-    FL_CHECK(check_reduction(member_text(request, "hook"), member_text(request, "topology")));
+    FL_CHECK(choose_parallel(request));
     FL_CHECK(check_backend(member_text(request, "backend"), learn.device));
     link_.count_computing(true);
     auto loaded = guarded([&] { return load(std::move(learn)); });
@@ -185,9 +112,10 @@ Result<json> Rank::answer(const json& request) {
     });
   }
   if (type == "measure") {
-    if (!together_.has_group()) return Error(Errc::unavailable, "this rank is in no group");
+    if (!parallel_ || !parallel_->has_group())
+      return Error(Errc::unavailable, "this rank is in no group");
     return guarded([&]() -> Result<json> {
-      return json{{"measured", to_json_of(measure_site(together_.ranks()))}};
+      return json{{"measured", to_json_of(measure_site(parallel_->ranks()))}};
     });
   }
   FL_TRY(const RankWork work, parse_as<RankWork>(request.value("work", json())));
@@ -197,6 +125,15 @@ Result<json> Rank::answer(const json& request) {
   if (type == "evaluate") return evaluate(work);
   if (type == "gradient") return gradient(work);
   return Error(Errc::protocol, fmt::format("the agent asks for '{}'", type));
+}
+
+/// The first load decides: the settings are the agent's flags, which stay as long as it lives.
+Result<void> Rank::choose_parallel(const json& request) {
+  if (parallel_) return {};
+  const ParallelSettings settings{.hook = member_text(request, "hook"),
+                                  .topology = member_text(request, "topology")};
+  FL_TRY(parallel_, make_parallel(settings, [this] { link_.advance(); }));
+  return {};
 }
 
 Result<json> Rank::load(LearnOptions learn) {
@@ -217,11 +154,11 @@ Result<json> Rank::load(LearnOptions learn) {
   if (model.empty()) return to_json_of(loaded);
   if (model != model_ || !trainer_) {
     FL_CHECK(check_gpu(device_, place_));
-    together_.leave();
+    parallel_->leave();
     trainer_.reset();
     learn.model = model;
     FL_TRY(trainer_,
-           make_torch_trainer(share_machine(std::move(learn), place_), data_, &together_));
+           make_torch_trainer(share_machine(std::move(learn), place_), data_, parallel_.get()));
     model_ = model;
   }
   loaded.layout = trainer_->layout().digest().hex();
@@ -232,8 +169,8 @@ Result<json> Rank::load(LearnOptions learn) {
 }
 
 Result<json> Rank::enter(const GroupOptions& group) {
-  together_.leave();
-  FL_TRY(ParsedHook parsed, check_reduction(group.hook, group.topology));
+  if (!parallel_) return Error(Errc::protocol, "a rank loads before it enters a group");
+  parallel_->leave();
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = place_.interface;
@@ -244,30 +181,15 @@ Result<json> Rank::enter(const GroupOptions& group) {
   const bool is_nccl = group.backend == "nccl" || (group.backend == "auto" && has_nccl() && gpu);
   auto ranks = is_nccl ? make_nccl_ranks(store, group.rank, group.size, gpu.value_or(0), options)
                        : make_gloo_ranks(store, group.rank, group.size, options);
-  ranks->observe([this](const Ranks::Call&) { link_.advance(); });  // Measuring is progress, too.
-  returns_step_ = parsed.row.returns_step;
-  const bool is_local = parsed.row.is_local;
   MeasuredChoices choices = group.measured;
-  FL_TRY(Reduction reduction, make_reduction(std::move(parsed), group, choices, *ranks));
-  const BucketPlan plan{
-      .bucket_mb = group.bucket_mb,
-      .hook = group.hook,
-      .topology = reduction.topology,
-      .is_topology_measured = group.topology == auto_topology,
-      .model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0,
-  };
-  FL_TRY(const std::size_t bucket_bytes,
-         choose_bucket_bytes(plan, reduction.nodes, choices, *ranks));
-  FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
-  together_.enter(std::move(ranks), std::move(reduction.hook), bucket_bytes, is_local, unused);
+  const std::size_t model_bytes = trainer_ ? trainer_->layout().elements() * sizeof(float) : 0;
+  FL_CHECK(parallel_->enter_group(std::move(ranks), group, model_bytes, choices));
   log_info("entered a group of {} ranks, as its rank {}", group.size, group.rank);
-  if (unused != UnusedParameters::refuse)
-    log_info("unused parameters: {}", group.unused_parameters);
   return json{{"measured", choices}};
 }
 
 Result<void> Rank::check_ready() const {
-  if (trainer_ && together_.has_group()) return {};
+  if (trainer_ && parallel_->has_group()) return {};
   return Error(Errc::unavailable, "this rank is in no group");
 }
 
@@ -278,7 +200,7 @@ Result<void> Rank::begin_hook(const RankWork& work) {
     kept_.emplace(posix_files(), folder, place_.rank);
   }
   FL_TRY(const HookState state, kept_->before(work.run, work.settings.round));
-  together_.hook().load(state);
+  parallel_->load(state);
   return {};
 }
 
@@ -286,21 +208,15 @@ Result<void> Rank::begin_hook(const RankWork& work) {
 void Rank::share(std::span<float> values) {
   torch::Tensor here =
       torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
-  torch::Tensor there = here.to(together_.device());
-  together_.broadcast(there);
-  if (together_.rank() > 0) here.copy_(there);
+  torch::Tensor there = here.to(parallel_->ranks().device());
+  parallel_->broadcast(there);
+  if (parallel_->rank() > 0) here.copy_(there);
 }
 
 Result<json> Rank::train(const RankWork& work) {
   const TrainSettings& settings = work.settings;
-  const bool is_plain_sgd = settings.optimizer.kind == LocalOptimizer::Kind::sgd &&
-                            settings.momentum == 0 && settings.weight_decay == 0;
-  if (returns_step_ && !is_plain_sgd) {
-    return Error(Errc::invalid_input,
-                 "the site's --hook is an optimizer of its own: it needs --optimizer sgd without "
-                 "momentum and weight decay");
-  }
-  together_.times().begin_round(work.has_trace);
+  FL_CHECK(parallel_->check(settings));
+  parallel_->times().begin_round(work.has_trace);
   const std::size_t elements = trainer_->layout().elements();
   FL_TRY(Vector weights, open_or_make(work.files.weights, elements));
   share(weights.values());
@@ -311,16 +227,16 @@ Result<json> Rank::train(const RankWork& work) {
   }
   FL_TRY(Vector update, open_or_make(work.files.result, elements));
   FL_CHECK(begin_hook(work));
-  const std::uint64_t sent = together_.gradient_bytes();
+  const std::uint64_t sent = parallel_->gradient_bytes();
   FL_TRY(TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
                                              update.values(), link_.stop_token()));
-  if (const HookState state = together_.hook().save(); !state.empty())
+  if (const HookState state = parallel_->save(); !state.empty())
     FL_CHECK(kept_->keep(work.run, settings.round, state));
-  report.sync = together_.times().sums();
-  report.sync.ranks = static_cast<std::uint32_t>(together_.size());
+  report.sync = parallel_->times().sums();
+  report.sync.ranks = static_cast<std::uint32_t>(parallel_->size());
   json answer = to_json_of(report);
-  answer["gradient_bytes"] = together_.gradient_bytes() - sent;
-  if (work.has_trace) answer["spans"] = to_json_of(together_.times().take_spans());
+  answer["gradient_bytes"] = parallel_->gradient_bytes() - sent;
+  if (work.has_trace) answer["spans"] = to_json_of(parallel_->times().take_spans());
   return answer;
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "client/learn/data/data.hpp"
-#include "client/site/rank/data_parallel.hpp"
 #include "client/site/rank/kept_hook_state.hpp"
+#include "client/site/rank/parallel.hpp"
 #include "client/site/rank_link.hpp"
 #include "client/site/site_messages.hpp"
 #include "client/site/site_options.hpp"
@@ -30,6 +30,7 @@ class Rank {
 
  private:
   [[nodiscard]] Result<nlohmann::json> answer(const nlohmann::json& request);
+  [[nodiscard]] Result<void> choose_parallel(const nlohmann::json& request);
   [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn);
   [[nodiscard]] Result<nlohmann::json> enter(const GroupOptions& group);
   [[nodiscard]] Result<nlohmann::json> train(const RankWork& work);
@@ -45,12 +46,11 @@ class Rank {
   std::string data_key_;  // Names the options that the data were loaded with.
   LocalData data_;
   std::string model_;
-  DataParallel together_;
-  std::unique_ptr<Trainer> trainer_;   // For model_; null before the first model.
-  std::optional<KeptHookState> kept_;  // Made with the first training.
-  bool returns_step_ = false;          // HookRow::returns_step of the group's hook.
-  std::filesystem::path state_;        // The client's folder.
-  std::string device_ = "auto";        // The value of --device.
+  std::unique_ptr<Parallel> parallel_;  // Null before the first load.
+  std::unique_ptr<Trainer> trainer_;    // For model_; null before the first model.
+  std::optional<KeptHookState> kept_;   // Made with the first training.
+  std::filesystem::path state_;         // The client's folder.
+  std::string device_ = "auto";         // The value of --device.
 };
 
 }  // namespace fl

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parallel: how the ranks of a site share the work of a step, and what each of them keeps of
+// parameters and gradients. The trainer knows the part of it that is StepSync; Rank enters groups
+// with it. DataParallel is the only kind: each rank has all parameters and a part of each batch.
+#pragma once
+
+#include "client/learn/torch/step_sync.hpp"
+#include "client/site/measured_choices.hpp"
+#include "client/site/rank/gradient_hook.hpp"
+#include "client/site/rank/ranks.hpp"
+#include "client/site/rank/step_times.hpp"
+#include "client/site/site_messages.hpp"
+#include "shared/base/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+/// The thread that trains. The calls of StepSync need a group.
+class Parallel : public StepSync {
+ public:
+  /// From now on the steps are taken with these ranks, in the way that `group` says, for a model of
+  /// `model_bytes` (0: not known yet). What is measured goes into `choices`, and what is there
+  /// already is taken from it. A collective. Throws RankFailure. Errors: invalid_input, corrupt.
+  [[nodiscard]] virtual Result<void> enter_group(std::unique_ptr<Ranks> ranks,
+                                                 const GroupOptions& group, std::size_t model_bytes,
+                                                 MeasuredChoices& choices) = 0;
+  /// Ends the group, so that ranks that wait for this one notice. Nothing happens without a group.
+  virtual void leave() = 0;
+  [[nodiscard]] virtual bool has_group() const = 0;
+  /// The group of the thread that trains. Between two rounds only.
+  [[nodiscard]] virtual Ranks& ranks() = 0;
+
+  /// Whether ranks can train so in this group. Errors: invalid_input.
+  [[nodiscard]] virtual Result<void> check(const TrainSettings& settings) const = 0;
+  /// Copies what this rank keeps from step to step beside the parameters. Between two rounds only.
+  [[nodiscard]] virtual HookState save() const = 0;
+  /// Goes on with a saved state; begins anew with an empty one. Between two rounds only.
+  virtual void load(const HookState& state) = 0;
+
+  /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
+  [[nodiscard]] virtual std::uint64_t gradient_bytes() const = 0;
+  /// Notes where the time goes.
+  [[nodiscard]] virtual StepTimes& times() = 0;
+};
+
+/// The flags of a site by which its ranks share a step.
+struct ParallelSettings {
+  std::string hook = "allreduce";
+  std::string topology = "backend";
+};
+/// Makes the kind that goes with these settings. `on_progress` is called for each batch and
+/// collective, on any thread. Errors: invalid_input, where the settings don't go together.
+[[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,
+                                                              std::function<void()> on_progress);
+
+}  // namespace fl

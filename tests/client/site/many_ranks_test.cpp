@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hub with many ranks, and with ranks and strangers that hold things up.
+#include "client/learn/process/json_line.hpp"
+#include "client/learn/process/tcp.hpp"
+#include "client/site/hub.hpp"
+#include "client/site/rank_link.hpp"
+#include "client/site/rendezvous_store.hpp"
+#include "client/site/site_handshake.hpp"
+#include "client/site/site_messages.hpp"
+#include "shared/base/io/files_max.hpp"
+#include "shared/base/limits.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fl::test {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr auto long_enough = 60s;
+
+TimePoint in_time() { return Clock::now() + long_enough; }
+
+SiteHub::Options options_of(int size) {
+  SiteHub::Options options;
+  options.host = "127.0.0.1";
+  options.secret = "secret";
+  options.size = size;
+  options.silence = long_enough;
+  options.collective = long_enough;
+  return options;
+}
+
+/// A rank's end of a connection, without a thread.
+std::unique_ptr<SocketLine> enter_line(const SiteHub& hub, int rank, int size) {
+  auto line = std::make_unique<SocketLine>(connect_tcp("127.0.0.1", hub.port(), in_time()).value(),
+                                           "the agent");
+  REQUIRE(greet_agent(*line, "secret", in_time()).has_value());
+  SiteMember self;
+  self.rank = rank;
+  REQUIRE(send_json(*line, rank_hello(self, size), in_time()));
+  REQUIRE(member_text(receive_json(*line, long_enough).value().value(), "type") == "welcome");
+  return line;
+}
+
+std::unique_ptr<RankLink> enter_link(const SiteHub& hub, int rank, int size) {
+  RankLink::Options options;
+  options.host = "127.0.0.1";
+  options.port = hub.port();
+  options.secret = "secret";
+  options.rank = rank;
+  options.size = size;
+  options.silence = long_enough;
+  options.until = in_time();
+  return RankLink::connect(options).value();
+}
+
+/// The next message that is no sign of life.
+json next_of(SocketLine& line) {
+  for (;;) {
+    json message = receive_json(line, long_enough).value().value();
+    if (member_text(message, "type") != "alive") return message;
+  }
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+}  // namespace
+
+TEST_CASE("two thousand ranks are served by two threads") {
+  constexpr int size = 2000;
+  constexpr std::uint64_t files_needed = 2 * size + 100;  // Both ends are of this process.
+  if (const auto files = raise_files_max(); files < files_needed) {
+    MESSAGE("SKIPPED: this needs ", files_needed, " open files, and the process may have ", files);
+    return;
+  }
+  const auto threads_before = threads_of_this_process();
+  const auto hub = SiteHub::open(options_of(size)).value();
+  std::vector<std::unique_ptr<SocketLine>> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(enter_line(*hub, rank, size));
+  CHECK(hub->wait_for(size, in_time(), {}).size() == size);
+  CHECK(threads_of_this_process() == threads_before + 2);
+
+  // They meet: all but the first wait for its value.
+  for (int rank = 1; rank < size; ++rank) {
+    const json get{{"type", "get"}, {"key", "address"}, {"id", rank}, {"wait", 1U}};
+    CHECK(send_json(*ranks[static_cast<std::size_t>(rank)], get, in_time()));
+  }
+  const json set{{"type", "set"}, {"key", "address"}, {"value", "here"}};
+  CHECK(send_json(*ranks[0], set, in_time()));
+  for (int rank = 1; rank < size; ++rank) {
+    const json told = next_of(*ranks[static_cast<std::size_t>(rank)]);
+    CHECK(member_text(told, "value") == "here");
+    CHECK(member_integer(told, "id") == rank);
+  }
+
+  std::vector<SiteHub::Request> requests;
+  for (int rank = 0; rank < size; ++rank) requests.push_back({rank, {{"type", "work"}}});
+  std::thread working([&] {
+    for (int rank = 0; rank < size; ++rank) {
+      SocketLine& line = *ranks[static_cast<std::size_t>(rank)];
+      const json request = next_of(line);
+      if (rank == 7) {
+        line.shut();
+        continue;
+      }
+      const json done{{"type", "done"}, {"id", request.at("id")}, {"number", rank}};
+      CHECK(send_json(line, done, in_time()));
+    }
+  });
+  const auto answers = hub->ask(requests, {});
+  working.join();
+  for (int rank = 0; rank < size; ++rank) {
+    const auto& answer = answers[static_cast<std::size_t>(rank)];
+    if (rank == 7) {
+      CHECK(answer.error().code() == Errc::unavailable);
+    } else {
+      CHECK(member_integer(answer.value(), "number") == rank);
+    }
+  }
+  CHECK(hub->members().size() == size - 1);
+  hub->end_ranks();  // Otherwise the log names each as lost.
+}
+
+TEST_CASE("a rank that does not read is lost, and the others are served meanwhile") {
+  constexpr std::size_t unsent_max = 4 << 20;
+  SiteHub::Options options = options_of(2);
+  options.unsent_bytes_max = unsent_max;
+  const auto hub = SiteHub::open(std::move(options)).value();
+  const auto reading = enter_link(*hub, 0, 2);
+  const auto deaf = enter_line(*hub, 1, 2);
+  reading->set("large", std::string(unsent_max / 16, 'x'));
+  const json get{{"type", "get"}, {"key", "bGFyZ2U"}, {"id", 1}, {"wait", 1U}};  // "large"
+  int asked = 0;
+  while (hub->members().size() == 2 && asked < 1000) {
+    static_cast<void>(send_json(*deaf, get, in_time()));  // It may have been ended.
+    ++asked;
+    CHECK(reading->add("calls", 1, in_time()).value() == asked);
+  }
+  CHECK(hub->members().size() == 1);
+  CHECK(asked >= 12);  // So much has room, a third larger by its encoding.
+}
+
+TEST_CASE("a stranger that says little at a time has no more time than others") {
+  SiteHub::Options options = options_of(1);
+  options.greeting = 500ms;
+  const auto hub = SiteHub::open(std::move(options)).value();
+  const Descriptor slow = connect_tcp("127.0.0.1", hub->port(), in_time()).value();
+  const TimePoint begin = Clock::now();
+  std::thread dripping([&] {
+    // A line without an end, in pieces.
+    while (Clock::now() < begin + 10s && ::send(slow.number(), " ", 1, MSG_NOSIGNAL) == 1)
+      std::this_thread::sleep_for(10ms);
+  });
+  const auto rank = enter_link(*hub, 0, 1);
+  dripping.join();
+  CHECK(Clock::now() < begin + 5s);
+  CHECK(Clock::now() >= begin + 400ms);
+  CHECK(hub->members().size() == 1);
+}
+
+TEST_CASE("what follows from a rank's loss holds up no other rank") {
+  SiteHub::Options options = options_of(2);
+  std::atomic<bool> may_go_on = false;
+  options.on_lost = [&may_go_on](int) {
+    while (!may_go_on) std::this_thread::sleep_for(1ms);
+  };
+  const auto hub = SiteHub::open(std::move(options)).value();
+  const auto staying = enter_link(*hub, 0, 2);
+  auto leaving = enter_link(*hub, 1, 2);
+  leaving.reset();
+  while (hub->members().size() == 2) std::this_thread::sleep_for(1ms);
+  CHECK(staying->add("calls", 1, in_time()).value() == 1);
+  may_go_on = true;
+}
+
+TEST_CASE("a value goes to those who wait for it, in their order, and not to those who have left") {
+  RendezvousStore store;
+  const auto get = [](std::uint64_t id) {
+    return json{{"type", "get"}, {"key", "a"}, {"id", id}, {"wait", 1U}};
+  };
+  for (const std::uint64_t asker : {3U, 1U, 2U}) CHECK(store.use(asker, "get", get(asker)).empty());
+  store.forget(1);
+  const auto replies = store.use(9, "add", {{"key", "a"}, {"amount", 5}, {"id", 7}});
+  REQUIRE(replies.size() == 3);
+  CHECK(replies[0].to == 3);
+  CHECK(replies[1].to == 2);
+  CHECK(member_text(replies[1].message, "value") == counter_text(5));
+  CHECK(replies[2].to == 9);
+  CHECK(member_integer(replies[2].message, "sum") == 5);
+  store.clear();
+  CHECK(store.use(3, "get", get(3)).empty());
+}
+
+}  // namespace fl::test
