@@ -75,7 +75,10 @@ void RankLink::receive_all(const std::stop_token& stop) {
   TimePoint heard = Clock::now();
   TimePoint told{};
   while (!stop.stop_requested()) {
-    auto message = receive_json(*line_, limits::rank_beat, limits::rank_line_bytes_max);
+    // Waits no longer than to the next beat, however many messages come before it.
+    const Duration wait = std::clamp<Duration>(told + limits::rank_beat - Clock::now(),
+                                               std::chrono::milliseconds(1), limits::rank_beat);
+    auto message = receive_json(*line_, wait, limits::rank_line_bytes_max);
     if (!message && stop.stop_requested()) return;
     if (!message) return lose(message.error());
     const TimePoint now = Clock::now();
