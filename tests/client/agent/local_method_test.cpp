@@ -271,22 +271,21 @@ TEST_CASE("a trainer that lacks what the method needs is refused, with the abili
     bool Trainer::Abilities::*lacks;
     const char* name;
   };
-  for (const auto& [spec, lacks, name] :
-       {Case{"fednova", &Trainer::Abilities::optimizer, "'optimizer'"},
-        Case{"scaffold", &Trainer::Abilities::correction, "'correction'"},
-        Case{"fedprox:mu=0.1", &Trainer::Abilities::proximal, "'proximal'"},
-        Case{"ditto", &Trainer::Abilities::correction, "'correction'"}}) {
-    CAPTURE(std::string(spec));
+  for (const Case& refused : {Case{"fednova", &Trainer::Abilities::optimizer, "'optimizer'"},
+                              Case{"scaffold", &Trainer::Abilities::correction, "'correction'"},
+                              Case{"fedprox:mu=0.1", &Trainer::Abilities::proximal, "'proximal'"},
+                              Case{"ditto", &Trainer::Abilities::correction, "'correction'"}}) {
+    CAPTURE(std::string(refused.spec));
     MemFiles files;
     ClientState state(files, "/state");
     state.load().value();
     KnownTrainer trainer;
-    CHECK(LocalMethod::make(spec, trainer, state));
-    trainer.can.*lacks = false;
-    const auto made = LocalMethod::make(spec, trainer, state);
+    CHECK(LocalMethod::make(refused.spec, trainer, state));
+    trainer.can.*refused.lacks = false;
+    const auto made = LocalMethod::make(refused.spec, trainer, state);
     REQUIRE_FALSE(made);
     CHECK(made.error().code() == Errc::invalid_input);
-    CHECK(made.error().message().find(name) != std::string::npos);
+    CHECK(made.error().message().find(refused.name) != std::string::npos);
   }
 }
 

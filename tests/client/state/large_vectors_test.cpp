@@ -78,7 +78,9 @@ TEST_CASE("vectors in files give the same uploads and the same state as vectors 
                                                       {"qsgd:7+ef", "scaffold"},
                                                       {"delta+qsgd:7", "scaffold"},
                                                       {"none+ef", "scaffold"}};
-  for (const auto& [codec, method] : ways) {
+  for (const auto& way : ways) {
+    const char* const codec = way.first;
+    const char* const method = way.second;
     CAPTURE(std::string(codec));
     CAPTURE(std::string(method));
     MemFiles memory;
