@@ -221,6 +221,18 @@ TEST_CASE("a model of more parameters than the client takes is refused with the 
   CHECK(has(world.reasons.front(), flag));
 }
 
+TEST_CASE("a built-in model that is too large is refused before its trainer is made") {
+  World world;
+  world.lie = [](wire::Header& header) {
+    header.mutable_welcome()->set_model("synthetic:2000000000");
+  };
+  const auto outcome = world.run();
+  REQUIRE(!outcome);
+  CHECK(outcome.error().code() == Errc::invalid_input);
+  CHECK(has(outcome.error().message(), "--max-parameters 2000000000"));
+  CHECK(world.models.empty());  // The factory was not called.
+}
+
 TEST_CASE("a model of as many parameters as the client takes is taken") {
   World world;
   world.options.parameters_max = world.problem.layout.elements();
