@@ -42,7 +42,7 @@ if(TARGET fl_client_shared)
   install(EXPORT TributaryClient NAMESPACE Tributary:: FILE TributaryClientTargets.cmake
     DESTINATION ${package})
   install(FILES client/client_main.hpp DESTINATION ${headers}/client)
-  install(FILES client/learn/trainer.hpp DESTINATION ${headers}/client/learn)
+  install(FILES client/learn/blockwise_trainer.hpp client/learn/trainer.hpp client/learn/values.hpp DESTINATION ${headers}/client/learn)
   install(FILES shared/algorithm/local_work.hpp DESTINATION ${headers}/shared/algorithm)
 endif()
 
