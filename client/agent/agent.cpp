@@ -40,7 +40,7 @@ Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* 
       group_(strand),
       events_(strand, agent_events_max),
       jobs_(worker, group_, events_),
-      state_(files, std::move(folder), options_.threads, options_.memory_bytes_max),
+      state_(files, std::move(folder), options_.threads),
       conversation_(keeper),
       download_(jobs_, state_.scratch(), options_.models, options_.threads, options_.trace),
       upload_(jobs_, state_, options_.trace),
@@ -196,7 +196,7 @@ Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {
       continue;
     }
     auto& arrival = std::get<Arrival>(*event);
-    if (arrival.connection != conversation_.number()) continue;  // Of an earlier connection.
+    if (arrival.connection != conversation_.number()) continue;  // From an earlier connection.
     if (!arrival.message) co_return arrival.message.error();
     if (arrival.message->header.has_bye()) {
       const auto& bye = arrival.message->header.bye();
@@ -230,7 +230,7 @@ Awaitable<void> Agent::export_own_tensors() {
   if (path && !path->empty()) log_info("wrote this client's own tensors to {}", path->string());
 }
 
-// What to do next ------------------------------------------------------------------------------
+// Choosing what is next -------------------------------------------------------------------------
 
 /// Begins the next thing that can begin now. There is one job, one download and one upload at a
 /// time.

@@ -46,8 +46,6 @@ class Agent {
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
     TraceFile* trace = nullptr;     // The agent writes its work there; null: no trace.
-    /// Vectors up to this size lie in memory, larger ones in files of the state folder.
-    std::uint64_t memory_bytes_max = values_in_memory_bytes_max;
     Patience patience;
   };
   enum class Outcome { finished, stopped, gave_up };

@@ -264,9 +264,7 @@ Result<StoredValues> Download::apply_deltas(const Layout& layout) {
   const auto base = models_.find(replica_->digest);
   if (!base) return Error(Errc::not_found, "the version that they start from is not here any more");
   FL_TRY(auto values, models_.pool().borrow(base->size()));
-  const auto write = [&values](std::uint64_t first, std::span<const float> sums) {
-    return values.write(first, sums);
-  };
+  const WriteValues write = write_into(values);
   if (transfer_->model.deltas().empty()) FL_CHECK(copy_values(base->values(), values));
   const Bytes deltas = std::as_bytes(transfer_->values.values());
   auto before = base->values();

@@ -54,7 +54,7 @@ class JoinedRun {
   Awaitable<Result<void>> enter(const wire::Welcome& welcome, const Pause& pause);
   /// Whether the last enter() failed because the model is not for this client.
   [[nodiscard]] bool lacks_model() const { return model_.empty(); }
-  /// What the server is told of a client that is ready.
+  /// The message of a client that is ready.
   [[nodiscard]] wire::Ready ready(const wire::Welcome& welcome, bool is_evaluator) const;
 
   [[nodiscard]] const std::string& key() const { return key_; }
@@ -90,7 +90,7 @@ class JoinedRun {
   std::unique_ptr<Trainer> trainer_;
   std::optional<DeviceCoder> coder_;  // The coder on the trainer's device, made when needed.
   std::optional<LocalMethod> method_;
-  std::optional<Digest> initial_digest_;  // Of version 0 as this client makes it, when known.
+  std::optional<Digest> initial_digest_;  // The digest of version 0 as this client makes it.
 };
 
 }  // namespace fl::client

@@ -73,12 +73,8 @@ void log_fall_backs(std::uint32_t round, const TrainReport& report) {
 
 /// values[first + i] += moved[i].
 Result<void> add_to(StoredValues& values, std::size_t first, std::span<const float> moved) {
-  std::vector<float> piece;
-  return for_each_piece(moved.size(), [&](std::size_t at, std::size_t count) {
-    const auto before = values.values().subspan(first + at, count);
-    piece.assign(before.begin(), before.end());
-    for (std::size_t i = 0; i < count; ++i) piece[i] += moved[at + i];
-    return values.write(first + at, piece);
+  return change_values(values, first, moved.size(), [&](std::size_t at, std::span<float> piece) {
+    for (std::size_t i = 0; i < piece.size(); ++i) piece[i] += moved[at + i];
   });
 }
 
@@ -106,7 +102,7 @@ std::optional<ClientState::OwnTensors> LocalMethod::own_tensors(const std::strin
 }
 
 Result<void> LocalMethod::write_initial(std::uint64_t seed, StoredValues& out) const {
-  PartsSink sink(layout_, write_into(out, 0), drop_values());
+  PartsSink sink(layout_, write_into(out), drop_values());
   FL_CHECK(trainer_->make_initial(seed, sink));
   return fill_zeros(out, layout_.model_elements);
 }
@@ -172,7 +168,8 @@ Result<void> LocalMethod::check_settings(const TrainSettings& settings) const {
                "the run's proximal term needs a trainer that supports 'proximal'");
 }
 
-/// What is added to every gradient of the whole model. Statistics and personal tensors get zeros.
+/// The correction, which the trainer adds to every gradient of the whole model. Statistics and
+/// personal tensors get zeros.
 PartsSource LocalMethod::correction(const StoredValues& version, const StoredValues& kept) const {
   const std::span shared = version.values().subspan(layout_.model_elements);
   const std::span vector = kept.values().first(kept_vector_elements());
@@ -207,7 +204,7 @@ Result<void> LocalMethod::train(const TrainSettings& settings, const StoredValue
   StoredValues gradient;  // The gradient at the version's model.
   if (rule() != nullptr && rule()->wants_gradient()) {
     FL_TRY(gradient, state_->scratch().borrow(layout_.model_elements));
-    PartsSink sink(layout_, write_into(gradient, 0), drop_values());
+    PartsSink sink(layout_, write_into(gradient), drop_values());
     FL_CHECK(trainer_->write_gradient(model, settings, sink, stop));
   }
   FL_TRY(const TrainReport report, train_model(settings, version, kept, update, std::move(stop)));
@@ -236,12 +233,12 @@ Result<TrainReport> LocalMethod::train_model(const TrainSettings& settings,
   if (layout_.personal_elements == 0) {
     const auto memory = update.memory();
     const auto model_part = memory.empty() ? memory : memory.first(layout_.model_elements);
-    PartsSink sink(layout_, write_into(update, 0), drop_values(), model_part);
+    PartsSink sink(layout_, write_into(update), drop_values(), model_part);
     return trainer_->train_blocks(model, settings, correction, sink, std::move(stop));
   }
   const std::size_t personal = layout_.personal_elements;
   FL_TRY(StoredValues moved, state_->scratch().borrow(personal));
-  PartsSink sink(layout_, write_into(update, 0), write_into(moved, 0));
+  PartsSink sink(layout_, write_into(update), write_into(moved));
   FL_TRY(TrainReport report,
          trainer_->train_blocks(model, settings, correction, sink, std::move(stop)));
   FL_CHECK(add_to(kept, kept.size() - personal, moved.values()));
@@ -249,7 +246,7 @@ Result<TrainReport> LocalMethod::train_model(const TrainSettings& settings,
   return report;
 }
 
-/// What the rule does after training.
+/// Lets the rule finish the round, piece by piece.
 Result<void> LocalMethod::finish(const LocalRound& round, StoredValues& kept,
                                  StoredValues& update) {
   const bool has_vector = rule()->keeps_vector() && own_model() == nullptr;
@@ -294,7 +291,7 @@ Result<void> LocalMethod::train_own(TrainSettings settings, const ValueSource& g
   };
   const PartsSource correction(layout_, pull, read_zeros());
   FL_TRY(StoredValues update, state_->scratch().borrow(own.size()));
-  PartsSink sink(layout_, write_into(update, 0), drop_values(), update.memory());
+  PartsSink sink(layout_, write_into(update), drop_values(), update.memory());
   FL_TRY([[maybe_unused]] const TrainReport report,
          trainer_->train_blocks(SpanValues(own), settings, &correction, sink, std::move(stop)));
   FL_CHECK(add_to(kept, 0, update.values()));

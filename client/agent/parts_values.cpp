@@ -46,13 +46,7 @@ ReadValues read_zeros() {
   };
 }
 
-TakeValues write_into(StoredValues& target, std::uint64_t begin) {
-  return [&target, begin](std::uint64_t first, std::span<const float> values) {
-    return target.write(begin + first, values);
-  };
-}
-
-TakeValues drop_values() {
+WriteValues drop_values() {
   return [](std::uint64_t, std::span<const float>) { return success(); };
 }
 

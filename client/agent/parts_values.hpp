@@ -5,9 +5,9 @@
 #pragma once
 
 #include "client/learn/values.hpp"
-#include "client/state/stored_values.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
+#include "shared/params/write_values.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -18,14 +18,9 @@ namespace fl::client {
 
 /// Copies values of one of the two vectors, from its element `first` on.
 using ReadValues = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
-/// Takes values of one of the two vectors, from its element `first` on.
-using TakeValues = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
-
 [[nodiscard]] ReadValues read_from(std::span<const float> values);
 [[nodiscard]] ReadValues read_zeros();
-/// Writes from element `begin` of the target on. The target must outlive the function.
-[[nodiscard]] TakeValues write_into(StoredValues& target, std::uint64_t begin);
-[[nodiscard]] TakeValues drop_values();
+[[nodiscard]] WriteValues drop_values();
 
 class PartsSource final : public ValueSource {
  public:
@@ -55,7 +50,7 @@ class PartsSink final : public ValueSink {
  public:
   /// `layout` and `whole` must outlive it. `whole`: the memory of the model, where there are no
   /// personal tensors and it lies in memory; else empty.
-  PartsSink(const RunLayout& layout, TakeValues travels, TakeValues stays,
+  PartsSink(const RunLayout& layout, WriteValues travels, WriteValues stays,
             std::span<float> whole = {})
       : layout_(layout), travels_(std::move(travels)), stays_(std::move(stays)), whole_(whole) {}
 
@@ -64,8 +59,8 @@ class PartsSink final : public ValueSink {
 
  private:
   const RunLayout& layout_;
-  TakeValues travels_;
-  TakeValues stays_;
+  WriteValues travels_;
+  WriteValues stays_;
   std::span<float> whole_;
 };
 

@@ -46,9 +46,9 @@ class Upload {
   Awaitable<Result<void>> resume(const wire::Resume& resume);
   /// Sends a chunk. can_send() must be true.
   Awaitable<Result<void>> send_some(Conversation& conversation);
-  /// Returns false for a verdict that leaves the task open ("later"), or is about another one. After
-  /// any other the task need not be done again, even if a full disk delays what the verdict asks
-  /// for: the update is then announced again. `layout`: of the run.
+  /// Returns false for a verdict that leaves the task open ("later"), or is about another one.
+  /// After any other the task need not be done again, even if a full disk delays what the verdict
+  /// asks for: the update is then announced again. `layout`: of the run.
   Awaitable<Result<bool>> take_verdict(const wire::Verdict& verdict, const RunLayout& layout);
   void connection_lost() { sending_.reset(); }
 

@@ -101,12 +101,7 @@ class GuardedTrainer final : public BlockwiseTrainer {
 
   Result<void> make_initial(std::uint64_t seed, ValueSink& out) const override {
     const bool is_builtin = !model_.empty() && !model_.starts_with(custom_prefix);
-    if (is_builtin) {
-      return make_builtin_initial_weights(
-          model_, seed, [&out](std::uint64_t first, std::span<const float> values) {
-            return out.write(first, values);
-          });
-    }
+    if (is_builtin) return make_builtin_initial_weights(model_, seed, write_to(out));
     CheckedSink checked(out, "initial weight", layout());
     return guarded("initial_weights()", [&] { return own_->make_initial(seed, checked); });
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/params/write_values.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -36,6 +37,13 @@ class ValueSink {
   /// empty.
   [[nodiscard]] virtual std::span<float> whole() { return {}; }
 };
+
+/// Writes to a sink, which must outlive the function.
+[[nodiscard]] inline WriteValues write_to(ValueSink& sink) {
+  return [&sink](std::uint64_t first, std::span<const float> values) {
+    return sink.write(first, values);
+  };
+}
 
 /// Values in memory. `values` must outlive it.
 class SpanValues final : public ValueSource {

@@ -12,7 +12,8 @@ Mesh::Mesh(std::vector<Dimension> dimensions) : dimensions_(std::move(dimensions
   for (const Dimension& dimension : dimensions_) {
     FL_ASSERT(dimension.size >= 1);
     FL_ASSERT(std::ranges::count(dimensions_, dimension.name, &Dimension::name) == 1);
-    FL_ASSERT(!__builtin_mul_overflow(size_, dimension.size, &size_));
+    const bool is_too_large = __builtin_mul_overflow(size_, dimension.size, &size_);
+    FL_ASSERT(!is_too_large);
   }
 }
 

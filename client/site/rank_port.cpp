@@ -76,7 +76,7 @@ struct RankPort::Connection {
   std::optional<SiteMember> member;  // Set once the rank has entered.
   TimePoint heard{};                 // When the rank's last message came.
   TimePoint told{};                  // When this end sent its last sign of life.
-  std::uint32_t watched = EPOLLIN;   // What the epoll watches.
+  std::uint32_t watched = EPOLLIN;   // The events that the epoll watches.
 };
 
 Result<std::unique_ptr<RankPort>> RankPort::open(Options options, Events events) {
@@ -187,7 +187,7 @@ void RankPort::accept_one() {
   Descriptor socket = listener_.accept(Duration::zero());
   const bool has_failed = socket.number() < 0 && errno != EAGAIN;
   const TimePoint now = Clock::now();
-  // What fails (this process may have too many open files) would fail at once again.
+  // After a failure (this process may have too many open files) the next attempt would fail, too.
   accept_at_ = has_failed ? now + limits::rank_look : now;
   if (socket.number() >= 0) {
     accept_at_ = pace_.next(now);

@@ -70,7 +70,7 @@ class RankPort {
 
  private:
   struct Connection;
-  /// What send() and end() leave for the thread.
+  /// Work that send() and end() leave for the thread.
   struct Order {
     Id to = 0;
     std::string line;

@@ -293,10 +293,7 @@ Result<std::string> ClientState::put_back(const RunLayout& layout) {
   FL_TRY(const auto file, files_->open(folder_ / pending_->file, OpenMode::read));
   FileSource source(*file);
   FL_TRY(auto reader, PayloadReader::open(source, pending_->begin.bytes(), layout.all));
-  const auto write = [&](std::uint64_t first, std::span<const float> values) {
-    return next.values.write(first, values);
-  };
-  FL_CHECK(add_decoded(before.values(), reader, write, threads_));
+  FL_CHECK(add_decoded(before.values(), reader, client::write_into(next.values), threads_));
   // Only gradients can be sent later. The residual of statistics and shared vectors is 0.
   FL_CHECK(client::fill_zeros(next.values, layout.parameter_elements));
   FL_CHECK(before.check());

@@ -18,11 +18,13 @@
 
 namespace fl {
 
+using client::change_values;
 using client::copy_values;
 using client::fill_zeros;
 using client::for_each_piece;
 using client::piece_elements;
 using client::StoredValues;
+using client::write_into;
 
 namespace {
 
@@ -39,12 +41,6 @@ std::span<float> copy_piece(std::span<const float> values, std::size_t first, st
   room.assign(values.begin() + static_cast<std::ptrdiff_t>(first),
               values.begin() + static_cast<std::ptrdiff_t>(first + count));
   return room;
-}
-
-WriteValues write_into(StoredValues& target) {
-  return [&target](std::uint64_t first, std::span<const float> values) {
-    return target.write(first, values);
-  };
 }
 
 }  // namespace
@@ -68,7 +64,8 @@ class ClientState::Saving {
 
  private:
   [[nodiscard]] Result<void> add_velocity_and_residual();
-  [[nodiscard]] Result<void> subtract_reference();
+  [[nodiscard]] Result<void> begin_reference();
+  [[nodiscard]] Result<void> write_difference();
   [[nodiscard]] Result<void> find_loss();
   [[nodiscard]] Result<void> advance_velocity();
   [[nodiscard]] Result<void> advance_reference();
@@ -133,7 +130,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& upd
 
 Result<void> ClientState::Saving::prepare() {
   FL_CHECK(add_velocity_and_residual());
-  if (codec_.is_delta()) FL_CHECK(subtract_reference());
+  if (codec_.is_delta()) FL_CHECK(begin_reference());
   if (codec_.error_feedback()) {
     FL_TRY(residual_, state_.new_values("residual", layout_.all.elements()));
   } else if (needs_loss() && !codec_.is_delta()) {
@@ -165,18 +162,15 @@ Result<void> ClientState::Saving::add_velocity_and_residual() {
   }
   if (!codec_.error_feedback() || state_.kept_.residual.empty()) return {};
   FL_TRY(const auto carried, state_.open_values(state_.kept_.residual, elements));
-  std::vector<float> sum;
-  FL_CHECK(for_each_piece(elements, [&](std::size_t first, std::size_t count) {
-    copy_piece(update_.values(), first, count, sum);
-    add_residual(sum, carried.values().subspan(first, count), codec_.residual_kept());
-    return update_.write(first, sum);
+  FL_CHECK(change_values(update_, 0, elements, [&](std::size_t at, std::span<float> piece) {
+    add_residual(piece, carried.values().subspan(at, piece.size()), codec_.residual_kept());
   }));
   return carried.check();
 }
 
 /// Begins the next reference with the one before, or zeros if there is none or it can't be read,
 /// and computes the update's difference to it.
-Result<void> ClientState::Saving::subtract_reference() {
+Result<void> ClientState::Saving::begin_reference() {
   const std::size_t elements = layout_.all.elements();
   wire::UploadBegin& begin = pending_.begin;
   if (begin.reference() != state_.kept_.reference_task) begin.set_reference(0);
@@ -202,10 +196,15 @@ Result<void> ClientState::Saving::subtract_reference() {
   }
   if (!is_there) FL_CHECK(fill_zeros(reference_.values, 0));
   FL_TRY(difference_, state_.scratch().borrow(elements));
+  return write_difference();
+}
+
+/// The difference of the update to the reference as it is now.
+Result<void> ClientState::Saving::write_difference() {
   std::vector<float> piece;
-  return for_each_piece(elements, [&](std::size_t first, std::size_t count) {
+  return for_each_piece(update_.size(), [&](std::size_t first, std::size_t count) {
     copy_piece(update_.values(), first, count, piece);
-    fl::subtract_reference(piece, reference_.values.values().subspan(first, count));
+    subtract_reference(piece, reference_.values.values().subspan(first, count));
     return difference_.write(first, piece);
   });
 }
@@ -277,12 +276,7 @@ Result<void> ClientState::Saving::advance_reference() {
   FL_CHECK(reference.sync());
   pending_.kept.reference = reference_.name;
   pending_.kept.reference_task = pending_.begin.task();
-  std::vector<float> piece;
-  FL_CHECK(for_each_piece(reference.size(), [&](std::size_t first, std::size_t count) {
-    copy_piece(update_.values(), first, count, piece);
-    fl::subtract_reference(piece, reference.values().subspan(first, count));
-    return difference_.write(first, piece);
-  }));
+  FL_CHECK(write_difference());
   pending_.begin.set_nmse(nmse(power_of(difference_.values()), power_of(update_.values())));
   return reference.check();
 }
@@ -292,9 +286,9 @@ Result<void> ClientState::Saving::follow_sent(StoredValues& local, const LocalRu
   FL_ASSERT(!layout_.has_shared());
   const auto follow = [&](std::uint64_t first, std::span<const float> sent) -> Result<void> {
     if (first >= layout_.parameter_elements) return {};
-    std::vector<float> piece;
-    rule.follow(sent, copy_piece(local.values(), first, sent.size(), piece));
-    return local.write(first, piece);
+    return change_values(local, first, sent.size(), [&](std::size_t at, std::span<float> piece) {
+      rule.follow(sent.subspan(at, piece.size()), piece);
+    });
   };
   if (codec_.is_delta()) {
     const auto sent = reference_.values.values();
@@ -316,11 +310,8 @@ Result<void> ClientState::Saving::advance_local(NewValues& local, const LocalRul
                                : codec_.error_feedback() ? residual_.values
                                                          : loss_;
     const auto lost = loss.values().subspan(layout_.model_elements);
-    std::vector<float> piece;
-    FL_CHECK(for_each_piece(lost.size(), [&](std::size_t first, std::size_t count) {
-      copy_piece(values.values(), first, count, piece);
-      for (std::size_t i = 0; i < count; ++i) piece[i] -= lost[first + i];
-      return values.write(first, piece);
+    FL_CHECK(change_values(values, 0, lost.size(), [&](std::size_t at, std::span<float> piece) {
+      for (std::size_t i = 0; i < piece.size(); ++i) piece[i] -= lost[at + i];
     }));
   }
   if (rule != nullptr && rule->follows_sent()) FL_CHECK(follow_sent(values, *rule));

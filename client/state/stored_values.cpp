@@ -74,6 +74,23 @@ Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work) {
   return {};
 }
 
+Result<void> change_values(StoredValues& target, std::size_t first, std::size_t count,
+                           const ChangePiece& change) {
+  std::vector<float> piece;
+  return for_each_piece(count, [&](std::size_t at, std::size_t elements) {
+    const auto before = target.values().subspan(first + at, elements);
+    piece.assign(before.begin(), before.end());
+    change(at, piece);
+    return target.write(first + at, piece);
+  });
+}
+
+WriteValues write_into(StoredValues& target, std::uint64_t begin) {
+  return [&target, begin](std::uint64_t first, std::span<const float> values) {
+    return target.write(begin + first, values);
+  };
+}
+
 Result<void> copy_values(std::span<const float> source, StoredValues& target) {
   return for_each_piece(source.size(), [&](std::size_t first, std::size_t count) {
     return target.write(first, source.subspan(first, count));

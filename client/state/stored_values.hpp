@@ -6,6 +6,7 @@
 
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/params/write_values.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -27,7 +28,7 @@ class StoredValues {
   /// Values in memory.
   explicit StoredValues(std::vector<float> values) : memory_(std::move(values)) {}
   /// A new file of `elements` values in place of what has that name; their contents are arbitrary.
-  /// Its room on the disk is taken at once. Errors: no_space and others of the disk.
+  /// Takes the room on the disk at once. Errors: no_space and others of the disk.
   [[nodiscard]] static Result<StoredValues> make(Files& files, const std::filesystem::path& path,
                                                  std::uint64_t elements);
   /// The values of a file, for reading. Errors: corrupt, with the path, if it is too short; those
@@ -68,6 +69,15 @@ inline constexpr std::size_t piece_elements = 1 << 20;
 /// Calls work(first, count) for the pieces of [0, elements), in order, until one fails.
 using WorkOnPiece = std::function<Result<void>(std::size_t first, std::size_t count)>;
 [[nodiscard]] Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work);
+
+/// Changes `count` values from element `first` on, piece by piece: change(at, piece), where `at`
+/// counts from `first`.
+using ChangePiece = std::function<void(std::size_t at, std::span<float> piece)>;
+[[nodiscard]] Result<void> change_values(StoredValues& target, std::size_t first, std::size_t count,
+                                         const ChangePiece& change);
+
+/// Writes to `target`, from its element `begin` on. `target` must outlive the function.
+[[nodiscard]] WriteValues write_into(StoredValues& target, std::uint64_t begin = 0);
 
 /// Writes `source` to the beginning of `target`.
 [[nodiscard]] Result<void> copy_values(std::span<const float> source, StoredValues& target);

@@ -204,7 +204,7 @@ Result<std::vector<float>> builtin_initial_weights(std::string_view model, std::
 }
 
 Result<void> make_builtin_initial_weights(std::string_view model, std::uint64_t seed,
-                                          const TakeWeights& take) {
+                                          const WriteValues& take) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(const ModelSpec spec, parse_model(model));
   const std::vector<Tensor> made = tensors_of(spec);

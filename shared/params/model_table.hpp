@@ -8,9 +8,9 @@
 #include "shared/params/column_summary.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/metric.hpp"
+#include "shared/params/write_values.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,11 +33,9 @@ inline constexpr std::string_view custom_prefix = "custom:";
 /// BatchNorm, a LayerNorm and a scaling begin as the identity. "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
-/// Makes the initial weights piece by piece: take(first element, values), in order. An error of
-/// `take` ends it.
-using TakeWeights = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
+/// Makes the initial weights piece by piece, in order. Errors also: those of `take`.
 [[nodiscard]] Result<void> make_builtin_initial_weights(std::string_view model, std::uint64_t seed,
-                                                        const TakeWeights& take);
+                                                        const WriteValues& take);
 
 /// The number of values that a model scales: its inputs, then its targets. A trainer of such a
 /// model summarises each over its training examples. 0 for a model that scales none, and for an

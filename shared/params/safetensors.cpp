@@ -377,7 +377,7 @@ Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float>
   });
 }
 
-Result<void> read_safetensors_pieces(File& file, const Layout& wanted, const TakePiece& take) {
+Result<void> read_safetensors_pieces(File& file, const Layout& wanted, const WriteValues& take) {
   std::vector<float> room;
   return for_each_run(file, wanted, nullptr, [&](const Run& run) -> Result<void> {
     for (std::uint64_t at = 0; at < run.elements; at += room.size()) {

@@ -9,6 +9,7 @@
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/write_values.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -81,10 +82,8 @@ struct SafetensorsInfo {
     File& file, const Layout& wanted, std::span<float> out,
     const std::function<bool(const std::string&)>& may_be_left = nullptr);
 
-/// Reads the tensors of `wanted` piece by piece: take(first element, values), in that order. An
-/// error of `take` ends the reading.
-using TakePiece = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
+/// Reads the tensors of `wanted` piece by piece, in their order. Errors also: those of `take`.
 [[nodiscard]] Result<void> read_safetensors_pieces(File& file, const Layout& wanted,
-                                                   const TakePiece& take);
+                                                   const WriteValues& take);
 
 }  // namespace fl

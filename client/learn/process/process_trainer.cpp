@@ -49,7 +49,7 @@ Result<void> write_tensors(const fs::path& path, const Layout& layout, const Val
   return write_safetensors(*file, layout, whole, types);
 }
 
-Result<void> read_pieces(const fs::path& path, const Layout& layout, const TakePiece& take) {
+Result<void> read_pieces(const fs::path& path, const Layout& layout, const WriteValues& take) {
   FL_TRY(const auto file, posix_files().open(path, OpenMode::read));
   return read_safetensors_pieces(*file, layout, take);
 }
@@ -106,12 +106,8 @@ class ProcessTrainer final : public BlockwiseTrainer {
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
 
   Result<void> make_initial(std::uint64_t seed, ValueSink& out) const override {
-    if (!model_.starts_with(custom_prefix)) {
-      return make_builtin_initial_weights(
-          model_, seed, [&out](std::uint64_t first, std::span<const float> values) {
-            return out.write(first, values);
-          });
-    }
+    if (!model_.starts_with(custom_prefix))
+      return make_builtin_initial_weights(model_, seed, write_to(out));
     if (!abilities().initial)
       return Error(Errc::invalid_input, "the trainer does not support 'initial'");
     return make({{"type", "initial"}, {"seed", seed}}, out, nullptr, {});
@@ -138,14 +134,14 @@ class ProcessTrainer final : public BlockwiseTrainer {
     FL_TRY(const auto answer, ask(std::move(request), stop, settings.deadline_s));
     const auto told = parse_train_answer(answer.message, train_examples());
     if (!told) return program_->failed(told.error());
-    std::vector<float> start;
-    const auto take = [&](std::uint64_t first, std::span<float> values) -> Result<void> {
-      if (!told->is_update) {
-        FL_CHECK(read_start(global, first, values.size(), start));
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] -= start[i];
-      }
-      return update.write(first, values);
+    std::vector<float> moved;
+    const auto subtract_start = [&](std::uint64_t first,
+                                    std::span<const float> values) -> Result<void> {
+      FL_CHECK(read_start(global, first, values.size(), moved));
+      for (std::size_t i = 0; i < values.size(); ++i) moved[i] = values[i] - moved[i];
+      return update.write(first, moved);
     };
+    const WriteValues take = told->is_update ? write_to(update) : WriteValues(subtract_start);
     FL_CHECK(read_result(answer.result, fmt::format("round {}: ", settings.round), take));
     if (!std::isfinite(told->report.loss)) {
       return Error(Errc::invalid_input,
@@ -190,18 +186,15 @@ class ProcessTrainer final : public BlockwiseTrainer {
   [[nodiscard]] std::span<const ElementType> types() const { return arranged_.types; }
 
   /// Reads what the program has written, piece by piece, and checks that its values are finite.
-  /// `take` may change them. Errors: invalid_input, with the tensor that is wrong, or with `where`
-  /// for a value; those of `take`.
-  using TakeResult = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
+  /// Errors: invalid_input, with the tensor that is wrong, or with `where` for a value; those of
+  /// `take`.
   [[nodiscard]] Result<void> read_result(const fs::path& path, std::string_view where,
-                                         const TakeResult& take) const {
-    std::vector<float> room;
+                                         const WriteValues& take) const {
     Result<void> taken = success();
     const auto check = [&](std::uint64_t first, std::span<const float> values) {
       const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
-      room.assign(values.begin(), values.end());
       taken = bad == values.size()
-                  ? take(first, room)
+                  ? take(first, values)
                   : Error(Errc::invalid_input, fmt::format("{}the trainer's {} is not finite",
                                                            where, layout().describe(first + bad)));
       return taken;
@@ -222,9 +215,7 @@ class ProcessTrainer final : public BlockwiseTrainer {
       request["weights"] = files.weights.string();
     }
     FL_TRY(const auto answer, ask(std::move(request), stop));
-    FL_CHECK(read_result(answer.result, "", [&](std::uint64_t first, std::span<float> values) {
-      return out.write(first, values);
-    }));
+    FL_CHECK(read_result(answer.result, "", write_to(out)));
     program_->succeeded();
     return {};
   }

@@ -31,7 +31,7 @@ struct ExampleCounts {
 struct TrainerHello {
   Layout layout;  // Parameters, then statistics, both sorted by name.
   /// The tensors of the program's files: the layout without the tensor that names what is frozen.
-  /// That tensor has no elements, so values are at the same places in both.
+  /// The tensor that is left out has no elements, so values are at the same places in both.
   Layout files;
   std::vector<ElementType> types;  // For each tensor of `files`.
   std::vector<std::string> left;   // Names of tensors of whole numbers, which do not travel.

@@ -27,14 +27,14 @@ enum class HookLoss { none, rounding, feedback, method };
 
 /// The sizes that the number of bits may depend on.
 struct HookSizes {
-  double gradient_bits = 32;  // Of each value without a hook.
+  double gradient_bits = 32;  // A value without a hook.
   double hidden = 0;          // Hidden size of the model's matrices.
   double values = 0;          // How many values one GPU reduces.
 };
 
 /// One setting of a hook, as `site recommend` compares it.
 struct HookCost {
-  std::string_view spec;  // Of --hook; "hooks.codec …" is tributary_fl.hooks, for PyTorch.
+  std::string_view spec;  // A value of --hook; "hooks.codec …" is tributary_fl.hooks, for PyTorch.
   HookExchange exchange = HookExchange::all_reduce;
   HookLoss loss = HookLoss::none;
   double passes = 0;  // Coding time, relative to that of a codec.

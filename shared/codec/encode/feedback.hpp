@@ -35,14 +35,14 @@
 //
 // All functions work on flat vectors of one layout. The caller keeps residual, velocity and
 // reference, and makes them durable. The results are the same with any number of threads. Where a
-// vector is too large for memory, it is given as a mapping, and the result goes to a WriteValues.
+// vector is too large for memory, it is given as a mapping, and the result goes to a WriteValues: a
+// block at a time, in any order, with several threads from all of them.
 #pragma once
 
 #include "shared/base/error.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/params/write_values.hpp"
 
-#include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -54,10 +54,6 @@ void add_residual(std::span<float> update, std::span<const float> residual, floa
 
 /// velocity = momentum * velocity + update; then update = velocity.
 void add_velocity(std::span<float> update, std::span<float> velocity, float momentum);
-
-/// Takes a stretch of a result: its values from element `first` on. With several threads it is
-/// called from all of them, each time for another stretch. Its error ends the work.
-using WriteValues = std::function<Result<void>(std::uint64_t first, std::span<const float> values)>;
 
 /// velocity = 0 wherever decode(payload) is not 0. Errors as keep_residual().
 [[nodiscard]] Result<void> stop_sent(std::span<const float> velocity, PayloadReader& payload,

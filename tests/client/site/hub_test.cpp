@@ -9,6 +9,7 @@
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/limits.hpp"
+#include "tests/client/site/rank_options.hpp"
 #include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
@@ -47,15 +48,7 @@ std::unique_ptr<SiteHub> hub_of(int size, Duration progress = patience) {
 }
 
 RankLink::Options rank_of(const SiteHub& hub, int rank, int size) {
-  RankLink::Options options;
-  options.host = "127.0.0.1";
-  options.port = hub.port();
-  options.secret = "secret";
-  options.rank = rank;
-  options.size = size;
-  options.silence = patience;
-  options.until = Clock::now();
-  return options;
+  return rank_options(hub, rank, size, patience, Clock::now());
 }
 
 std::unique_ptr<RankLink> enter(const SiteHub& hub, int rank, int size) {

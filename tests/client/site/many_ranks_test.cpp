@@ -9,6 +9,7 @@
 #include "client/site/site_messages.hpp"
 #include "shared/base/io/files_max.hpp"
 #include "shared/base/limits.hpp"
+#include "tests/client/site/rank_options.hpp"
 
 #include <doctest/doctest.h>
 
@@ -37,7 +38,7 @@ TimePoint in_time() { return Clock::now() + long_enough; }
 SiteHub::Options options_of(int size) {
   SiteHub::Options options;
   options.host = "127.0.0.1";
-  options.secret = "secret";
+  options.secret = site_secret;
   options.size = size;
   options.silence = long_enough;
   options.collective = long_enough;
@@ -48,7 +49,7 @@ SiteHub::Options options_of(int size) {
 std::unique_ptr<SocketLine> enter_line(const SiteHub& hub, int rank, int size) {
   auto line = std::make_unique<SocketLine>(connect_tcp("127.0.0.1", hub.port(), in_time()).value(),
                                            "the agent");
-  REQUIRE(greet_agent(*line, "secret", in_time()).has_value());
+  REQUIRE(greet_agent(*line, site_secret, in_time()).has_value());
   SiteMember self;
   self.rank = rank;
   REQUIRE(send_json(*line, rank_hello(self, size), in_time()));
@@ -57,15 +58,7 @@ std::unique_ptr<SocketLine> enter_line(const SiteHub& hub, int rank, int size) {
 }
 
 std::unique_ptr<RankLink> enter_link(const SiteHub& hub, int rank, int size) {
-  RankLink::Options options;
-  options.host = "127.0.0.1";
-  options.port = hub.port();
-  options.secret = "secret";
-  options.rank = rank;
-  options.size = size;
-  options.silence = long_enough;
-  options.until = in_time();
-  return RankLink::connect(options).value();
+  return RankLink::connect(rank_options(hub, rank, size, long_enough, in_time())).value();
 }
 
 /// The next message that is no sign of life.
