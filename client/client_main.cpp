@@ -80,8 +80,7 @@ Result<void> join(const JoinToken& token, const ClientOptions& options,
     if (attempts.is_over()) return Error(Errc::deadline, attempts.text(joined.error()));
     if (attempt % 10 == 0) log_warn("{}; trying again", joined.error().message());
     manager.status("waiting for the server: " + joined.error().message());
-    const Duration pause =
-        backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
+    const Duration pause = backoff_pause(attempt, std::generate_canonical<double, 32>(jitter));
     std::this_thread::sleep_for(std::min(pause, attempts.latest() - Clock::now()));
   }
 }

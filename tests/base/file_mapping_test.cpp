@@ -5,6 +5,7 @@
 
 #include "shared/base/io/file.hpp"
 #include "shared/base/io/scratch_folder.hpp"
+#include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declarations of Gloo's classes that c10d's ProcessGroupGloo.hpp needs. The torch wheel has Gloo in
-// libtorch_cpu.so, but not Gloo's headers, and installed headers are of another version. So this
-// program neither constructs these classes nor calls them: c10d does both inside libtorch. The order
-// of virtual functions below does not matter.
+// Declarations of Gloo's classes that c10d's ProcessGroupGloo.hpp needs. The torch wheel has Gloo
+// in libtorch_cpu.so, but not Gloo's headers, and installed headers are of another version. So this
+// program neither constructs these classes nor calls them: c10d does both inside libtorch. The
+// order of virtual functions below does not matter.
 #pragma once
 
 #include <chrono>
