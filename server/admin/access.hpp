@@ -78,8 +78,8 @@ class AdminAccess {
   /// GET /api/session: who asks.
   Awaitable<PageAnswer> describe(const HttpRequest& request, Caller caller);
   /// Writes into the audit how many rows were left out of it, and forgets old wrong tokens. Those
-  /// of all addresses make one row in limits::login_window. Call it every second or so, from one
-  /// strand.
+  /// of all addresses make one row in limits::login_window. Call it every few seconds, from
+  /// one strand.
   Awaitable<Result<void>> count_left_out();
 
  private:

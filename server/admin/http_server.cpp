@@ -131,7 +131,7 @@ bool Admin::change(AdminAccess::Options access) {
 
 Awaitable<void> Admin::watch() {
   while (!is_closed_) {
-    co_await sleep_for(limits::admin_stream_beat);
+    co_await sleep_for(limits::lines_look);
     const auto counted = co_await access_.count_left_out();
     if (!counted)
       doorway_.note(LogLevel::warn, "counts that are not in the audit",

@@ -19,7 +19,7 @@
 namespace fl {
 namespace {
 
-constexpr auto metrics_look = std::chrono::seconds(1);
+constexpr auto metrics_look = std::chrono::seconds(5);
 
 /// A label's value with what must be escaped in it.
 std::string escaped(std::string_view text) {

@@ -39,8 +39,8 @@ class Metrics {
                                                StoreThread& store, bool by_client,
                                                Traces traces = nullptr);
 
-  /// Measures once a second, until `stop`, how long the engine's strand and the store make others
-  /// wait. On the engine's strand.
+  /// Measures every few seconds, until `stop`, how long the engine's strand and the store make
+  /// others wait. On the engine's strand.
   Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
   /// Makes the page. Any strand.
   Awaitable<Result<std::string>> page(EngineStatus status);

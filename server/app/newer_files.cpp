@@ -196,13 +196,14 @@ Result<void> note_audit(const fs::path& state, std::int64_t rows) {
   return posix_files().write_atomically(state / note_name, bytes_of(std::string_view(text)));
 }
 
-Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
+Awaitable<void> keep_audit_note(StoreThread& store, HistoryChanges& changes, fs::path state,
                                 std::shared_ptr<std::atomic<bool>> stop) {
   struct Noted {
     std::int64_t rows = 0;
     Result<void> written;
   };
   std::int64_t last = -1;
+  std::uint64_t changes_seen = 0;
   bool has_warned = false;
   while (!*stop) {
     // An error of the note is not returned as the store's, because that would end the run.
@@ -213,7 +214,7 @@ Awaitable<void> keep_audit_note(StoreThread& store, fs::path state,
     const auto noted = co_await store.with_store(std::move(note));
     if (noted && noted->written) last = noted->rows;
     if (noted && !noted->written && !std::exchange(has_warned, true)) warn_of_note(noted->written);
-    co_await sleep_for(limits::revocation_poll);
+    co_await changes.wait(changes_seen);
   }
 }
 

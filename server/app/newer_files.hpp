@@ -7,6 +7,7 @@
 // more than that. Blocking, but for keep_audit_note(); any thread.
 #pragma once
 
+#include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
 #include "shared/base/error.hpp"
 
@@ -40,7 +41,8 @@ struct NewerFile {
 
 /// Keeps that note up to date until `stop`. A note that can't be written is tried again, and the
 /// log says so once: no run ends for it. On the strand of `store`.
-[[nodiscard]] Awaitable<void> keep_audit_note(StoreThread& store, std::filesystem::path state,
+[[nodiscard]] Awaitable<void> keep_audit_note(StoreThread& store, HistoryChanges& changes,
+                                              std::filesystem::path state,
                                               std::shared_ptr<std::atomic<bool>> stop);
 /// Writes the note at the end of a server, with the rows since keep_audit_note() last looked. The
 /// log says if it can't be written.

@@ -29,10 +29,11 @@ bool is_of_run(const Error& error) {
 
 }  // namespace
 
-RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run,
+RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, HistoryChanges& changes, RunRecord run,
                  const ServeOptions& options, Actions actions, const std::atomic<bool>& stop)
     : current_(current),
       store_(store),
+      changes_(changes),
       run_(std::move(run)),
       options_(options),
       actions_(std::move(actions)),
@@ -101,6 +102,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
 /// None: no run waits and --stay was not given, or the server is to stop.
 Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
   bool has_said = false;
+  std::uint64_t changes_seen = 0;
   while (!stop_) {
     auto look = [](Store& store) { return next_run(store.runs()); };
     FL_CO_TRY(auto found, co_await store_.with_store(std::move(look)));
@@ -108,7 +110,7 @@ Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
     if (!std::exchange(has_said, true))
       log_info("waiting for another run: fl-server queue --state {} [--rounds N ...]",
                options_.state);
-    co_await sleep_for(limits::next_run_poll);
+    co_await changes_.wait(changes_seen);
   }
   co_return std::optional<ChosenRun>();
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/app/run_queue.hpp"
+#include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
 #include "server/round/current_engine.hpp"
 
@@ -24,9 +25,9 @@ class RunLoop {
   };
 
   /// `current` has the engine of `run`. `store` is the server's own, not a run's. `stop` is set
-  /// when the server is to end.
-  RunLoop(CurrentEngine& current, StoreThread& store, RunRecord run, const ServeOptions& options,
-          Actions actions, const std::atomic<bool>& stop);
+  /// when the server is to end, and then changes.wake() is called.
+  RunLoop(CurrentEngine& current, StoreThread& store, HistoryChanges& changes, RunRecord run,
+          const ServeOptions& options, Actions actions, const std::atomic<bool>& stop);
 
   /// Returns when there is no other run, the server is to stop, or an error makes it end.
   Awaitable<Result<RoundEngine::Outcome>> run();
@@ -39,6 +40,7 @@ class RunLoop {
 
   CurrentEngine& current_;
   StoreThread& store_;
+  HistoryChanges& changes_;
   RunRecord run_;
   const ServeOptions& options_;
   Actions actions_;

@@ -295,15 +295,15 @@ RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord&
           kept_updates_of(state, run)};
 }
 
-/// Returns when the loop over the runs has its outcome, the sessions have ended, for which they
-/// have limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
-Awaitable<void> await_end(const std::optional<Result<RoundEngine::Outcome>>& outcome,
-                          const Admission& admission, StoreThread& store,
-                          std::shared_ptr<std::atomic<bool>> stop, TraceExporter* traces) {
-  constexpr auto look_every = std::chrono::milliseconds(10);
-  while (!outcome) co_await sleep_for(look_every);
+/// Runs all runs. Returns when the last is over, the sessions have ended, for which they have
+/// limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
+Awaitable<void> run_until_end(RunLoop& loop, std::optional<Result<RoundEngine::Outcome>>& outcome,
+                              const Admission& admission, StoreThread& store,
+                              std::shared_ptr<std::atomic<bool>> stop, TraceExporter* traces) {
+  outcome = co_await loop.run();
   store.stop();  // No session waits for room on a full disk any more.
   const TimePoint until = Clock::now() + limits::close_max;
+  constexpr auto look_every = std::chrono::milliseconds(10);
   while (admission.sessions() > 0 && Clock::now() < until) co_await sleep_for(look_every);
   *stop = true;
   store.close();
@@ -379,6 +379,7 @@ Result<int> serve(const ServeOptions& options) {
   // The store's thread for work that belongs to no run.
   StoreThread server_store(strand, *store, store_thread, 0,
                            {[&current](const Error& error) { current.get()->fail(error); }}, pause);
+  HistoryChanges changes(strand, history_file(options));
   Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
@@ -393,9 +394,10 @@ Result<int> serve(const ServeOptions& options) {
   signals.on_stop([&] {
     *stop = true;
     service.stopping();
-    net::post(strand, [&current, &server_store] {
+    net::post(strand, [&current, &server_store, &changes] {
       server_store.stop();
       current.get()->stop();
+      changes.wake();
     });
   });
 
@@ -411,19 +413,16 @@ Result<int> serve(const ServeOptions& options) {
   print_invitation(*store, authority, doors.advertised, first.record);
   service.start({current, pause, store_thread, admin.get(), admin_options});
 
-  net::co_spawn(strand, admission.watch(stop), rethrow);
-  net::co_spawn(strand, keep_audit_note(server_store, state, stop), rethrow);
+  changes.start();
+  net::co_spawn(strand, admission.watch(changes, stop), rethrow);
+  net::co_spawn(strand, keep_audit_note(server_store, changes, state, stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
 
-  RunLoop loop(current, server_store, first.record, options, {make_engine, announce}, *stop);
+  RunLoop loop(current, server_store, changes, first.record, options, {make_engine, announce},
+               *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
-  net::co_spawn(strand, loop.run(),
-                [&](const std::exception_ptr& failure, Result<RoundEngine::Outcome> result) {
-                  rethrow(failure);
-                  outcome = std::move(result);
-                });
-  net::co_spawn(strand, await_end(outcome, admission, server_store, stop, traces.get()),
+  net::co_spawn(strand, run_until_end(loop, outcome, admission, server_store, stop, traces.get()),
                 [&](const std::exception_ptr& failure) {
                   rethrow(failure);
                   listener.close();

@@ -203,10 +203,11 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   }
 }
 
-Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
-  std::int64_t seen = -1;
+Awaitable<void> Admission::watch(HistoryChanges& changes, std::shared_ptr<std::atomic<bool>> stop) {
+  std::uint64_t changes_seen = 0;
+  std::int64_t version_seen = -1;
   while (!*stop) {
-    co_await follow_history(seen);
+    co_await follow_history(version_seen);
     auto add_counts = [](Store& store) { return store.audit().add_counts(); };
     [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
     for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));
@@ -218,7 +219,7 @@ Awaitable<void> Admission::watch(std::shared_ptr<std::atomic<bool>> stop) {
             "ends: {}",
             renewed.error().message());
     }
-    co_await sleep_for(limits::revocation_poll);
+    co_await changes.wait(changes_seen);
   }
 }
 

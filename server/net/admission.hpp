@@ -4,6 +4,7 @@
 // the store goes through StoreThread.
 #pragma once
 
+#include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/member_places.hpp"
@@ -63,10 +64,10 @@ class Admission final : public ConnectionHandler {
   Awaitable<void> serve(std::shared_ptr<Link> link, Place place, std::string name,
                         std::string serial) override;
 
-  /// Acts several times a second, until `stop` is set, on what others have written into the history
-  /// (revoked clients, a run that somebody has ended), renews the server's certificate, and records
-  /// refusals that were only counted. On the engines' strand.
-  Awaitable<void> watch(std::shared_ptr<std::atomic<bool>> stop);
+  /// Acts, until `stop` is set, on what others have written into the history (revoked clients, a
+  /// run that somebody has ended) as soon as `changes` tells it; renews the server's certificate,
+  /// and records refusals that were only counted. On the engines' strand.
+  Awaitable<void> watch(HistoryChanges& changes, std::shared_ptr<std::atomic<bool>> stop);
   [[nodiscard]] std::size_t sessions() const { return places_->count(); }
 
  private:

@@ -10,6 +10,7 @@
 #include "server/net/client_hello.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mailbox.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/base/log.hpp"
 #include "shared/net/accept_pace.hpp"
@@ -67,6 +68,7 @@ class Doorway {
         name_(std::move(name)),
         opening_(opening),
         strangers_(limits),
+        arrived_(acceptor.get_executor()),
         begin_(std::move(begin)) {}
 
   void start() {
@@ -79,6 +81,7 @@ class Doorway {
     net::post(acceptor_.get_executor(), [this] {
       boost::system::error_code ignored;
       acceptor_.close(ignored);
+      arrived_.notify();
     });
   }
   /// The connection is no stranger's any more, or is gone. `member`: the member it has shown to be,
@@ -127,7 +130,8 @@ class Doorway {
 
   Awaitable<void> watch_times() {
     while (!is_closed_) {
-      co_await sleep_for(limits::strangers_look);
+      if (strangers_.count() == 0) co_await arrived_.wait(Clock::now() + limits::lines_look);
+      if (strangers_.count() > 0) co_await sleep_for(limits::strangers_look);
       make_moves();
       for (const auto& left_out : lines_.take_left_out())
         log_warn("{}{}", name_, to_string(left_out));
@@ -145,6 +149,7 @@ class Doorway {
             .first->second);
     listen_to(plain, id);
     make_moves();
+    arrived_.notify();
   }
 
   void listen_to(Plain& plain, Id id) {
@@ -236,6 +241,7 @@ class Doorway {
   const std::string name_;
   const Opening opening_;
   Strangers strangers_;
+  Signal arrived_;  // There are strangers to watch, or the port is closed.
   Begin begin_;
   std::unordered_map<Id, Connection> connections_;  // Strangers' connections.
   LineLimit lines_;

@@ -136,12 +136,14 @@ inline constexpr std::size_t addresses_of_member_max = 16;  // The newest addres
 /// slows down those who reopen what is closed, and a queue of 4,096 is a wait of 1.6 s.
 inline constexpr std::size_t accepts_of_turn = 25;
 inline constexpr auto accept_turn = 10ms;
-/// How often the server looks for overdue connections.
+/// How often the server looks for overdue connections, as long as there are connections that have
+/// not authenticated.
 inline constexpr auto strangers_look = 100ms;
 
 // Log lines and events that a peer can cause, by kind: a few in a window, then only their number.
 inline constexpr int lines_of_kind_max = 10;
 inline constexpr auto lines_window = 60s;
+inline constexpr auto lines_look = 10s;  // How often it looks for windows that have ended.
 inline constexpr std::size_t line_kinds_max = 4096;  // Kinds that are counted at the same time.
 
 // Admin pages.
@@ -216,7 +218,7 @@ inline constexpr std::uint64_t otlp_answer_bytes_max = 64 << 10;
 inline constexpr std::size_t otlp_headers_bytes_max = 16 << 10;
 
 // A program that runs as a service.
-inline constexpr auto pulse_every = 1s;  // How often it looks at its own state.
+inline constexpr auto pulse_every = 2s;  // How often it looks at its own state.
 /// After this long without a beat of the engine's pulse the server is no longer alive (/livez).
 inline constexpr auto pulse_silence_max = 60s;
 /// With less room on the disk of the state the server is not ready (/readyz).
@@ -314,14 +316,16 @@ inline constexpr std::size_t secret_bytes_min = 16;  // The admin pages' token.
 inline constexpr double deadline_s_min = 0.1;      // The shortest --deadline: rounds must not spin.
 inline constexpr auto full_disk_pause = 1s;        // Between two attempts to write to a full disk.
 inline constexpr int full_disk_attempts_max = 60;  // Attempts of a client that enters a run.
-inline constexpr auto next_run_poll = 250ms;  // How often a server without a run looks for one.
 /// If sessions of one client replace each other displaced_max times within displaced_window, the
 /// server suspects that two machines use the same identity.
 inline constexpr auto displaced_window = 120s;
 inline constexpr int displaced_max = 4;
 /// Events that may wait to be written to the history. The log has all of them.
 inline constexpr int notes_under_way_max = 100;
-inline constexpr auto revocation_poll = 250ms;  // How often the server looks for revoked clients.
+/// The server looks at what others have written into the history (revoked clients, queued runs)
+/// when it has changed, at most once in history_pace; and once in history_look at the least.
+inline constexpr auto history_pace = 250ms;
+inline constexpr auto history_look = 10s;
 /// The pause before a client that failed is asked again in the same round. It doubles each time, up
 /// to ask_again_max.
 inline constexpr auto ask_again_min = 2s;

@@ -154,8 +154,9 @@ TEST_CASE("a note of the audit that can't be written ends no run, and is tried a
   const auto stop = std::make_shared<std::atomic<bool>>(false);
   const fs::path note = state.path / "audit.json";
   fs::create_directories(note);  // So it can't be written.
-  simulation.spawn(keep_audit_note(calls, state.path, stop));
-  simulation.spawn(stop_after(4 * limits::revocation_poll, stop, [&] {
+  HistoryChanges changes(simulation.io.get_executor(), {});
+  simulation.spawn(keep_audit_note(calls, changes, state.path, stop));
+  simulation.spawn(stop_after(4 * limits::history_pace, stop, [&] {
     CHECK(fs::is_directory(note));
     fs::remove_all(note);
   }));

@@ -73,7 +73,8 @@ struct AdmissionWorld {
     time.reset();
     time.emplace(unix_start);
     const auto stop = std::make_shared<std::atomic<bool>>(false);
-    net::co_spawn(io, admission->watch(stop), rethrow);
+    HistoryChanges changes(io.get_executor(), {});
+    net::co_spawn(io, admission->watch(changes, stop), rethrow);
     net::co_spawn(io, stop_after(stop, std::chrono::seconds(10)), rethrow);
     step();
   }
