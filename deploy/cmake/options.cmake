@@ -53,6 +53,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(fl_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1500000>)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Checks what shared/base/async/mutex.hpp lets locks say.
+  target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
+endif()
 if(FL_WERROR)
   target_compile_options(fl_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -84,7 +84,7 @@ bool is_host_allowed(std::string_view host, const std::vector<std::string>& name
 
 bool AdminAccess::change(Options options) {
   auto changed = std::make_shared<const Options>(std::move(options));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_another = changed->token != options_->token;
   options_ = std::move(changed);
   if (is_another) sessions_.close_all_of("");
@@ -103,7 +103,7 @@ Awaitable<void> AdminAccess::note_another_token() {
 }
 
 std::shared_ptr<const AdminAccess::Options> AdminAccess::options() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return options_;
 }
 

@@ -9,13 +9,13 @@
 #include "server/admin/control_store.hpp"
 #include "server/admin/sessions.hpp"
 #include "server/admin/visitor_places.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/net/http.hpp"
 #include "shared/net/strangers.hpp"
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -98,8 +98,8 @@ class AdminAccess {
                                      Caller caller);
 
   ControlStore& store_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Options> options_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::shared_ptr<const Options> options_ FL_GUARDED_BY(mutex_);
   LineLimit wrong_tokens_{{.lines_max = limits::wrong_tokens_max,
                            .window = limits::login_window,
                            .kinds_max = limits::wrong_token_addresses_max}};  // By address.

@@ -27,7 +27,7 @@ PageAnswer answer_unless(std::string_view trouble) {
 }  // namespace
 
 void Probes::set_trouble(std::string why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   trouble_ = std::move(why);
 }
 
@@ -40,7 +40,7 @@ std::optional<PageAnswer> Probes::answer(std::string_view path) const {
                     seconds(silent)));
   }
   if (path == "/livez") return answer_unless("");
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return answer_unless(trouble_);
 }
 

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "server/admin/answer.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/async/pulse.hpp"
 
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,8 +27,8 @@ class Probes {
 
  private:
   const Pulse& pulse_;
-  mutable std::mutex mutex_;
-  std::string trouble_ = "the server is starting";  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::string trouble_ FL_GUARDED_BY(mutex_) = "the server is starting";
 };
 
 /// Why the history in this folder can't be written; "" if it can. May block.

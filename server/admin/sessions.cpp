@@ -39,7 +39,7 @@ Result<std::string> AdminSessions::open(std::string key) {
   std::array<std::byte, secret_bytes> secret;
   FL_CHECK(fill_random(secret));
   std::string cookie = to_base64url(secret);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   drop_expired();
   if (sessions_.size() >= limits::admin_sessions_max) {
     auto oldest = sessions_.end();
@@ -62,7 +62,7 @@ Result<std::string> AdminSessions::open(std::string key) {
 
 std::optional<AdminSession> AdminSessions::find(std::string_view cookie) const {
   const Sha256 digest = sha256(bytes_of(cookie));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = sessions_.find(digest);
   if (found == sessions_.end() || found->second.expires_at <= Clock::now()) return std::nullopt;
   return found->second;
@@ -70,17 +70,17 @@ std::optional<AdminSession> AdminSessions::find(std::string_view cookie) const {
 
 void AdminSessions::close(std::string_view cookie) {
   const Sha256 digest = sha256(bytes_of(cookie));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sessions_.erase(digest);
 }
 
 void AdminSessions::close_all_of(std::string_view key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(sessions_, [key](const auto& each) { return each.second.key == key; });
 }
 
 std::size_t AdminSessions::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return sessions_.size();
 }
 

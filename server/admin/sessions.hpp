@@ -5,11 +5,11 @@
 #pragma once
 
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/identity/crypto.hpp"
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,12 +50,12 @@ class AdminSessions {
   [[nodiscard]] std::size_t size() const;
 
  private:
-  void drop_expired();
+  void drop_expired() FL_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   /// By the digest of the cookie. A look-up compares digests, so the time it takes says nothing
   /// about secrets.
-  std::map<Sha256, AdminSession> sessions_;
+  std::map<Sha256, AdminSession> sessions_ FL_GUARDED_BY(mutex_);
 };
 
 /// The value of a cookie in the text of a Cookie header; "" if it is not there.

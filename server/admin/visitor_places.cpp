@@ -5,7 +5,7 @@ namespace fl {
 
 std::unique_ptr<VisitorPlaces::Place> VisitorPlaces::take(const PlaceHolder& holder) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = of_.find(holder.who);
     const std::size_t its = found == of_.end() ? 0 : found->second;
     if (all_ >= limits_.all || its >= limits_.of_one) return nullptr;
@@ -20,7 +20,7 @@ std::unique_ptr<VisitorPlaces::Place> VisitorPlaces::take(const PlaceHolder& hol
 }
 
 void VisitorPlaces::give_back(const PlaceHolder& holder) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --all_;
   if (!holder.is_operator) --viewers_;
   if (!holder.is_known) --open_;

@@ -3,10 +3,11 @@
 // some are for those who have shown a token, and some for operators alone. Any thread.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
+
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace fl {
@@ -50,11 +51,11 @@ class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
   void give_back(const PlaceHolder& holder);
 
   const Limits limits_;
-  std::mutex mutex_;  // Guards the members below.
-  std::size_t all_ = 0;
-  std::size_t viewers_ = 0;
-  std::size_t open_ = 0;
-  std::map<std::string, std::size_t> of_;  // Places taken, by holder.
+  Mutex mutex_;
+  std::size_t all_ FL_GUARDED_BY(mutex_) = 0;
+  std::size_t viewers_ FL_GUARDED_BY(mutex_) = 0;
+  std::size_t open_ FL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::size_t> of_ FL_GUARDED_BY(mutex_);  // Places taken, by holder.
 };
 
 }  // namespace fl

@@ -5,11 +5,11 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/limits.hpp"
 
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 
 namespace fl {
@@ -25,7 +25,7 @@ class RecordedRounds {
  public:
   /// Drops the oldest when limits::trace_rounds_max wait.
   void add(const RecordedRound& round) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (waiting_.size() == limits::trace_rounds_max) {
       waiting_.pop_front();
       ++dropped_;
@@ -34,25 +34,25 @@ class RecordedRounds {
   }
   /// The oldest; none if none waits.
   [[nodiscard]] std::optional<RecordedRound> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (waiting_.empty()) return std::nullopt;
     const RecordedRound round = waiting_.front();
     waiting_.pop_front();
     return round;
   }
   [[nodiscard]] std::size_t waiting() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waiting_.size();
   }
   [[nodiscard]] std::uint64_t dropped() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return dropped_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::deque<RecordedRound> waiting_;
-  std::uint64_t dropped_ = 0;
+  mutable Mutex mutex_;
+  std::deque<RecordedRound> waiting_ FL_GUARDED_BY(mutex_);
+  std::uint64_t dropped_ FL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fl

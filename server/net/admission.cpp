@@ -69,19 +69,19 @@ Result<void> Admission::renew_certificate() {
   const double now = Clock::unix_seconds();
   FL_TRY(auto certificate, authority_.issue_server(hosts_, now));
   FL_TRY(auto context, server_context(certificate, authority_));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   tls_ = std::make_shared<net::ssl::context>(std::move(context));
   certificate_ = std::move(certificate);
   return {};
 }
 
 std::shared_ptr<net::ssl::context> Admission::tls() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return tls_;
 }
 
 bool Admission::is_certificate_due() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return certificate_.is_due(Clock::unix_seconds());
 }
 

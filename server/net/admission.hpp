@@ -9,6 +9,7 @@
 #include "server/net/listener.hpp"
 #include "server/net/member_places.hpp"
 #include "server/round/current_engine.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/identity/authority.hpp"
 #include "shared/identity/enrolment.hpp"
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -86,9 +86,9 @@ class Admission final : public ConnectionHandler {
   std::shared_ptr<MemberPlaces> places_;
   LineLimit refusals_;
   RepeatedEnrolments repeats_;  // Used on the store's thread.
-  std::mutex mutex_;            // Guards the members below.
-  std::shared_ptr<net::ssl::context> tls_;
-  ServerCertificate certificate_;  // The certificate that `tls_` shows.
+  Mutex mutex_;
+  std::shared_ptr<net::ssl::context> tls_ FL_GUARDED_BY(mutex_);
+  ServerCertificate certificate_ FL_GUARDED_BY(mutex_);  // The certificate that `tls_` shows.
 };
 
 }  // namespace fl

@@ -14,7 +14,7 @@ namespace fl {
 
 Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::string& name) {
   auto place = std::make_shared<Place>(shared_from_this(), name);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Faults& faults = faults_[name];
   auto& places = of_member_[name];
   auto& rate = rates_.try_emplace(name, limits::quota_sessions, limits::quota_sessions_per_s, 0.0)
@@ -49,12 +49,12 @@ Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::strin
 }
 
 std::size_t MemberPlaces::count() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return count_;
 }
 
 void MemberPlaces::give_back(const Place& place) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = of_member_.find(place.name_);
   std::erase(found->second, &place);
   if (found->second.empty()) of_member_.erase(found);
@@ -62,7 +62,7 @@ void MemberPlaces::give_back(const Place& place) {
 }
 
 void MemberPlaces::blame(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Faults& faults = faults_[name];
   const TimePoint now = Clock::now();
   if (now - faults.last > limits::fault_memory) faults.count = 0;
@@ -74,7 +74,7 @@ void MemberPlaces::blame(const std::string& name) {
 }
 
 void MemberPlaces::use(Place& place, const std::shared_ptr<Link>& link) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   place.link_ = link;
 }
 

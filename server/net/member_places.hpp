@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/net/member_quota.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/wire/link.hpp"
 
@@ -11,7 +12,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace fl {
@@ -58,11 +58,13 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
     TimePoint pause_until{};
   };
   const std::size_t sessions_max_;
-  mutable std::mutex mutex_;  // Guards the members below.
-  std::size_t count_ = 0;
-  std::map<std::string, std::deque<Place*>> of_member_;  // Each member's places, the oldest first.
-  std::map<std::string, TokenBucket> rates_;             // How often each member may connect.
-  std::map<std::string, Faults> faults_;
+  mutable Mutex mutex_;
+  std::size_t count_ FL_GUARDED_BY(mutex_) = 0;
+  /// Each member's places, the oldest first.
+  std::map<std::string, std::deque<Place*>> of_member_ FL_GUARDED_BY(mutex_);
+  /// How often each member may connect.
+  std::map<std::string, TokenBucket> rates_ FL_GUARDED_BY(mutex_);
+  std::map<std::string, Faults> faults_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

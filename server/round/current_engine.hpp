@@ -4,9 +4,9 @@
 #pragma once
 
 #include "server/round/engine.hpp"
+#include "shared/base/async/mutex.hpp"
 
 #include <memory>
-#include <mutex>
 
 namespace fl {
 
@@ -16,17 +16,17 @@ class CurrentEngine {
 
   /// Never null. Between two runs, the one that has ended: it still answers, and takes no client.
   [[nodiscard]] std::shared_ptr<RoundEngine> get() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return engine_;
   }
   void set(std::shared_ptr<RoundEngine> engine) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     engine_ = std::move(engine);
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<RoundEngine> engine_;
+  mutable Mutex mutex_;
+  std::shared_ptr<RoundEngine> engine_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

@@ -133,7 +133,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   {
     // Registers the upload under the lock, so that keep_only() does not recycle a file that is
     // written to next.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     FL_CHECK(drop_others(task, name));
     FL_TRY(auto file, open_file(name));
     upload = std::make_shared<Upload>(task, name, std::move(file), bytes, digest);
@@ -145,8 +145,7 @@ Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
   return upload;
 }
 
-/// Called with mutex_ held. Without this a client that announces digest after digest for its task
-/// would fill the disk.
+/// Without this a client that announces digest after digest for its task would fill the disk.
 Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   const std::string begin = fmt::format("{}{}-", prefix, task);
   for (auto at = writers_.lower_bound(begin);
@@ -166,7 +165,6 @@ Result<void> Spool::drop_others(TaskId task, const std::string& name) {
   return {};
 }
 
-/// Called with mutex_ held.
 Result<std::unique_ptr<File>> Spool::open_file(const std::string& name) {
   if (!spares_.empty() && !files_.exists(folder_ / name)) {
     FL_CHECK(files_.rename(folder_ / spares_.back(), folder_ / name));
@@ -182,20 +180,20 @@ Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
 
 Result<void> Spool::finish(Upload& upload) {
   FL_CHECK(upload.finish());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   whole_.insert(upload.file_name());
   return {};
 }
 
 Result<void> Spool::remove(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   writers_.erase(name);
   whole_.erase(name);
   return files_.remove(folder_ / name);
 }
 
 Result<void> Spool::move_out(const std::string& name, const std::filesystem::path& to) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!files_.exists(folder_ / name)) return {};
   FL_CHECK(move_file(files_, folder_ / name, to));
   writers_.erase(name);
@@ -207,7 +205,7 @@ Result<void> Spool::sync_names() { return files_.sync_folder(folder_); }
 
 Result<void> Spool::keep_only(const std::set<TaskId>& tasks) {
   FL_TRY(const auto names, files_.list(folder_));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& name : names) {
     const auto task = task_of_upload(name);
     if ((task && tasks.contains(*task)) || std::ranges::count(spares_, name) > 0) continue;
@@ -224,7 +222,7 @@ Result<void> Spool::keep_only(const std::set<TaskId>& tasks) {
   return {};
 }
 
-/// Called with mutex_ held. A session that has lost its connection may hold its upload for a while.
+/// A session that has lost its connection may hold its upload for a while.
 bool Spool::may_be_spare(const std::string& name) {
   const auto writers = writers_.find(name);
   return spares_.size() < limits::spare_uploads_max && writers != writers_.end() &&
@@ -232,7 +230,7 @@ bool Spool::may_be_spare(const std::string& name) {
 }
 
 Result<void> Spool::drop_spares() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!spares_.empty()) {
     FL_CHECK(files_.remove(folder_ / spares_.back()));
     spares_.pop_back();

@@ -9,13 +9,13 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/io/digest.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -105,18 +105,20 @@ class Spool {
   [[nodiscard]] Result<void> drop_spares();
 
  private:
-  [[nodiscard]] bool may_be_spare(const std::string& name);
-  [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name);
-  [[nodiscard]] Result<void> drop_others(TaskId task, const std::string& name);
+  [[nodiscard]] bool may_be_spare(const std::string& name) FL_REQUIRES(mutex_);
+  [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name)
+      FL_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> drop_others(TaskId task, const std::string& name) FL_REQUIRES(mutex_);
 
   Files& files_;
   std::filesystem::path folder_;
-  std::mutex mutex_;  // Guards the members below.
-  std::vector<std::string> spares_;
-  std::uint64_t next_spare_ = 0;
+  Mutex mutex_;
+  std::vector<std::string> spares_ FL_GUARDED_BY(mutex_);
+  std::uint64_t next_spare_ FL_GUARDED_BY(mutex_) = 0;
   /// The uploads that may still write to a file. A file may become a spare only if there are none.
-  std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_;
-  std::set<std::string> whole_;  // Names of complete files, checked and synced.
+  std::map<std::string, std::vector<std::weak_ptr<Upload>>> writers_ FL_GUARDED_BY(mutex_);
+  /// Names of complete files, checked and synced.
+  std::set<std::string> whole_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

@@ -19,7 +19,7 @@ Accumulator::Accumulator(const Layout& layout, std::uint64_t expected_weight,
       sums_(layout.elements()),
       ranges_(map_.blocks()),
       factors_(layout, shared_seed),
-      sketches_(layout, std::move(sketches)) {
+      sketches_(std::move(sketches)) {
   weight_.expected = expected_weight;
 }
 

@@ -22,7 +22,7 @@ FactorSums::Sums& FactorSums::sums_of(std::uint32_t tensor, const MatrixShape& s
 }
 
 std::span<const float> FactorSums::right_of(std::uint32_t tensor, const Sums& sums) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& right = rights_[tensor];
   if (right.size() != sums.rank * sums.shape.cols)
     right = drawn_right(*key_of(tensor), sums.rank, sums.shape.cols);
@@ -36,7 +36,7 @@ Scan FactorSums::add(const Block& block, const FactorRows& rows, Adding& adding)
   const std::uint64_t first = rows.first + skipped;
   const std::uint64_t count = rows.count - skipped;
   Scan all{.max_abs = 0, .sum_squares = 0, .first_bad = block.elements};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Sums& sums = sums_of(block.tensor, shape, rows.rank);
   for (std::uint32_t k = 0; k < rows.rank; ++k) {
     const auto column = rows.values.subspan(k * rows.count + skipped, count);
@@ -81,6 +81,7 @@ void FactorSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
 
 void FactorSums::reset(std::optional<std::uint64_t> shared_seed) {
   shared_seed_ = shared_seed;
+  const MutexLock lock(mutex_);
   rights_.clear();
   std::erase_if(tensors_, [](const auto& entry) { return entry.second.rank == 0; });
   for (auto& [number, sums] : tensors_) {

@@ -13,13 +13,13 @@
 #include "kernels/generic/huge_pages.hpp"
 #include "kernels/kernels.hpp"
 #include "server/sums/sum_range.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/blocks/low_rank_block.hpp"
 #include "shared/codec/core/block_map.hpp"
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 
@@ -72,8 +72,9 @@ class FactorSums {
   const Layout& layout_;
   std::optional<std::uint64_t> shared_seed_;
   std::map<std::uint32_t, Sums> tensors_;
-  mutable std::map<std::uint32_t, std::vector<float>> rights_;  // Each tensor's R.
-  mutable std::mutex mutex_;
+  /// Each tensor's R.
+  mutable std::map<std::uint32_t, std::vector<float>> rights_ FL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
 };
 
 }  // namespace fl

@@ -19,7 +19,7 @@ std::optional<SketchShape> SketchSums::shape_of(const Block& block,
 Scan SketchSums::add(const Block& block, const SketchCells& sketch, Adding& adding) {
   const auto cells = sketch.cells;
   const Scan scan = kernels().scan(cells.data(), cells.size());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Sums& sums = blocks_[block.flat];
   if (sums.cells.empty()) {
     sums.block = block;
@@ -36,6 +36,7 @@ Scan SketchSums::add(const Block& block, const SketchCells& sketch, Adding& addi
 
 bool SketchSums::begin_again(std::uint64_t total_weight) {
   bool has_begun = false;
+  const MutexLock lock(mutex_);
   recovered_.of = nullptr;
   for (auto& [flat, sums] : blocks_) {
     if (sums.cells.empty() || !sums.range.begin_again(total_weight)) continue;
@@ -59,7 +60,7 @@ void SketchSums::recover(const Sums& sums, double divisor) const {
 }
 
 void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> out) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Visits the block that may begin before `out` and reach into it, and those that begin in it.
   auto at = blocks_.upper_bound(first);
   if (at != blocks_.begin()) --at;
@@ -75,6 +76,7 @@ void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
 
 void SketchSums::reset(SummedSketches sketches) {
   sketches_ = std::move(sketches);
+  const MutexLock lock(mutex_);
   recovered_.of = nullptr;
   std::erase_if(blocks_, [](const auto& entry) { return entry.second.cells.empty(); });
   for (auto& [flat, sums] : blocks_) {

@@ -12,13 +12,13 @@
 #include "kernels/generic/huge_pages.hpp"
 #include "kernels/kernels.hpp"
 #include "server/sums/sum_range.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/blocks/sketch_block.hpp"
 #include "shared/codec/core/block_map.hpp"
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -26,13 +26,12 @@
 
 namespace fl {
 
-/// Memory: for each block with a sum, 8 bytes per cell, which is at most about 4 per element. The
-/// layout must outlive it. Several threads may run add() at once, or add_mean() while no add()
+/// Memory: for each block with a sum, 8 bytes per cell, which is at most about 4 per element.
+/// Several threads may run add() at once, or add_mean() while no add()
 /// runs; any other function must run alone.
 class SketchSums {
  public:
-  SketchSums(const Layout& layout, SummedSketches sketches)
-      : layout_(layout), sketches_(std::move(sketches)) {}
+  explicit SketchSums(SummedSketches sketches) : sketches_(std::move(sketches)) {}
 
   /// The shape that a sketch of this block must have to be added up. `block_elements`: the most
   /// elements of a block in the payload. nullopt: no sketch of this block can be added up.
@@ -72,13 +71,12 @@ class SketchSums {
     SketchScratch room;
     std::span<const float> values;  // The values lie in `room`.
   };
-  void recover(const Sums& sums, double divisor) const;
+  void recover(const Sums& sums, double divisor) const FL_REQUIRES(mutex_);
 
-  const Layout& layout_;
   SummedSketches sketches_;
   std::map<std::uint64_t, Sums> blocks_;  // The sums by the block's first element in the vector.
-  mutable Recovered recovered_;
-  mutable std::mutex mutex_;
+  mutable Recovered recovered_ FL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
 };
 
 }  // namespace fl

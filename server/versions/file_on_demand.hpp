@@ -3,11 +3,11 @@
 // not hold thousands of files open. Any thread.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 namespace fl {
@@ -19,7 +19,7 @@ class FileOnDemand {
 
   /// The open file. All users at the same time share it.
   [[nodiscard]] Result<std::shared_ptr<File>> open() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (auto file = open_.lock()) return file;
     FL_TRY(std::shared_ptr<File> file, files_.open(path_, OpenMode::read));
     open_ = file;
@@ -29,8 +29,8 @@ class FileOnDemand {
  private:
   Files& files_;
   std::filesystem::path path_;
-  mutable std::mutex mutex_;  // Guards open_.
-  mutable std::weak_ptr<File> open_;
+  mutable Mutex mutex_;
+  mutable std::weak_ptr<File> open_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

@@ -8,7 +8,7 @@
 namespace fl {
 
 bool LineLimit::passes(const std::string& kind, TimePoint now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_known = windows_.contains(kind) || windows_.size() < limits_.kinds_max;
   const std::string& counted = is_known ? kind : std::string("other lines");
   const auto [found, is_new] = windows_.try_emplace(counted, Window{now});
@@ -16,7 +16,7 @@ bool LineLimit::passes(const std::string& kind, TimePoint now) {
 }
 
 std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<LeftOut> left_out;
   for (const auto& [kind, lines] : put_back_) left_out.push_back({kind, lines});
   put_back_.clear();
@@ -31,7 +31,7 @@ std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
 }
 
 void LineLimit::put_back(const std::vector<LeftOut>& left_out) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const LeftOut& of : left_out) {
     const bool is_known = put_back_.contains(of.kind) || put_back_.size() < limits_.kinds_max;
     put_back_[is_known ? of.kind : "other lines"] += of.lines;

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/limits.hpp"
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -45,9 +45,9 @@ class LineLimit {
   };
 
   const Limits limits_;
-  std::mutex mutex_;  // Guards the members below.
-  std::map<std::string, Window> windows_;
-  std::map<std::string, int> put_back_;  // Lines by kind.
+  Mutex mutex_;
+  std::map<std::string, Window> windows_ FL_GUARDED_BY(mutex_);
+  std::map<std::string, int> put_back_ FL_GUARDED_BY(mutex_);  // Lines by kind.
 };
 
 /// The line that tells a count: "KIND: 12 more within 60 s".

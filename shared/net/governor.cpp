@@ -11,7 +11,7 @@ namespace fl {
 TimePoint Governor::reserve(std::uint64_t bytes) {
   const TimePoint now = Clock::now();
   if (!is_limited_) return now;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const double rate = schedule_.at(Clock::unix_seconds());
   if (rate == unlimited) return now;
   const TimePoint begin = std::max(free_at_, now - Duration(limits::traffic_burst));
@@ -21,7 +21,7 @@ TimePoint Governor::reserve(std::uint64_t bytes) {
 }
 
 void Governor::change(RateSchedule schedule) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   schedule_ = std::move(schedule);
   is_limited_ = schedule_.is_limited();
   // Turns at the old rate may be hours away.

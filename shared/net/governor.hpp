@@ -6,12 +6,12 @@
 #pragma once
 
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/net/rate_schedule.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 namespace fl {
 
@@ -34,9 +34,10 @@ class Governor {
   void charge(std::uint64_t bytes) { [[maybe_unused]] const TimePoint unused = reserve(bytes); }
 
  private:
-  std::mutex mutex_;
-  RateSchedule schedule_;
-  TimePoint free_at_{};  // When all reserved bytes have been sent, at the rate.
+  Mutex mutex_;
+  RateSchedule schedule_ FL_GUARDED_BY(mutex_);
+  /// When all reserved bytes have been sent, at the rate.
+  TimePoint free_at_ FL_GUARDED_BY(mutex_){};
   std::atomic<std::uint64_t> epoch_ = 0;
   std::atomic<bool> is_limited_;
 };

@@ -4,6 +4,9 @@ import re
 
 from source import CODE, CPP, HASH_COMMENTS, SPDX, Finding, code_only, line_at
 
+MUTEX = "shared/base/async/mutex.hpp"
+LOCKED = ("server/", "shared/")  # Whose locks say what they guard.
+
 # g++ 12 destroys twice what braces or a capturing lambda make in the same statement as co_await.
 CAPTURE = re.compile(r"(?<![\w)\]])\[(?!\[)[^\]]+\]\s*[({]")
 BRACES = re.compile(r"(?:\w|>|[(,=]\s*)\{(?!\n)")
@@ -47,6 +50,17 @@ def banned(path, code, exceptions):
     ] + [Finding(path, line_at(code, match.start()), "using namespace") for match in using]
 
 
+def plain_mutexes(path, code, exceptions):
+    """Finds mutexes of which the compiler does not know what they guard."""
+    found = list(re.finditer(r"\bstd::\w*mutex\b(?!&)", code))
+    if len(found) <= exceptions.limit(path, "std-mutex", len(found), 0):
+        return []
+    return [
+        Finding(path, line_at(code, match.start()), f"{match[0]}: use fl::Mutex ({MUTEX})")
+        for match in found
+    ]
+
+
 def promises(path, text):
     return [
         Finding(path, line_at(text, match.start()), f"{match[0]}: do it, or leave it out")
@@ -61,6 +75,8 @@ def check(tree, exceptions):
         findings += doubtful_co_awaits(path, code)
         if path.startswith(CODE):
             findings += banned(path, code, exceptions)
+        if path.startswith(LOCKED) and path != MUTEX:
+            findings += plain_mutexes(path, code, exceptions)
     for path in tree.paths(*CPP, *HASH_COMMENTS, ".proto"):
         findings += promises(path, tree.texts[path])
     return findings

@@ -310,6 +310,15 @@ class Constructs(unittest.TestCase):
         self.assertEqual(self.lines("using namespace std::chrono_literals;\n"), [])
         self.assertEqual(self.lines("int x;  // " + "TO" + "DO later\n"), [(1, "TO" + "DO")])
 
+    def test_locks_that_do_not_say_what_they_guard_are_found(self):
+        text = "#include <mutex>\nstd::mutex a_;\nstd::mutex& b();\nstd::shared_mutex c_;\n"
+        expected = [(2, "std"), (4, "std")]
+        self.assertEqual(self.lines(text, "server/x.hpp"), expected)
+        self.assertEqual(self.lines(text, "client/x.hpp"), [])
+        self.assertEqual(self.lines(text, constructs.MUTEX), [])
+        agreed = Exceptions("server/x.hpp std-mutex 2: why\n")
+        self.assertEqual(constructs.check(Tree({"server/x.hpp": text}), agreed), [])
+
     def test_all_have_the_licence_line_or_none(self):
         line = f"// {SPDX}\n"
         licence = {"LICENSE": "Apache-2.0"}

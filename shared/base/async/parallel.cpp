@@ -23,7 +23,7 @@ Lanes::Lanes(int threads, std::uint64_t most) {
 
 Lanes::~Lanes() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_over_ = true;
   }
   changed_.notify_all();
@@ -32,7 +32,7 @@ Lanes::~Lanes() {
 
 void Lanes::for_each_run(std::size_t count, std::size_t run, const Use& use) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     work_ = {count, run, &use};
     next_ = 0;
     if (count > run) {
@@ -42,21 +42,22 @@ void Lanes::for_each_run(std::size_t count, std::size_t run, const Use& use) {
   }
   if (count > run) changed_.notify_all();
   do_runs(0);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return busy_ == 0; });
+  const MutexLock lock(mutex_);
+  while (busy_ > 0) changed_.wait(mutex_);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void Lanes::serve(std::size_t lane) {
   std::uint64_t done = 0;
-  std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_over_ || works_ != done; });
-    if (is_over_) return;
-    done = works_;
-    lock.unlock();
+    {
+      const MutexLock lock(mutex_);
+      while (!is_over_ && works_ == done) changed_.wait(mutex_);
+      if (is_over_) return;
+      done = works_;
+    }
     do_runs(lane);
-    lock.lock();
+    const MutexLock lock(mutex_);
     if (--busy_ == 0) changed_.notify_all();
   }
 }
@@ -67,7 +68,7 @@ void Lanes::do_runs(std::size_t lane) {
     for (std::size_t begin = next_.fetch_add(run); begin < count; begin = next_.fetch_add(run))
       (*use)(lane, begin, std::min(count, begin + run));
   } catch (...) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_) failure_ = std::current_exception();
     next_ = count;
   }

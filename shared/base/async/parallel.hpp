@@ -2,13 +2,13 @@
 // Lanes: divides work whose order does not matter among threads.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
+
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -46,14 +46,13 @@ class Lanes {
   void serve(std::size_t lane);
   void do_runs(std::size_t lane);
 
-  // Guards the members below, except next_, and except work_ while lanes are busy.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Work work_;
-  std::uint64_t works_ = 0;  // How many pieces of work the lanes got so far.
-  std::size_t busy_ = 0;     // Lanes that have not finished this piece of work.
-  bool is_over_ = false;
-  std::exception_ptr failure_;
+  Mutex mutex_;
+  Condition changed_;
+  Work work_;  // Written under mutex_, and read by lanes while they are busy.
+  std::uint64_t works_ FL_GUARDED_BY(mutex_) = 0;  // How many pieces of work the lanes got so far.
+  std::size_t busy_ FL_GUARDED_BY(mutex_) = 0;  // Lanes that have not finished this piece of work.
+  bool is_over_ FL_GUARDED_BY(mutex_) = false;
+  std::exception_ptr failure_ FL_GUARDED_BY(mutex_);
   std::atomic<std::size_t> next_ = 0;  // The first index that no lane has taken.
   std::vector<std::thread> others_;
 };
