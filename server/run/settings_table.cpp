@@ -8,6 +8,7 @@
 #include "server/run/schedule.hpp"
 #include "server/run/target.hpp"
 #include "server/sums/aggregate_rule.hpp"
+#include "server/sums/rules/rule_table.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -65,7 +66,7 @@ constexpr RunSettingRow table[] = {
      .check = is_positive_count<&S::rounds>},
     {.field = &S::model,
      .flag = "model",
-     .help = "; or custom:NAME for a model that your own clients know by this name, with the "
+     .help = "{}; or custom:NAME for a model that your own clients know by this name, with the "
              "tensors of --initial-weights",
      .help_names = builtin_model_names,
      .changeable = Changeable::not_at_all,
@@ -211,8 +212,8 @@ constexpr RunSettingRow table[] = {
     {.field = &S::aggregate,
      .flag = "aggregate",
      .help = "How a round's updates are combined: mean, or a rule that a few malicious clients "
-             "can't steer: median, trimmed:F, krum[:F], multikrum:F,M, geomedian or "
-             "centered-clip:TAU; each but mean also as nnm+RULE",
+             "can't steer: {}; each but mean also as nnm+RULE",
+     .help_names = robust_rule_usages,
      .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
     {.field = &S::seed,
      .flag = "seed",
