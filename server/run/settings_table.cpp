@@ -10,6 +10,7 @@
 #include "server/sums/aggregate_rule.hpp"
 #include "server/sums/rules/rule_table.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <algorithm>
@@ -92,8 +93,8 @@ constexpr RunSettingRow table[] = {
          }},
     {.field = &S::sampling,
      .flag = "sampling",
-     .help = "How clients are sampled: uniform, examples, round-robin, power-of-choice[:d=D] or "
-             "oort[:alpha=2,…]",
+     .help = "How clients are sampled: {}",
+     .help_names = [] { return alternatives(sampler_rows(), &SamplerRow::usage); },
      .check = [](const S& s) { return outcome_of(parse_sampler(s.sampling)); }},
     {.field = &S::mode,
      .flag = "mode",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a run's settings: everything about a setting follows from its one row.
 #include "server/app/setting_flags.hpp"
+#include "server/cohort/sampler.hpp"
 #include "server/run/run_plan.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/run/target.hpp"
@@ -158,6 +159,7 @@ void check_help_lists(std::string_view flag, const Rows& rows, TextOf text_of) {
 
 TEST_CASE("help has the names of every table behind a setting") {
   check_help_lists("model", builtin_models(), &ModelRow::name);
+  check_help_lists("sampling", sampler_rows(), &SamplerRow::usage);
   check_help_lists("aggregate", rule_rows(), &RuleRow::usage);
 }
 
