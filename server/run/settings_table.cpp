@@ -162,8 +162,8 @@ constexpr RunSettingRow table[] = {
      .into_work = [](const S& s, const WorkRound&, Work& w) { w.accumulate = s.accumulate; }},
     {.field = &S::optimizer,
      .flag = "optimizer",
-     .help = "The clients' optimizer: sgd, nesterov, adam or "
-             "adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]",
+     .help = "The clients' optimizer: {}",
+     .help_names = [] { return alternatives(optimizer_rows(), &OptimizerRow::usage); },
      .check = [](const S& s) { return outcome_of(parse_optimizer(s.optimizer)); },
      .into_work = [](const S& s, const WorkRound&,
                      Work& w) { w.optimizer = parse_optimizer(s.optimizer).value(); }},

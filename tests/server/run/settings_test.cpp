@@ -160,6 +160,7 @@ void check_help_lists(std::string_view flag, const Rows& rows, TextOf text_of) {
 TEST_CASE("help has the names of every table behind a setting") {
   check_help_lists("model", builtin_models(), &ModelRow::name);
   check_help_lists("sampling", sampler_rows(), &SamplerRow::usage);
+  check_help_lists("optimizer", optimizer_rows(), &OptimizerRow::usage);
   check_help_lists("aggregate", rule_rows(), &RuleRow::usage);
 }
 
