@@ -16,7 +16,7 @@ constexpr std::size_t column_run = 256;
 }  // namespace
 
 RobustMean::RobustMean(const AggregateRule& rule, UpdateRows& rows, std::uint64_t parameters,
-                       int threads, ReadCenter center)
+                       int threads, ReadValues center)
     : rule_(rule),
       rows_(rows),
       parameters_(parameters),
