@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a robust rule (rule.hpp) over a round's updates, block by block: at no time are all updates
-// in memory. Rules that need distances read the updates twice: prepare() makes the distances of all
-// pairs, and read() the result. The same updates in the same order give the same bits, with any
-// number of threads: so callers pass them in the order of the clients' names.
+// Runs a robust rule (aggregate_rule.hpp) over a round's updates, block by block: at no time are
+// all updates in memory. Rules that need distances read the updates twice: prepare() makes the
+// distances of all pairs, and read() the result. The same updates in the same order give the same
+// bits, with any number of threads: so callers pass them in the order of the clients' names.
 //
 // Memory, for n updates: 2,048 elements of each (24 KiB an update), 24 n^2 bytes, and what the
 // UpdateRows hold.
