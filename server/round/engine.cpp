@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <list>
 #include <set>
 
 namespace fl {
@@ -38,14 +37,16 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       picker_({plan_.ladder, plan_.settings.sampling, plan_.settings.over_select,
                plan_.settings.deadline_s, plan_.settings.seed},
               plan_.layout),
-      sums_({control_, store_, compute_, plan_, spool_, references_, versions_, tasks_, past_}),
+      sums_({store_, compute_, plan_, spool_, references_, versions_, tasks_, past_}),
+      intake_({control_, plan_, references_, tasks_, sums_, past_}),
       verdicts_(control_, store_, spool_, strand_),
-      uploads_({control_, store_, compute_, plan_, spool_, references_, roster_, tasks_, sums_,
-                verdicts_, evaluations_, end_, past_, group_, bulk_}),
+      decisions_({control_, store_, plan_, roster_, tasks_, verdicts_, end_, group_}),
+      upload_files_(control_, store_, compute_, spool_),
+      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_, bulk_}),
       initial_({control_, store_, compute_, plan_, files, roster_, versions_, evaluations_},
                std::move(make_weights)),
-      offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, sums_,
-               uploads_, past_}),
+      offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, intake_,
+               decisions_, past_}),
       next_({store_, compute_, plan_, references_, versions_, tasks_, past_, sums_}),
       group_(strand_) {}
 
@@ -60,6 +61,9 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (going && is_going()) going = co_await collect();
     if (!going || !is_going()) continue;
     const TimePoint collected_at = Clock::now();
+    const auto settled = co_await settle();
+    if (!settled) going = settled.error();
+    if (!settled || !*settled) continue;
     const auto made = co_await apply();
     if (made && *made) going = co_await record(**made, Clock::now() - collected_at);
     if (!made) going = made.error();
@@ -89,7 +93,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   }
   co_await group_.join();
   co_await store_.join();
-  if (!tasks_.has_round()) sums_.release();  // The server may wait long for another run.
+  if (!tasks_.has_round()) intake_.release();  // The server may wait long for another run.
   if (control_.failure()) co_return *control_.failure();
   co_return is_finished ? Outcome::finished : Outcome::stopped;
 }
@@ -202,7 +206,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   }
   tasks_.open(std::move(round));
   FL_CO_CHECK(spool_.keep_only(spooled));
-  FL_CO_CHECK(co_await sums_.rebuild());
+  FL_CO_CHECK(co_await intake_.rebuild());
   // Set the deadline only now: adding up again may take long, or wait for the disk.
   if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
   if (const auto accepted = tasks_.round().count(TaskState::accepted); accepted > 0)
@@ -252,7 +256,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
   while (!control_.is_stopping()) {
     control_.phase = Phase::collecting;
     if (plan_.mode.is_async) {
-      FL_CO_TRY(const bool dropped, co_await drop_overdue());
+      FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
       if (dropped) continue;
     }
     const TimePoint now = Clock::now();
@@ -264,7 +268,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
           fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
                       "{} s",
                       round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
-      note_misses();
+      decisions_.note_misses();
       round.deadline = plan_.deadline_after(now);
       FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - ready));
       continue;
@@ -276,7 +280,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
     }
     if (tasks_.has_enough(now)) {
       if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing) {
-        note_misses();
+        decisions_.note_misses();
         control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
                                                       round.record.round, tasks_.names_missing()));
       }
@@ -298,39 +302,30 @@ Awaitable<Result<void>> RoundEngine::collect() {
   co_return success();
 }
 
-/// The deadline of a synchronous round has passed: notes a miss for each client whose update has
-/// not come. Where late updates count, a slow client does no harm, and gets no miss.
-void RoundEngine::note_misses() {
-  for (auto& [client, task] : tasks_.round().tasks) {
-    if (!task.is_open() || task.has_arrived) continue;
-    task.has_missed = true;
-    if (!plan_.mode.carries()) uploads_.note_miss(task);
-  }
-}
+// Settle, apply and record ---------------------------------------------------------------------
 
-/// Ends the tasks of clients that have not answered in time, which gives their places to others.
-/// Returns false if there were none.
-Awaitable<Result<bool>> RoundEngine::drop_overdue() {
-  const auto overdue = tasks_.overdue(Clock::now());
-  std::list<VerifyingGuard> guards;  // While a guard lives, nothing else decides on the task.
-  for (Task* const task : overdue) guards.emplace_back(*task);
-  for (Task* const task : overdue) {
-    TaskRecord record = task->record;
-    record.state = TaskState::lost;
-    record.reason = fmt::format("no update within {} s", plan_.settings.deadline_s);
-    FL_CO_CHECK(co_await uploads_.settle(*task, std::move(record)));
-    guards.pop_front();
-  }
-  co_return !overdue.empty();
+/// Stands between the last update and the next version: makes the result of the accepted updates
+/// final. Meanwhile the round is closing, so nothing else is taken in, and nobody is asked to
+/// train. False: the run was stopped while it waited for room on the disk.
+///
+/// The history knows nothing of this step. After a kill, also one in apply(), the restart has the
+/// round open with its accepted tasks; it takes them in again from the spool, collects, and settles
+/// anew. So what is settled must follow from the accepted tasks and their spooled files alone. What
+/// does not follow from them has to be durable before anybody is told of it.
+Awaitable<Result<bool>> RoundEngine::settle() {
+  FL_ASSERT(tasks_.round().is_closing && !tasks_.round().is_verifying());
+  control_.phase = Phase::making_model;
+  const auto settled = co_await intake_.settle();
+  if (will_pass(settled)) co_return false;
+  FL_CO_CHECK(settled);
+  co_return true;
 }
-
-// Apply and record -----------------------------------------------------------------------------
 
 /// Makes the next version durable. None: the run was stopped while it waited for room on the disk;
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
-  control_.phase = Phase::making_model;
-  const auto made = co_await next_.make(versions_.folder());
+  auto open_mean = [this] { return intake_.mean(); };
+  const auto made = co_await next_.make(versions_.folder(), std::move(open_mean));
   if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   co_return std::optional<CheckpointRecord>(*made);

@@ -59,8 +59,8 @@ Awaitable<Result<void>> Offers::open_round() {
     task.record = std::move(record);
     send(round.put(std::move(task)));
   }
-  parts_.sums.begin();
-  parts_.uploads.end_tasks_of_expelled();
+  parts_.intake.open_round();
+  parts_.decisions.end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
   warn_of_settings(available);
@@ -143,7 +143,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
       task.failures = before->failures;
     send(round.put(std::move(task)));
   }
-  parts_.uploads.end_tasks_of_expelled();
+  parts_.decisions.end_tasks_of_expelled();
   co_return true;
 }
 

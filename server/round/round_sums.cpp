@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 namespace fl {
 
@@ -31,7 +33,7 @@ Error in_accepted(const TaskRecord& task, const Error& error) {
 }  // namespace
 
 void RoundSums::begin() {
-  parts_.control.expect_strand();
+  FL_ASSERT(parts_.tasks.has_round());
   const OpenRound& round = parts_.tasks.round();
   std::optional<std::uint64_t> seed;
   SummedSketches sketches;
@@ -62,13 +64,12 @@ std::uint64_t RoundSums::expected_weight() const {
 }
 
 Awaitable<Result<void>> RoundSums::rebuild() {
-  parts_.control.expect_strand();
   begin();
   const auto tasks = accepted_tasks();
   for (const TaskRecord& task : tasks) {
     auto work = [this, &task]() -> Result<void> {
       FL_TRY(const auto file, open_accepted(task));
-      const auto added = add(*file, task.update_bytes, task);
+      const auto added = add_file(*file, task.update_bytes, task);
       if (!added) return in_accepted(task, added.error());
       count(*added);
       return {};
@@ -79,7 +80,6 @@ Awaitable<Result<void>> RoundSums::rebuild() {
 }
 
 Awaitable<Result<void>> RoundSums::settle() {
-  parts_.control.expect_strand();
   if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
@@ -157,7 +157,23 @@ Result<void> RoundSums::read_accepted(const TaskRecord& task,
   return done;
 }
 
-Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {
+Awaitable<Result<Accumulator::Added>> RoundSums::add(std::shared_ptr<Upload> upload,
+                                                     TaskRecord& task) {
+  FL_ASSERT(sums_ && upload->is_complete() && upload->task() == task.id);
+  FL_ASSERT(task.state == TaskState::offered);
+  auto work = [this, upload = std::move(upload), &task]() -> Result<Accumulator::Added> {
+    FL_CHECK(parts_.spool.finish(*upload));
+    failpoint("upload.synced");
+    const TimePoint began = Clock::now();
+    auto added = add_file(*upload->file(), upload->bytes(), task);
+    task.decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    return added;
+  };
+  co_return co_await parts_.compute.run(std::move(work));
+}
+
+Result<Accumulator::Added> RoundSums::add_file(File& file, std::uint64_t bytes,
+                                               const TaskRecord& task) {
   std::optional<Accumulator::Added> added;
   const auto use = [&](PayloadReader& reader, std::uint64_t weight,
                        const AdjustUpdate& adjust) -> Result<void> {
@@ -168,11 +184,16 @@ Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const
   return std::move(*added);
 }
 
-Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRecord& task) {
-  const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
-    return sums_->take_back(reader, weight, adjust);
+Awaitable<Result<void>> RoundSums::take_back(std::shared_ptr<Upload> upload,
+                                             const TaskRecord& task) {
+  FL_ASSERT(sums_ && upload->task() == task.id && task.state == TaskState::offered);
+  auto undo = [this, upload = std::move(upload), &task] {
+    const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
+      return sums_->take_back(reader, weight, adjust);
+    };
+    return read(*upload->file(), upload->bytes(), task, Reading::again, use);
   };
-  return read(file, bytes, task, Reading::again, use);
+  co_return co_await parts_.store.with_room(parts_.compute, std::move(undo));
 }
 
 /// Opens the update and gives it to `use`, with its weight and the function that changes it before
