@@ -261,6 +261,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
     }
     const TimePoint now = Clock::now();
     const std::uint32_t ready = tasks_.ready();
+    const std::size_t to_ask = tasks_.to_ask(now);
     const bool is_late = now >= round.deadline;  // Never in an asynchronous run.
     if (is_late && ready < tasks_.quorum()) {
       control_.report(
@@ -270,12 +271,11 @@ Awaitable<Result<void>> RoundEngine::collect() {
                       round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
       decisions_.note_misses();
       round.deadline = plan_.deadline_after(now);
-      FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - ready));
+      if (to_ask > 0) FL_CO_CHECK(co_await offers_.add(to_ask));
       continue;
     }
-    const std::size_t missing = round.is_closing || is_late ? 0 : tasks_.missing();
-    if (missing > 0) {
-      FL_CO_TRY(const bool asked, co_await offers_.add(missing));
+    if (to_ask > 0) {
+      FL_CO_TRY(const bool asked, co_await offers_.add(to_ask));
       if (asked) continue;
     }
     if (tasks_.has_enough(now)) {
@@ -284,20 +284,17 @@ Awaitable<Result<void>> RoundEngine::collect() {
         control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
                                                       round.record.round, tasks_.names_missing()));
       }
-      if (!round.is_closing) control_.changed.notify();  // Waiting updates are judged now.
-      round.is_closing = true;
+      if (!round.is_closing) {
+        round.begin_closing();
+        control_.changed.notify();  // Waiting updates are judged now.
+      }
     }
     if (round.is_closing && !round.is_verifying()) {
-      // The round had enough when it began to close. If updates were judged too large since, it may
-      // lack some, and other clients are asked. If no client is left to ask, a buffer closes with
-      // fewer updates than its target.
-      const bool is_full = round.count(TaskState::accepted) >= round.record.target;
-      const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
-      if (is_enough || !round.has_refused_updates) co_return success();
+      if (tasks_.may_end(now)) co_return success();
       round.reopen();
       continue;
     }
-    co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, missing > 0));
+    co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, to_ask > 0));
   }
   co_return success();
 }

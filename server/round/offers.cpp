@@ -114,6 +114,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
   parts_.control.expect_strand();
   Tasks& open = parts_.tasks;
   OpenRound& round = open.round();
+  FL_ASSERT(!round.is_frozen && round.is_durable);
   auto tasks = pick(count);
   std::uint64_t weight = 0;
   for (const auto& [client, task] : round.tasks) {

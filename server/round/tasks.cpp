@@ -41,8 +41,14 @@ void OpenRound::update_task(Task& task, TaskRecord changed) {
   task.record = std::move(changed);
 }
 
+void OpenRound::begin_closing() {
+  FL_ASSERT(!is_closing && !has_refused_updates);
+  is_closing = is_frozen = true;
+}
+
 void OpenRound::reopen() {
-  is_closing = false;
+  FL_ASSERT(is_closing && is_frozen && !is_verifying());
+  is_closing = is_frozen = false;
   has_refused_updates = false;
   if (norms) norms->reopen();
 }
@@ -105,6 +111,20 @@ bool Tasks::has_enough(TimePoint now) const {
   return all >= round_->record.target || (all >= quorum() && none_to_come);
 }
 
+bool Tasks::may_end(TimePoint now) const {
+  FL_ASSERT(round_->is_closing && !round_->is_verifying());
+  const bool is_full = round_->count(TaskState::accepted) >= round_->record.target;
+  const bool is_enough = is_full || (has_enough(now) && !plan_.mode.is_async);
+  return is_enough || !round_->has_refused_updates;
+}
+
+std::size_t Tasks::to_ask(TimePoint now) const {
+  if (round_->is_frozen) return 0;
+  if (now < round_->deadline) return missing();
+  return quorum() - std::min(quorum(), ready());
+}
+
+/// How many updates the round lacks, its deadline aside.
 std::size_t Tasks::missing() const {
   if (plan_.mode.is_async) return ready() < round_->record.target ? free_places() : 0;
   return round_->record.target - std::min(round_->record.target, expected());
