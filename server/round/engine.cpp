@@ -365,6 +365,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
 /// that file.
 Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration apply_time) {
   const OpenRound& round = tasks_.round();
+  FL_ASSERT(round.is_closing && made.version == round.record.round);
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   RoundCommit commit = commit_of(made);

@@ -26,6 +26,7 @@ Awaitable<Result<void>> Offers::read_histories() {
 
 Awaitable<Result<void>> Offers::open_round() {
   parts_.control.expect_strand();
+  FL_ASSERT(!parts_.tasks.has_round());
   const RunPlan& plan = parts_.plan;
   const auto base = parts_.versions.newest();
   const std::size_t available = parts_.roster.trainers_to_ask(plan.settings.min_clients).size();

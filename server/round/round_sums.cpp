@@ -51,6 +51,11 @@ void RoundSums::begin() {
   }
 }
 
+void RoundSums::release() {
+  FL_ASSERT(!parts_.tasks.has_round());
+  sums_.reset();
+}
+
 /// The weight that the round's updates will probably have. Rounds of a run are alike; for the first
 /// round only its tasks are known.
 std::uint64_t RoundSums::expected_weight() const {
@@ -79,9 +84,18 @@ Awaitable<Result<void>> RoundSums::rebuild() {
   co_return success();
 }
 
+/// What the updates of these tasks add to the weight of the sums together.
+std::uint64_t RoundSums::discounted_weight_of(const std::vector<TaskRecord>& tasks) const {
+  std::uint64_t sum = 0;
+  for (const TaskRecord& task : tasks) sum += parts_.tasks.discounted_weight_of(task);
+  return sum;
+}
+
 Awaitable<Result<void>> RoundSums::settle() {
   if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
+  FL_ASSERT(sums_ && !parts_.tasks.round().is_verifying());
+  FL_ASSERT(sums_->total_weight() == discounted_weight_of(tasks));  // Each counts once.
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
     for (const TaskRecord& task : tasks) FL_CHECK(read_accepted(task, again));
     return {};
@@ -92,7 +106,7 @@ Awaitable<Result<void>> RoundSums::settle() {
 
 Result<ReadValues> RoundSums::mean() const {
   if (!parts_.plan.rule.is_mean()) return robust_mean();
-  FL_ASSERT(sums_->total_weight() > 0);
+  FL_ASSERT(sums_ && sums_->total_weight() > 0);
   const auto divisor =
       static_cast<double>(parts_.tasks.accepted_weight() * parts_.plan.mode.unit());
   return ReadValues([this, divisor](std::uint64_t first, std::span<float> out) {

@@ -65,7 +65,7 @@ class RoundSums {
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
   /// Frees the memory. Only while no round is open.
-  void release() { sums_.reset(); }
+  void release();
 
  private:
   /// Whether an update is read for the first time, or again: then its reference is on the disk
@@ -74,6 +74,7 @@ class RoundSums {
   [[nodiscard]] std::uint64_t expected_weight() const;
   Result<Accumulator::Added> add_file(File& file, std::uint64_t bytes, const TaskRecord& task);
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;
+  [[nodiscard]] std::uint64_t discounted_weight_of(const std::vector<TaskRecord>& tasks) const;
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const TaskRecord& task) const;
   Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task, Reading reading,
                     const Accumulator::AddUpdate& use) const;

@@ -20,8 +20,10 @@ void Task::note_failure() {
 }
 
 void OpenRound::take(std::map<std::string, Task> carried) {
+  FL_ASSERT(tasks.empty());
   tasks = std::move(carried);
   for (auto& [client, task] : tasks) {
+    FL_ASSERT(task.record.state != TaskState::accepted);  // An update counts in its own round.
     task.record.round = record.round;
     ++counts_[static_cast<std::size_t>(task.record.state)];
   }
@@ -29,6 +31,7 @@ void OpenRound::take(std::map<std::string, Task> carried) {
 
 Task& OpenRound::put(Task task) {
   auto [place, is_new] = tasks.try_emplace(task.record.client);
+  FL_ASSERT(is_new || (place->second.has_failed() && !place->second.is_verifying));
   if (!is_new) --counts_[static_cast<std::size_t>(place->second.record.state)];
   ++counts_[static_cast<std::size_t>(task.record.state)];
   place->second = std::move(task);
@@ -36,6 +39,8 @@ Task& OpenRound::put(Task task) {
 }
 
 void OpenRound::update_task(Task& task, TaskRecord changed) {
+  FL_ASSERT(task.record.state == TaskState::offered && changed.state != TaskState::offered);
+  FL_ASSERT(task.record.id == changed.id && task.record.client == changed.client);
   --counts_[static_cast<std::size_t>(task.record.state)];
   ++counts_[static_cast<std::size_t>(changed.state)];
   task.record = std::move(changed);
@@ -63,12 +68,14 @@ bool OpenRound::has_all_norms() const {
 }
 
 void Tasks::open(OpenRound round) {
+  FL_ASSERT(!round_);
   FL_ASSERT(round.tasks.empty() || carried_.empty());  // After a restart the round has its tasks.
   if (!carried_.empty()) round.take(std::exchange(carried_, {}));
   round_ = std::move(round);
 }
 
 void Tasks::close(Version oldest_base) {
+  FL_ASSERT(round_ && round_->is_closing && !round_->is_verifying() && carried_.empty());
   for (auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
     task.before = roster_.traffic_of(client);
@@ -78,6 +85,7 @@ void Tasks::close(Version oldest_base) {
 }
 
 void Tasks::carry(TaskRecord record) {
+  FL_ASSERT(!round_ && record.state == TaskState::offered);
   Task& task = carried_[record.client];
   task.offered_at = Clock::now();
   task.record = std::move(record);

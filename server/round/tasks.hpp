@@ -11,6 +11,7 @@
 #include "server/round/roster.hpp"
 #include "server/run/run_plan.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
 
 #include <array>
 #include <map>
@@ -52,8 +53,14 @@ struct Task {
 /// can't close, so the task stays where it is.
 class VerifyingGuard {
  public:
-  explicit VerifyingGuard(Task& task) : task_(task) { task_.is_verifying = true; }
-  ~VerifyingGuard() { task_.is_verifying = false; }
+  explicit VerifyingGuard(Task& task) : task_(task) {
+    FL_ASSERT(task_.is_open());
+    task_.is_verifying = true;
+  }
+  ~VerifyingGuard() {
+    FL_ASSERT(task_.is_verifying);
+    task_.is_verifying = false;
+  }
   VerifyingGuard(const VerifyingGuard&) = delete;
   VerifyingGuard& operator=(const VerifyingGuard&) = delete;
 
@@ -84,6 +91,7 @@ struct OpenRound {
   void take(std::map<std::string, Task> carried);
   /// Adds a client's task, or its next one if its last one has failed.
   Task& put(Task task);
+  /// Gives an open task its final state.
   void update_task(Task& task, TaskRecord record);
   void begin_closing();
   /// Takes updates and asks clients again: the round was closing, and has too few now.
