@@ -22,10 +22,10 @@ std::string not_a_duration(std::string_view what, double value) {
 
 Result<void> check_origin(const wire::UploadBegin& begin, const TaskRecord& task) {
   const Version base = task.base_version;
-  if (begin.round() != base + 1) {
+  if (begin.round() != round_from(base)) {
     return Error(Errc::conflict, fmt::format("it says that its task was offered in round {}; that "
                                              "was round {}",
-                                             begin.round(), base + 1));
+                                             begin.round(), round_from(base)));
   }
   if (begin.version() != base) {
     return Error(Errc::conflict, fmt::format("it was trained from model version {}, not {}",
@@ -66,7 +66,7 @@ Result<void> check_work(const wire::UploadBegin& begin, const TaskRecord& task, 
   }
   // As many steps as with mini-batches of one example each.
   const std::uint64_t most =
-      steps_max(plan.work_of(task.base_version + 1, losses), begin.examples());
+      steps_max(plan.work_of(round_from(task.base_version), losses), begin.examples());
   if (begin.steps() == 0 || begin.steps() > most) {
     return Error(Errc::invalid_input,
                  fmt::format("it took {} steps; 1 to {} were asked for", begin.steps(), most));

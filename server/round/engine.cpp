@@ -173,7 +173,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
 /// Restores the updates of the last recorded round that a crash has left in the spool, and the
 /// references they need.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
-  const Round last = versions_.empty() ? 0 : versions_.newest_number();
+  const Round last = versions_.empty() ? 0 : round_of(versions_.newest_number());
   auto list = [run = plan_.run.id, last](Store& store) { return store.rounds().tasks(run, last); };
   FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
   co_return kept_.restore(last, tasks);
@@ -346,7 +346,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const Version awaited = evaluations_.oldest_awaited(made.version);
   for (const auto& [version, files] : versions_.all()) {
     const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
-    const bool is_kept = is_base || plan_.is_for_replay(version, made.version);
+    const bool is_kept = is_base || plan_.is_for_replay(version, round_of(made.version));
     if (keep > 0 && version + keep <= made.version && version < awaited && !is_kept)
       commit.dropped_versions.push_back(version);
   }
@@ -365,7 +365,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
 /// that file.
 Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration apply_time) {
   const OpenRound& round = tasks_.round();
-  FL_ASSERT(round.is_closing && made.version == round.record.round);
+  FL_ASSERT(round.is_closing && made.version == made_by(round.record.round));
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   RoundCommit commit = commit_of(made);
@@ -438,8 +438,8 @@ Awaitable<Result<void>> RoundEngine::finish() {
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
     FL_CO_CHECK(co_await evaluations_.keep_end(why));
     control_.report(EventLevel::notice,
-                    fmt::format("the run ends after {} of {} rounds: {}", versions_.newest_number(),
-                                plan_.settings.rounds, why));
+                    fmt::format("the run ends after {} of {} rounds: {}",
+                                round_of(versions_.newest_number()), plan_.settings.rounds, why));
   }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();

@@ -299,7 +299,7 @@ EngineStatus RoundEngine::status() const {
   status.model = plan_.run.model;
   status.phase = store_.why_paused().empty() ? phase_text() : store_.why_paused();
   status.rounds_total = plan_.settings.rounds;
-  if (!versions_.empty()) status.round = versions_.newest_number();
+  if (!versions_.empty()) status.round = round_of(versions_.newest_number());
   status.clients = static_cast<std::uint32_t>(roster_.trainer_count());
   status.evaluators = static_cast<std::uint32_t>(roster_.evaluator_count());
   if (tasks_.has_round()) {

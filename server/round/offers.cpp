@@ -31,7 +31,7 @@ Awaitable<Result<void>> Offers::open_round() {
   const auto base = parts_.versions.newest();
   const std::size_t available = parts_.roster.trainers_to_ask(plan.settings.min_clients).size();
   OpenRound opening;
-  opening.record.round = base->record.version + 1;
+  opening.record.round = round_from(base->record.version);
   opening.record.base_version = base->record.version;
   opening.record.started_at = Clock::unix_seconds();
   weigh_everyone(opening.record);
@@ -186,7 +186,7 @@ void Offers::send(Task& task) {
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
   const auto& base = *parts_.versions.at(task.record.base_version);
-  const Round round = task.record.base_version + 1;  // In which the task was first offered.
+  const Round round = round_from(task.record.base_version);  // In which the task was first offered.
   TrainSettings work = plan.work_of(round, parts_.past.losses);
   work.seed = plan.client_seed_of(round, client);
   if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {

@@ -126,7 +126,7 @@ Result<void> check_files(const ReplaySource& from, const KeptRound& kept) {
                         fmt::format("the update of {} (task {})", update.client, update.task)));
   }
   FL_CHECK(check_references(from, kept));
-  const auto names = state_names(kept.round - 1);
+  const auto names = state_names(base_of(kept.round));
   for (const KeptState& state : kept.state) {
     if (std::ranges::find(names, state.file) == names.end()) {
       return Error(Errc::corrupt, fmt::format("{} names {}, which is not of its round",

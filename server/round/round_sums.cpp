@@ -39,7 +39,7 @@ void RoundSums::begin() {
   SummedSketches sketches;
   // A robust rule reads each update decoded, so it is checked decoded too.
   if (parts_.plan.rule.is_mean()) {
-    seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
+    seed = parts_.plan.shared_seed_of(round_from(round.record.base_version));
     sketches = parts_.plan.summed_sketches(round.record.round);
   }
   const std::uint64_t expected = expected_weight();
@@ -227,7 +227,7 @@ Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task, Reading re
                                      : parts_.references.apply(task.reference);
   }
   if (plan.mode.compensation == 0 || parts_.tasks.staleness_of(task) == 0) return AdjustUpdate();
-  const TrainSettings work = plan.work_of(task.base_version + 1, parts_.past.losses);
+  const TrainSettings work = plan.work_of(round_from(task.base_version), parts_.past.losses);
   const double factor = plan.mode.compensation / (work.lr * effective_steps(work, task.steps));
   return AdjustUpdate(
       DelayCompensation(parts_.versions.at(task.base_version),
