@@ -18,7 +18,7 @@ Awaitable<Result<void>> DecodedIntake::rebuild() {
 }
 
 Result<void> DecodedIntake::check(const wire::UploadBegin& begin, const Task& task) const {
-  FL_CHECK(check_coding(begin, task.record, parts_.plan.layout));
+  FL_CHECK(check_coding(begin, task.record, parts_.plan.layout_of(task.part)));
   FL_CHECK(check_work(begin, task.record, parts_.plan, parts_.past.losses));
   return check_figures(begin);
 }

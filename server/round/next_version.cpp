@@ -14,6 +14,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
   const Versions& versions = parts_.versions;
   const OpenRound& round = parts_.tasks.round();
   const auto base = versions.at(round.record.base_version);
+  FL_ASSERT(base->part == round.part);
   const auto downlink =
       parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
   const bool is_replay = to != versions.folder();

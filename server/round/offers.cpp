@@ -34,6 +34,7 @@ Awaitable<Result<void>> Offers::open_round() {
   opening.record.round = round_from(base->record.version);
   opening.record.base_version = base->record.version;
   opening.record.started_at = Clock::unix_seconds();
+  opening.part = base->part;
   weigh_everyone(opening.record);
   opening.opened_at = Clock::now();
   if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
@@ -58,6 +59,7 @@ Awaitable<Result<void>> Offers::open_round() {
   for (auto& record : opened) {
     Task task;
     task.record = std::move(record);
+    task.part = round.part;
     send(round.put(std::move(task)));
   }
   parts_.intake.open_round();
@@ -141,6 +143,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
       log_info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
+    task.part = round.part;
     if (const Task* const before = open.task_of(task.record.client))
       task.failures = before->failures;
     send(round.put(std::move(task)));

@@ -47,7 +47,7 @@ void RoundSums::begin() {
   if (sums_) {
     sums_->reset(expected, seed, std::move(sketches));
   } else {
-    sums_ = std::make_unique<Accumulator>(parts_.plan.layout, expected, seed, std::move(sketches));
+    sums_ = std::make_unique<Accumulator>(layout(), expected, seed, std::move(sketches));
   }
 }
 
@@ -55,6 +55,8 @@ void RoundSums::release() {
   FL_ASSERT(!parts_.tasks.has_round());
   sums_.reset();
 }
+
+const Layout& RoundSums::layout() const { return parts_.plan.layout_of(parts_.tasks.round().part); }
 
 /// The weight that the round's updates will probably have. Rounds of a run are alike; for the first
 /// round only its tasks are known.
@@ -127,7 +129,7 @@ Result<ReadValues> RoundSums::robust_mean() const {
     source.open = [this, task] { return parts_.spool.open_accepted(task.spool_file); };
     source.adjust = [this, task] { return adjustment_of(task, Reading::again); };
     source.named = [task](const Error& error) { return in_accepted(task, error); };
-    FL_CHECK(reading->rows.add(std::move(source), task.update_bytes, parts_.plan.layout));
+    FL_CHECK(reading->rows.add(std::move(source), task.update_bytes, layout()));
   }
   const RunPlan& plan = parts_.plan;
   if (plan.rule.has_center()) {
@@ -215,7 +217,7 @@ Awaitable<Result<void>> RoundSums::take_back(std::shared_ptr<Upload> upload,
 Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
                              Reading reading, const Accumulator::AddUpdate& use) const {
   FileSource source(file);
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, parts_.plan.layout));
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout()));
   FL_TRY(const AdjustUpdate adjust, adjustment_of(task, reading));
   return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }

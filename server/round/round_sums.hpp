@@ -71,6 +71,7 @@ class RoundSums {
   /// Whether an update is read for the first time, or again: then its reference is on the disk
   /// already.
   enum class Reading { first, again };
+  [[nodiscard]] const Layout& layout() const;
   [[nodiscard]] std::uint64_t expected_weight() const;
   Result<Accumulator::Added> add_file(File& file, std::uint64_t bytes, const TaskRecord& task);
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;

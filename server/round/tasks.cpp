@@ -24,12 +24,14 @@ void OpenRound::take(std::map<std::string, Task> carried) {
   tasks = std::move(carried);
   for (auto& [client, task] : tasks) {
     FL_ASSERT(task.record.state != TaskState::accepted);  // An update counts in its own round.
+    FL_ASSERT(task.part == part);
     task.record.round = record.round;
     ++counts_[static_cast<std::size_t>(task.record.state)];
   }
 }
 
 Task& OpenRound::put(Task task) {
+  FL_ASSERT(task.part == part);
   auto [place, is_new] = tasks.try_emplace(task.record.client);
   FL_ASSERT(is_new || (place->second.has_failed() && !place->second.is_verifying));
   if (!is_new) --counts_[static_cast<std::size_t>(place->second.record.state)];

@@ -12,6 +12,7 @@
 #include "server/run/run_plan.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/error.hpp"
+#include "shared/params/model_part.hpp"
 
 #include <array>
 #include <map>
@@ -24,8 +25,9 @@ namespace fl {
 
 struct Task {
   TaskRecord record;
-  bool has_norm = false;          // Verifying: its update is in the sums, and OpenRound::norms.
-  bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
+  ModelPart part = ModelPart::whole;  // What the client trains and sends an update of.
+  bool has_norm = false;              // Verifying: its update is in the sums, and OpenRound::norms.
+  bool waits_for_others = false;      // Verifying: its norm is judged when the round closes.
   bool is_verifying = false;  // A decision is being made: its update is checked, or its final state
                               // is being made durable.
   bool has_arrived = false;   // The complete update is here and waits for a round that takes it.
@@ -70,6 +72,7 @@ class VerifyingGuard {
 
 struct OpenRound {
   RoundRecord record;
+  ModelPart part = ModelPart::whole;  // What its updates are added to, and it makes a version of.
   std::map<std::string, Task> tasks;  // Tasks by client.
   TimePoint opened_at{};  // When this process opened it; earlier processes may have had it open.
   double seconds_before = 0;  // How long earlier processes had it open.

@@ -114,7 +114,8 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   record.steps = begin.steps();
   record.reference = TaskId{begin.reference()};
   note_figures(record, *task, grant,
-               {arrived_at, parts_.tasks.round().record.started_at, parts_.plan.layout.bytes()});
+               {arrived_at, parts_.tasks.round().record.started_at,
+                parts_.plan.layout_of(task->part).bytes()});
   const auto taken = co_await parts_.intake.take(*task, record, grant.upload);
   if (!taken && grant.upload->differs()) ++task->wrong_digests;
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
