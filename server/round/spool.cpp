@@ -185,6 +185,9 @@ Result<void> Spool::finish(Upload& upload) {
   FL_CHECK(upload.finish());
   FL_ASSERT(upload.is_complete() && !upload.differs());
   const MutexLock lock(mutex_);
+  // Two sessions of a client may write one file, and the first of them end in its removal.
+  if (!writers_.contains(upload.file_name()))
+    return Error(Errc::unavailable, "the file of the upload was removed while it came");
   whole_.insert(upload.file_name());
   return {};
 }
