@@ -171,7 +171,7 @@ void RoundEngine::leave(const std::shared_ptr<Peer>& peer, bool for_good, std::s
   // Another client is asked in its place at once.
   const Task* const task = tasks_.task_of(peer->facts().name);
   if (for_good && task != nullptr && task->is_open() && !control_.has_ended())
-    group_.spawn(uploads_.lose_task(peer->facts().name, task->record.id, std::move(reason)));
+    group_.spawn(decisions_.lose_task(peer->facts().name, task->record.id, std::move(reason)));
   report_unless_over(peer->facts().name, peer->facts().name + " left");
   control_.changed.notify();
 }
@@ -188,8 +188,8 @@ void RoundEngine::expel(const std::string& name, const std::string& reason) {
   // A client that is not here would keep its task until the deadline.
   const bool has_task = task != nullptr && task->is_open();
   if (!control_.has_ended() && (!control_.is_restored() || has_task)) {
-    const TaskId id = task != nullptr ? task->record.id : Uploads::any_task;
-    group_.spawn(uploads_.lose_task(name, id, reason));
+    const TaskId id = task != nullptr ? task->record.id : TaskDecisions::any_task;
+    group_.spawn(decisions_.lose_task(name, id, reason));
   }
   const auto peer = roster_.find(name);
   if (!peer) return;
@@ -250,7 +250,7 @@ Awaitable<void> RoundEngine::record_failure(std::shared_ptr<Peer> peer, wire::Fa
     co_return;
   }
   const TaskId task{failed.task()};
-  co_await uploads_.lose_task(name, task, reason);
+  co_await decisions_.lose_task(name, task, reason);
 }
 
 Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id, bool trickles,
@@ -261,7 +261,7 @@ Awaitable<void> RoundEngine::end_slow_upload(std::shared_ptr<Peer> peer, TaskId 
   Task* const task = tasks_.find(name, id);
   if (task == nullptr) co_return;
   if (++task->slow_uploads < limits::slow_uploads_max && !trickles) co_return;
-  co_await uploads_.lose_task(name, id, std::move(text));
+  co_await decisions_.lose_task(name, id, std::move(text));
 }
 
 /// When a run is over all clients leave: the history need not say so.
@@ -299,7 +299,7 @@ EngineStatus RoundEngine::status() const {
   status.model = plan_.run.model;
   status.phase = store_.why_paused().empty() ? phase_text() : store_.why_paused();
   status.rounds_total = plan_.settings.rounds;
-  if (!versions_.empty()) status.round = versions_.newest_number();
+  if (!versions_.empty()) status.round = round_of(versions_.newest_number());
   status.clients = static_cast<std::uint32_t>(roster_.trainer_count());
   status.evaluators = static_cast<std::uint32_t>(roster_.evaluator_count());
   if (tasks_.has_round()) {

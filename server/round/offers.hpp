@@ -5,7 +5,9 @@
 #pragma once
 
 #include "server/cohort/picker.hpp"
-#include "server/round/uploads.hpp"
+#include "server/round/task_decisions.hpp"
+#include "server/round/update_intake.hpp"
+#include "server/versions/delta_references.hpp"
 
 #include <set>
 #include <string>
@@ -24,8 +26,8 @@ class Offers {
     Picker& picker;
     const DeltaReferences& references;
     const Versions& versions;
-    RoundSums& sums;
-    Uploads& uploads;
+    UpdateIntake& intake;
+    TaskDecisions& decisions;
     const PastRounds& past;
   };
   explicit Offers(const Parts& parts) : parts_(parts) {}
