@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/features.hpp"
 #include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
@@ -145,7 +146,8 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   FL_CO_TRY(const wire::Welcome welcome, co_await conversation_.hello(std::move(hello)));
-  auto entered = co_await enter(welcome);
+  auto entered = check_server();
+  if (entered) entered = co_await enter(welcome);
   const bool has_others = entered && run_.layout().all.digest().raw() != welcome.layout_digest();
   if (has_others)
     entered = Error(
@@ -157,6 +159,12 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   const Layout* const others = has_others ? &run_.layout().all : nullptr;
   co_return co_await conversation_.decline(welcome.run_key(), entered.error(), others);
+}
+
+/// An evaluator would wait for ever for a server that asks none.
+Result<void> Agent::check_server() const {
+  if (!options_.evaluator) return {};
+  return demand(conversation_.server_features(), End::server, Feature::evaluation, "an evaluator");
 }
 
 /// A client that stays, and has been connected before, waits for a run whose model it can train.

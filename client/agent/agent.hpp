@@ -72,6 +72,7 @@ class Agent {
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
+  [[nodiscard]] Result<void> check_server() const;
   Awaitable<Result<void>> enter(const wire::Welcome& welcome);
   Awaitable<Result<Outcome>> answer_requests();
   Awaitable<Result<void>> advance();

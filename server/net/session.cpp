@@ -5,6 +5,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/wire/features.hpp"
 #include "shared/wire/metric_messages.hpp"
 #include "shared/wire/summary_messages.hpp"
 
@@ -160,10 +161,14 @@ Awaitable<Result<void>> Session::shake_hands() {
             "the client speaks protocol {}, this server {}: install the same release on both",
             hello.protocol(), protocol_version));
   }
+  FL_CO_TRY(facts_.features, Features::read(hello));
   wire::Header header;
   FL_CO_TRY(*header.mutable_welcome(),
             co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
   header.mutable_welcome()->set_authorities(authorities_);
+  Features ours = Features::of(End::server);
+  if (!renewer_) ours = ours.without(Feature::renewal);
+  *header.mutable_welcome()->mutable_features() = ours.to_wire();
   const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
   // The client sends summaries only where they make the model.
