@@ -2,6 +2,7 @@
 #include "client/learn/process/child_process.hpp"
 
 #include "client/learn/process/socket_line.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
@@ -22,7 +23,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <string_view>
 #include <thread>
 
@@ -121,7 +121,7 @@ class ChildProcess::Output {
   Output& operator=(const Output&) = delete;
 
   [[nodiscard]] std::string last_lines() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return fmt::format("{}", fmt::join(last_, " | "));
   }
   [[nodiscard]] TimePoint last_at() const { return last_at_.load(); }
@@ -130,7 +130,7 @@ class ChildProcess::Output {
     const TimePoint until = Clock::now() + limits::trainer_output_wait;
     while (Clock::now() < until) {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (is_over_) return;
       }
       std::this_thread::sleep_for(look);
@@ -152,7 +152,7 @@ class ChildProcess::Output {
     }
     if (!line_.empty()) end_line();
     tell_left_out();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_over_ = true;
   }
 
@@ -169,7 +169,7 @@ class ChildProcess::Output {
 
   void end_line() {
     if (lines_.passes(name_)) log_info("{}: {}", name_, line_);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     last_.push_back(std::exchange(line_, {}));
     if (last_.size() > limits::trainer_last_lines) last_.pop_front();
   }
@@ -183,9 +183,9 @@ class ChildProcess::Output {
   std::atomic<TimePoint> last_at_ = Clock::now();
   std::string line_;  // Only the thread uses it.
   LineLimit lines_{{.lines_max = limits::trainer_lines_max, .window = limits::lines_window}};
-  std::mutex mutex_;  // Guards the members below.
-  std::deque<std::string> last_;
-  bool is_over_ = false;
+  Mutex mutex_;
+  std::deque<std::string> last_ FL_GUARDED_BY(mutex_);
+  bool is_over_ FL_GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };
 

@@ -239,19 +239,19 @@ class ProcessTrainer final : public BlockwiseTrainer {
 }  // namespace
 
 int TrainerFailures::add(const std::vector<std::string>& asked) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int most = 0;
   for (const auto& what : asked) most = std::max(most, ++counts_[what]);
   return most;
 }
 
 void TrainerFailures::forget(const std::vector<std::string>& asked) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& what : asked) counts_.erase(what);
 }
 
 int TrainerFailures::worst() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int worst = 0;
   for (const auto& count : counts_) worst = std::max(worst, count.second);
   return worst;
