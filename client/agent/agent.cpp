@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/wire/features.hpp"
 #include "shared/wire/metric_messages.hpp"
 
 #include <fmt/format.h>
@@ -145,7 +146,8 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   FL_CO_TRY(const wire::Welcome welcome, co_await conversation_.hello(std::move(hello)));
-  auto entered = co_await enter(welcome);
+  auto entered = check_server();
+  if (entered) entered = co_await enter(welcome);
   const bool has_others = entered && run_.layout().all.digest().raw() != welcome.layout_digest();
   if (has_others)
     entered = Error(
@@ -157,6 +159,12 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   const Layout* const others = has_others ? &run_.layout().all : nullptr;
   co_return co_await conversation_.decline(welcome.run_key(), entered.error(), others);
+}
+
+/// An evaluator would wait for ever for a server that asks none.
+Result<void> Agent::check_server() const {
+  if (!options_.evaluator) return {};
+  return demand(conversation_.server_features(), End::server, Feature::evaluation, "an evaluator");
 }
 
 /// A client that stays, and has been connected before, waits for a run whose model it can train.
@@ -263,34 +271,63 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
   co_return co_await conversation_.send(std::move(request));
 }
 
-Awaitable<Result<void>> Agent::handle(Message message) {
-  auto& header = message.header;
-  switch (header.kind_case()) {
-    case wire::Header::kOffer: {
-      auto& offer = *header.mutable_offer();
-      FL_CO_CHECK(requests_.complete(offer));
-      take_offer(std::move(offer));
-      co_return success();
-    }
-    case wire::Header::kEvaluate: requests_.add(header.evaluate()); co_return success();
-    case wire::Header::kModel: co_return co_await begin_download(header.model());
-    case wire::Header::kChunk: co_return co_await download_.take(message, run_.layout().all);
-    case wire::Header::kResume: co_return co_await upload_.resume(header.resume());
-    case wire::Header::kVerdict: {
-      const auto& verdict = header.verdict();
-      FL_CO_TRY(const bool is_end, co_await upload_.take_verdict(verdict, run_.layout()));
-      // The server may have offered the task again meanwhile.
-      if (is_end) requests_.forget_offer(verdict.task());
-      co_return success();
-    }
-    case wire::Header::kFailed:
-      download_.failed();
-      requests_.forget_version(header.failed().version());
-      co_return success();
-    case wire::Header::kRenewed: co_return conversation_.take_renewal(header.renewed());
-    default:
-      co_return Error(Errc::protocol, fmt::format("a server may not send {}", kind_name(header)));
+/// What a server may send to a client that is ready. Bye ends the connection. Every other message
+/// breaks the protocol.
+struct Agent::MessageRow {
+  using Handled = Awaitable<Result<void>>;
+  wire::Header::KindCase kind;
+  Handled (*handle)(Agent& agent, Message& message);
+
+  [[nodiscard]] static const MessageRow* find(wire::Header::KindCase kind) {
+    static constexpr MessageRow rows[] = {
+        {wire::Header::kOffer,
+         [](Agent& agent, Message& message) -> Handled {
+           co_return agent.take_offer(std::move(*message.header.mutable_offer()));
+         }},
+        {wire::Header::kEvaluate,
+         [](Agent& agent, Message& message) -> Handled {
+           agent.requests_.add(message.header.evaluate());
+           co_return success();
+         }},
+        {wire::Header::kModel,
+         [](Agent& agent, Message& message) {
+           return agent.begin_download(message.header.model());
+         }},
+        {wire::Header::kChunk,
+         [](Agent& agent, Message& message) {
+           return agent.download_.take(message, agent.run_.layout().all);
+         }},
+        {wire::Header::kResume,
+         [](Agent& agent, Message& message) {
+           return agent.upload_.resume(message.header.resume());
+         }},
+        {wire::Header::kVerdict,
+         [](Agent& agent, Message& message) {
+           return agent.take_verdict(message.header.verdict());
+         }},
+        {wire::Header::kFailed,
+         [](Agent& agent, Message& message) -> Handled {
+           agent.download_.failed();
+           agent.requests_.forget_version(message.header.failed().version());
+           co_return success();
+         }},
+        {wire::Header::kRenewed,
+         [](Agent& agent, Message& message) -> Handled {
+           co_return agent.conversation_.take_renewal(message.header.renewed());
+         }},
+    };
+    const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
+    return found == std::end(rows) ? nullptr : found;
   }
+};
+
+Awaitable<Result<void>> Agent::handle(Message message) {
+  const MessageRow* const row = MessageRow::find(message.header.kind_case());
+  if (row == nullptr) {
+    co_return Error(Errc::protocol,
+                    fmt::format("a server may not send {}", kind_name(message.header)));
+  }
+  co_return co_await row->handle(*this, message);
 }
 
 Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
@@ -300,14 +337,23 @@ Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
 }
 
 /// A newer offer takes the place of the one before, unless this client works on it already.
-void Agent::take_offer(wire::Offer offer) {
+Result<void> Agent::take_offer(wire::Offer offer) {
+  FL_CHECK(requests_.complete(offer));
   const bool is_made =
       !jobs_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
   const bool is_being_made = jobs_.task() == offer.task() && jobs_.is_busy();
-  if (is_made || is_being_made) return;
+  if (is_made || is_being_made) return {};
   if (jobs_.task() != 0) jobs_.request_stop();  // The server has moved on.
   log_info("round {}: asked to train from version {}", offer.round(), offer.version());
   requests_.keep(std::move(offer));
+  return {};
+}
+
+Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
+  FL_CO_TRY(const bool is_end, co_await upload_.take_verdict(verdict, run_.layout()));
+  // The server may have offered the task again meanwhile.
+  if (is_end) requests_.forget_offer(verdict.task());
+  co_return success();
 }
 
 Awaitable<Result<void>> Agent::finish_job(JobDone done) {

@@ -65,18 +65,22 @@ class Agent {
   void stop();
 
  private:
+  struct MessageRow;
+
   Awaitable<Result<Outcome>> reconnect();
   Awaitable<void> wait(TimePoint until);
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
+  [[nodiscard]] Result<void> check_server() const;
   Awaitable<Result<void>> enter(const wire::Welcome& welcome);
   Awaitable<Result<Outcome>> answer_requests();
   Awaitable<Result<void>> advance();
   Awaitable<Result<void>> fetch(std::uint32_t version);
   Awaitable<Result<void>> handle(Message message);
   Awaitable<Result<void>> begin_download(const wire::ModelHeader& model);
-  void take_offer(wire::Offer offer);
+  [[nodiscard]] Result<void> take_offer(wire::Offer offer);
+  Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
   Awaitable<Result<void>> finish_job(JobDone done);
   Awaitable<Result<void>> report_failure(const JobDone& done);
   Awaitable<void> leave_run();

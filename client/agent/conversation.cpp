@@ -71,6 +71,7 @@ Awaitable<Result<wire::Welcome>> Conversation::hello(wire::Hello hello) {
   hello.set_software(std::string("tributary ") + software_version);
   for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));
   hello.add_codecs(std::string(delta_codec));
+  *hello.mutable_features() = Features::of(End::client).to_wire();
   wire::Header header;
   *header.mutable_hello() = std::move(hello);
   FL_CO_CHECK(co_await send(std::move(header)));
@@ -86,6 +87,7 @@ Awaitable<Result<wire::Welcome>> Conversation::hello(wire::Hello hello) {
     co_return Error(Errc::protocol,
                     fmt::format("the server answered Hello with {}", kind_name(answer.header)));
   }
+  FL_CO_TRY(server_features_, Features::read(answer.header.welcome()));
   authorities_ = answer.header.welcome().authorities();
   co_return std::move(*answer.header.mutable_welcome());
 }
@@ -142,7 +144,7 @@ void Conversation::close() {
 }
 
 Awaitable<Result<void>> Conversation::check_renewal() {
-  if (keeper_ == nullptr) co_return success();
+  if (keeper_ == nullptr || !server_features_.has(Feature::renewal)) co_return success();
   const auto request = keeper_->renewal_request(authorities_);
   if (will_pass(request)) {
     log_warn("can't renew this client's certificate now: {}", request.error().message());

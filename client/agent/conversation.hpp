@@ -14,6 +14,7 @@
 #include "proto/wire.pb.h"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/wire/features.hpp"
 #include "shared/wire/link.hpp"
 
 #include <cstdint>
@@ -36,6 +37,8 @@ class Conversation {
   /// role and model of this client; the rest is filled in. Errors: cancelled, if no run is on;
   /// unavailable; unauthenticated, if the server rejects this client; protocol.
   Awaitable<Result<wire::Welcome>> hello(wire::Hello hello);
+  /// What the server can do, as its newest Welcome says.
+  [[nodiscard]] const Features& server_features() const { return server_features_; }
   /// Accepts the run. From here on the connection counts.
   Awaitable<Result<void>> ready(wire::Ready ready);
   /// Ends the connection, because of `why` this client can't take part in the run. The server
@@ -58,7 +61,7 @@ class Conversation {
   /// The connections that have become ready so far; the number of the newest.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
-  /// Asks for a new certificate if one is due.
+  /// Asks for a new certificate if one is due, and the server renews them.
   Awaitable<Result<void>> check_renewal();
   /// Stores the certificate, if this client has asked for it. Without room on the disk the next
   /// check asks again; the old certificate is valid until then.
@@ -70,7 +73,8 @@ class Conversation {
   IdentityKeeper* keeper_;
   std::shared_ptr<Link> link_;
   std::uint64_t number_ = 0;
-  std::string authorities_;       // As the Welcome of this connection names them.
+  std::string authorities_;  // As the Welcome of this connection names them.
+  Features server_features_ = Features::before_lists(End::server);
   std::string declined_run_;      // The last run that this client declined.
   bool wants_renewal_ = false;    // This client has asked for a new certificate.
   bool is_between_runs_ = false;  // The last answer to Hello: no run is on.

@@ -12,13 +12,13 @@ const ModelCache::Entry* ModelCache::look(const Digest& digest) const {
 }
 
 ModelCache::Model ModelCache::find(const Digest& digest) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Entry* const entry = look(digest);
   return entry == nullptr ? nullptr : entry->values;
 }
 
 void ModelCache::keep(const Digest& digest, StoredValues values) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (look(digest) != nullptr) return;
   models_.push_back({digest, std::make_shared<StoredValues>(std::move(values))});
   if (models_.size() <= models_max_) return;

@@ -5,12 +5,12 @@
 #pragma once
 
 #include "client/state/stored_values.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/digest.hpp"
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace fl::client {
@@ -38,12 +38,11 @@ class ModelCache {
     Digest digest;
     std::shared_ptr<StoredValues> values;
   };
-  /// Called with mutex_ held.
-  [[nodiscard]] const Entry* look(const Digest& digest) const;
+  [[nodiscard]] const Entry* look(const Digest& digest) const FL_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // Guards models_.
-  std::size_t models_max_;
-  std::deque<Entry> models_;  // Oldest first.
+  mutable Mutex mutex_;
+  const std::size_t models_max_;
+  std::deque<Entry> models_ FL_GUARDED_BY(mutex_);  // Oldest first.
   ValuePool own_pool_;
   ValuePool& pool_;
 };

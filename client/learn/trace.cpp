@@ -48,12 +48,12 @@ Result<std::shared_ptr<TraceFile>> TraceFile::make(Files& files,
 }
 
 void TraceFile::name_process(int process, std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   append(name_of("process_name", process, 0, name));
 }
 
 void TraceFile::write(int process, std::span<const TraceSpan> spans) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::string events;
   for (const TraceSpan& span : spans) {
     const int track = track_of(process, span.track, events);

@@ -4,13 +4,13 @@
 // for the client and one for each rank of a site, whose threads are the tracks.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,14 +48,16 @@ class TraceFile {
  private:
   explicit TraceFile(std::unique_ptr<File> file, std::string path)
       : file_(std::move(file)), path_(std::move(path)) {}
-  void append(std::string events);
-  int track_of(int process, const std::string& track, std::string& events);
+  void append(std::string events) FL_REQUIRES(mutex_);
+  int track_of(int process, const std::string& track, std::string& events) FL_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::unique_ptr<File> file_;  // Null after a failure.
-  std::string path_;
-  std::uint64_t end_ = 0;  // Where the closing bracket is; 0: nothing is written yet.
-  std::vector<std::pair<int, std::string>> tracks_;  // Their numbers are their places.
+  Mutex mutex_;
+  std::unique_ptr<File> file_ FL_GUARDED_BY(mutex_);  // Null after a failure.
+  const std::string path_;
+  /// Where the closing bracket is; 0: nothing is written yet.
+  std::uint64_t end_ FL_GUARDED_BY(mutex_) = 0;
+  /// Their numbers are their places.
+  std::vector<std::pair<int, std::string>> tracks_ FL_GUARDED_BY(mutex_);
 };
 
 /// Writes something that the client has just done in so many seconds: work, or with `bytes` a

@@ -41,7 +41,7 @@ Result<std::unique_ptr<SiteHub>> SiteHub::open(Options options) {
     it->note_loss(peer, reason);
   };
   // The port's first event may come before this function returns, so port_ is set under the lock.
-  const std::lock_guard lock(hub->mutex_);
+  const MutexLock lock(hub->mutex_);
   FL_TRY(hub->port_, RankPort::open({.host = given.host,
                                      .port = given.port,
                                      .secret = given.secret,
@@ -57,14 +57,14 @@ Result<std::unique_ptr<SiteHub>> SiteHub::open(Options options) {
 }
 
 SiteHub::~SiteHub() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_ending_ = true;
 }
 
 Result<void> SiteHub::enter(const Peer& peer) {
   Peer before;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_ending_) return Error(Errc::unavailable, "the client ends");
     before = std::exchange(peers_[peer.member.rank], peer);
     // Before the lock is free, so that it comes before every request.
@@ -80,7 +80,7 @@ Result<void> SiteHub::enter(const Peer& peer) {
 
 void SiteHub::note_loss(const Peer& peer, const Error& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     losses_.push_back({peer, reason});
   }
   changed_.notify_all();
@@ -88,21 +88,26 @@ void SiteHub::note_loss(const Peer& peer, const Error& reason) {
 
 /// The thread that tells of losses.
 void SiteHub::tell_losses(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return !losses_.empty(); })) {
-    const Loss loss = std::move(losses_.front());
-    losses_.pop_front();
-    lock.unlock();
-    leave(loss);
-    lock.lock();
+  while (const auto loss = next_loss(stop)) leave(*loss);
+}
+
+/// Waits for a loss. None: the thread is to end.
+std::optional<SiteHub::Loss> SiteHub::next_loss(const std::stop_token& stop) {
+  const MutexLock lock(mutex_);
+  while (losses_.empty()) {
+    if (stop.stop_requested()) return std::nullopt;
+    changed_.wait(mutex_, stop);
   }
+  Loss loss = std::move(losses_.front());
+  losses_.pop_front();
+  return loss;
 }
 
 void SiteHub::leave(const Loss& loss) {
   const auto& [peer, reason] = loss;
   bool is_lost = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     store_.forget(peer.id);
     if (const auto found = peers_.find(peer.member.rank);
         found != peers_.end() && found->second.id == peer.id) {
@@ -115,7 +120,7 @@ void SiteHub::leave(const Loss& loss) {
     if (options_.on_lost) options_.on_lost(peer.member.rank);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Asked& asked : asked_) {
       if (asked.peer.id != peer.id || asked.answer) continue;
       asked.answer = no_answer(fmt::format("{}: {}", to_string(peer.member), reason.message()));
@@ -136,7 +141,7 @@ void SiteHub::hear(const Peer& peer, const json& message) {
 }
 
 void SiteHub::take_progress(const Peer& peer, std::uint64_t progress) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Asked& asked : asked_) {
     if (asked.peer.id == peer.id && std::exchange(asked.progress, progress) != progress)
       asked.moved = Clock::now();
@@ -145,7 +150,7 @@ void SiteHub::take_progress(const Peer& peer, std::uint64_t progress) {
 
 void SiteHub::take_answer(const Peer& peer, const json& message) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto id = member_number(message, "id");
     for (Asked& asked : asked_) {
       if (asked.id != id || asked.peer.id != peer.id || asked.answer) continue;
@@ -162,14 +167,14 @@ void SiteHub::take_answer(const Peer& peer, const json& message) {
 void SiteHub::use_store(const Peer& peer, const std::string& type, const json& message) {
   std::vector<RendezvousStore::Reply> replies;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     replies = store_.use(peer.id, type, message);
   }
   for (const auto& reply : replies) port_->send(reply.to, reply.message);
 }
 
 std::vector<SiteMember> SiteHub::members() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<SiteMember> all;
   for (const auto& [rank, peer] : peers_) all.push_back(peer.member);
   return all;
@@ -178,8 +183,9 @@ std::vector<SiteMember> SiteHub::members() const {
 std::vector<SiteMember> SiteHub::wait_for(std::size_t count, TimePoint until,
                                           const std::stop_token& stop) const {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, stop, until, [&] { return peers_.size() >= count; });
+    const MutexLock lock(mutex_);
+    while (peers_.size() < count && Clock::now() < until && !stop.stop_requested())
+      changed_.wait_until(mutex_, stop, until);
   }
   return members();
 }
@@ -187,7 +193,7 @@ std::vector<SiteMember> SiteHub::wait_for(std::size_t count, TimePoint until,
 void SiteHub::send_asked(const std::vector<Request>& requests) {
   std::vector<std::pair<RankPort::Id, json>> to_send;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     asked_.clear();
     for (const Request& request : requests) {
       Asked& asked = asked_.emplace_back();
@@ -209,7 +215,7 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
 void SiteHub::request_stop() {
   std::vector<std::pair<RankPort::Id, std::uint64_t>> working;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Asked& asked : asked_) {
       if (!asked.answer) working.emplace_back(asked.peer.id, asked.id);
     }
@@ -229,44 +235,36 @@ bool SiteHub::has_failure() const {
 std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
                                        const std::stop_token& stop) {
   send_asked(requests);
-  std::unique_lock lock(mutex_);
   TimePoint until = never;
   bool has_stopped = false;
   bool has_failed = false;
-  while (!all_answered()) {
+  for (;;) {
     if (stop.stop_requested() && !std::exchange(has_stopped, true)) {
       until = std::min<TimePoint>(until, Clock::now() + options_.grace);
-      lock.unlock();
       request_stop();
-      lock.lock();
-    }
-    if (has_failure() && !std::exchange(has_failed, true)) {
-      until = std::min<TimePoint>(until, Clock::now() + options_.collective + options_.grace);
     }
     if (Clock::now() >= until) {
-      lock.unlock();
       drop_silent();
-      lock.lock();
       until = never;
     }
-    const TimePoint hanging = hangs_at();
-    if (Clock::now() >= hanging) {
-      lock.unlock();
-      drop_hanging();
-      lock.lock();
-      continue;
-    }
-    const auto is_news = [&] { return all_answered() || (has_failure() && !has_failed); };
-    changed_.wait_until(lock, has_stopped ? std::stop_token() : stop,
-                        std::min({until, hanging, far_away()}), is_news);
+    drop_hanging();
+    const MutexLock lock(mutex_);
+    if (all_answered()) return take_answers();
+    if (has_failure() && !std::exchange(has_failed, true))
+      until = std::min<TimePoint>(until, Clock::now() + options_.collective + options_.grace);
+    changed_.wait_until(mutex_, has_stopped ? std::stop_token() : stop,
+                        std::min({until, hangs_at(), far_away()}));
   }
+}
+
+std::vector<Result<json>> SiteHub::take_answers() {
   std::vector<Result<json>> answers;
   for (Asked& asked : asked_) answers.push_back(std::move(*asked.answer));
   asked_.clear();
   return answers;
 }
 
-/// When the first rank without an answer hangs, if it gets no further. The mutex is locked.
+/// When the first rank without an answer hangs, if it gets no further.
 TimePoint SiteHub::hangs_at() const {
   TimePoint first = never;
   for (const Asked& asked : asked_) {
@@ -280,7 +278,7 @@ void SiteHub::drop_hanging() {
       "it shows life, but its work has got no further for {:g} s", seconds(options_.progress));
   std::vector<Peer> hanging;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Asked& asked : asked_) {
       if (asked.answer || Clock::now() < asked.moved + options_.progress) continue;
       hanging.push_back(asked.peer);
@@ -294,7 +292,7 @@ void SiteHub::drop_hanging() {
 void SiteHub::drop_silent() {
   std::vector<Peer> silent;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Asked& asked : asked_) {
       if (!asked.answer) silent.push_back(asked.peer);
     }
@@ -308,13 +306,13 @@ void SiteHub::drop(const Peer& peer, const std::string& reason) {
 }
 
 void SiteHub::send_all(const json& message) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [rank, peer] : peers_) port_->send(peer.id, message);
 }
 
 void SiteHub::end_ranks() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_ending_ = true;
   }
   send_all({{"type", "end"}});
@@ -323,7 +321,7 @@ void SiteHub::end_ranks() {
 void SiteHub::tell(const std::string& text) { send_all({{"type", "note"}, {"text", text}}); }
 
 void SiteHub::clear_store() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   store_.clear();
 }
 

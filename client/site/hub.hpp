@@ -10,18 +10,18 @@
 #include "client/site/rendezvous_store.hpp"
 #include "client/site/site_member.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -102,26 +102,29 @@ class SiteHub {
   void use_store(const Peer& peer, const std::string& type, const nlohmann::json& message);
   void note_loss(const Peer& peer, const Error& reason);
   void tell_losses(const std::stop_token& stop);
+  [[nodiscard]] std::optional<Loss> next_loss(const std::stop_token& stop);
   void leave(const Loss& loss);
   void send_all(const nlohmann::json& message);
   void send_asked(const std::vector<Request>& requests);
   void request_stop();
   void drop(const Peer& peer, const std::string& reason);
   void drop_silent();
-  [[nodiscard]] TimePoint hangs_at() const;
+  [[nodiscard]] TimePoint hangs_at() const FL_REQUIRES(mutex_);
   void drop_hanging();
-  [[nodiscard]] bool all_answered() const;
-  [[nodiscard]] bool has_failure() const;
+  [[nodiscard]] bool all_answered() const FL_REQUIRES(mutex_);
+  [[nodiscard]] bool has_failure() const FL_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<Result<nlohmann::json>> take_answers() FL_REQUIRES(mutex_);
 
   const Options options_;
-  mutable std::mutex mutex_;  // Guards the members between it and the port.
-  mutable std::condition_variable_any changed_;
-  std::map<int, Peer> peers_;  // By rank.
-  std::vector<Asked> asked_;
-  std::uint64_t next_id_ = 1;
-  RendezvousStore store_;
-  std::deque<Loss> losses_;  // Connections that have ended, until tell_losses() takes them.
-  bool is_ending_ = false;
+  mutable Mutex mutex_;
+  mutable StoppableCondition changed_;
+  std::map<int, Peer> peers_ FL_GUARDED_BY(mutex_);  // By rank.
+  std::vector<Asked> asked_ FL_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ FL_GUARDED_BY(mutex_) = 1;
+  RendezvousStore store_ FL_GUARDED_BY(mutex_);
+  /// Connections that have ended, until tell_losses() takes them.
+  std::deque<Loss> losses_ FL_GUARDED_BY(mutex_);
+  bool is_ending_ FL_GUARDED_BY(mutex_) = false;
   // Both end before the members above, which they use.
   std::unique_ptr<RankPort> port_;
   std::jthread thread_;  // Tells of losses.

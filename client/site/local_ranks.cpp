@@ -76,7 +76,7 @@ Result<std::optional<SitePlace>> take_place(const SiteOptions& options) {
 
 Result<void> LocalRanks::start_missing(std::uint16_t port) {
   FL_TRY(const auto program, rank_program());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (SitePlace place : options_.places) {
     place.port = port;
     auto& child = ranks_[place.rank];
@@ -96,7 +96,7 @@ Result<void> LocalRanks::start_missing(std::uint16_t port) {
 }
 
 std::string LocalRanks::ending_of(int rank) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = endings_.find(rank); found != endings_.end()) return found->second;
   const auto child = ranks_.find(rank);
   const bool has_ended = child != ranks_.end() && child->second && child->second->has_ended();
@@ -104,7 +104,7 @@ std::string LocalRanks::ending_of(int rank) {
 }
 
 void LocalRanks::end(int rank) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = ranks_.find(rank);
   if (found == ranks_.end() || !found->second) return;
   const bool ended_itself = found->second->wait(Clock::now() + limits::rank_gone_wait);
@@ -113,7 +113,7 @@ void LocalRanks::end(int rank) {
 }
 
 void LocalRanks::end_all() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint until = Clock::now() + limits::trainer_grace;
   for (auto& [rank, child] : ranks_) {
     if (child && !child->wait(until)) log_warn("rank {} does not end and is killed", rank);

@@ -4,12 +4,12 @@
 
 #include "client/learn/process/child_process.hpp"
 #include "client/site/site_options.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,11 +43,11 @@ class LocalRanks {
   void end_all();
 
  private:
-  Options options_;
-  std::mutex mutex_;  // Guards the members below.
-  std::map<int, std::string>
-      endings_;  // Of ranks that were ended or have ended, until a new start.
-  std::map<int, std::unique_ptr<ChildProcess>> ranks_;
+  const Options options_;
+  Mutex mutex_;
+  /// How ranks ended that were ended or have ended, until a new start.
+  std::map<int, std::string> endings_ FL_GUARDED_BY(mutex_);
+  std::map<int, std::unique_ptr<ChildProcess>> ranks_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

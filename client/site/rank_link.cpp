@@ -106,7 +106,7 @@ json RankLink::beat() const {
 void RankLink::hear(json message) {
   const std::string type = member_text(message, "type");
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (type == "value") {
       const auto found = asked_.find(member_number(message, "id"));
       if (found != asked_.end()) found->second = std::move(message);
@@ -124,7 +124,7 @@ void RankLink::hear(json message) {
 
 void RankLink::lose(const Error& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     lost_ = reason;
     stop_.request_stop();
   }
@@ -133,13 +133,13 @@ void RankLink::lose(const Error& reason) {
 }
 
 void RankLink::send(const json& message) {
-  const std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   if (!send_json(*line_, message, Clock::now() + limits::rank_send_wait)) line_->shut();
 }
 
 Result<json> RankLink::next() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !requests_.empty() || lost_; });
+  const MutexLock lock(mutex_);
+  while (requests_.empty() && !lost_) changed_.wait(mutex_);
   if (requests_.empty()) return *lost_;
   json message = std::move(requests_.front());
   requests_.pop_front();
@@ -153,7 +153,7 @@ Result<json> RankLink::next() {
 }
 
 std::stop_token RankLink::stop_token() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stop_.get_token();
 }
 
@@ -161,7 +161,7 @@ void RankLink::answer(Result<json> message) {
   json sent = message ? std::move(*message) : rank_error(message.error());
   if (message) sent["type"] = "done";
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sent["id"] = request_id_;
   }
   send(sent);
@@ -172,15 +172,17 @@ void RankLink::set(const std::string& key, std::string_view value) {
 }
 
 Result<json> RankLink::ask_store(json request, TimePoint until) {
-  std::unique_lock lock(mutex_);
-  const std::uint64_t id = next_id_++;
-  asked_[id] = std::nullopt;
-  lock.unlock();
+  std::uint64_t id = 0;
+  {
+    const MutexLock lock(mutex_);
+    id = next_id_++;
+    asked_[id] = std::nullopt;
+  }
   request["id"] = id;
   send(request);
-  lock.lock();
   const TimePoint end = std::min<TimePoint>(until, Clock::now() + std::chrono::hours(24));
-  changed_.wait_until(lock, end, [&] { return asked_[id].has_value() || lost_; });
+  const MutexLock lock(mutex_);
+  while (!asked_[id] && !lost_ && Clock::now() < end) changed_.wait_until(mutex_, end);
   const auto answer = std::exchange(asked_[id], std::nullopt);
   asked_.erase(id);
   if (answer) return *answer;

@@ -5,17 +5,16 @@
 
 #include "client/learn/process/json_line.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -83,16 +82,17 @@ class RankLink {
   const std::function<void()> on_lost_;
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<bool> counts_computing_ = false;
-  std::mutex send_mutex_;
-  std::mutex mutex_;  // Guards the members between it and the thread.
-  std::condition_variable changed_;
-  std::deque<nlohmann::json> requests_;
-  std::map<std::uint64_t, std::optional<nlohmann::json>> asked_;  // The store's answers by id.
-  std::uint64_t next_id_ = 1;
-  std::uint64_t request_id_ = 0;  // The request that next() returned last.
-  std::uint64_t stopped_id_ = 0;  // The request that is to stop.
-  std::stop_source stop_;
-  std::optional<Error> lost_;
+  Mutex send_mutex_;  // Held while a message is sent: the messages of two threads must not mix.
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<nlohmann::json> requests_ FL_GUARDED_BY(mutex_);
+  /// The store's answers by id.
+  std::map<std::uint64_t, std::optional<nlohmann::json>> asked_ FL_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ FL_GUARDED_BY(mutex_) = 1;
+  std::uint64_t request_id_ FL_GUARDED_BY(mutex_) = 0;  // What next() returned last.
+  std::uint64_t stopped_id_ FL_GUARDED_BY(mutex_) = 0;  // The request that is to stop.
+  std::stop_source stop_ FL_GUARDED_BY(mutex_);
+  std::optional<Error> lost_ FL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

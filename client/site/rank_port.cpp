@@ -124,7 +124,7 @@ void RankPort::end(Id id, const std::string& reason) {
 
 void RankPort::add_order(Order order) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     orders_.push_back(std::move(order));
     if (orders_.size() > 1) return;  // The bell has rung, and the thread takes all.
   }
@@ -169,7 +169,7 @@ void RankPort::wait() {
 void RankPort::take_orders() {
   std::vector<Order> orders;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     orders.swap(orders_);
   }
   for (const Order& order : orders) {

@@ -9,6 +9,7 @@
 #include "client/learn/process/tcp.hpp"
 #include "client/site/site_member.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
@@ -20,7 +21,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -97,10 +97,11 @@ class RankPort {
   const Options options_;
   const Events events_;
   TcpListener listener_;
-  Descriptor poll_;   // An epoll of the listener, the bell and all connections.
-  Descriptor bell_;   // An eventfd, which wakes the thread.
-  std::mutex mutex_;  // Guards orders_; all below is the thread's alone.
-  std::vector<Order> orders_;
+  Descriptor poll_;  // An epoll of the listener, the bell and all connections.
+  Descriptor bell_;  // An eventfd, which wakes the thread.
+  Mutex mutex_;
+  std::vector<Order> orders_ FL_GUARDED_BY(mutex_);
+  // All below is the thread's alone.
   std::unordered_map<Id, std::unique_ptr<Connection>> connections_;
   Strangers strangers_;  // Connections that have not said hello yet.
   AcceptPace pace_;

@@ -107,7 +107,7 @@ Result<void> fill_zeros(StoredValues& target, std::size_t first) {
 Result<StoredValues> ValuePool::borrow(std::size_t elements) {
   StoredValues kept;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!kept_.empty()) {
       kept = std::move(kept_.back());
       kept_.pop_back();
@@ -125,7 +125,7 @@ Result<StoredValues> ValuePool::borrow(std::size_t elements) {
 }
 
 void ValuePool::give_back(StoredValues values) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (kept_.size() < kept_max) kept_.push_back(std::move(values));
 }
 

@@ -4,6 +4,7 @@
 // the program; or in memory, if it is small or the file can't be mapped (tests, fl-sim).
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/write_values.hpp"
@@ -14,7 +15,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -110,8 +110,8 @@ class ValuePool {
   std::filesystem::path folder_;
   std::uint64_t memory_bytes_max_ = 0;
   std::atomic<std::uint64_t> files_made_ = 0;
-  std::mutex mutex_;  // Guards kept_.
-  std::vector<StoredValues> kept_;
+  Mutex mutex_;
+  std::vector<StoredValues> kept_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl::client

@@ -11,6 +11,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
 #include "server/run/run_plan.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -23,7 +24,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -242,6 +242,7 @@ class Federation {
       const WithoutStopSignals guard;
       for (int i = 0; i < crew_size(); ++i) crew.emplace_back([this] { io_.run(); });
     }
+    const MutexLock lock(mutex_);
     if (failure_) return *failure_;
     return {};
   }
@@ -287,7 +288,7 @@ class Federation {
   }
 
   void fail(const Error& error) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_) failure_ = error;
     stop();
   }
@@ -318,8 +319,8 @@ class Federation {
   StopSignals signals_;
   Signal stopped_;  // On the engine's strand.
   std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
-  std::mutex mutex_;              // Guards failure_.
-  std::optional<Error> failure_;  // The first error.
+  Mutex mutex_;
+  std::optional<Error> failure_ FL_GUARDED_BY(mutex_);  // The first error.
 };
 
 }  // namespace

@@ -91,7 +91,7 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
   std::shared_ptr<Memory> take(std::size_t bytes_min) {
     Memory memory;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (!free.empty()) {
         memory = std::move(free.back());
         free.pop_back();
@@ -105,7 +105,7 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
                                           self->give_back(std::move(*returned));
                                           delete returned;
                                         });
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     in_use[taken->bytes.get()] = taken;
     return taken;
   }
@@ -115,7 +115,7 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
     // Declared outside the lock: if this is the last reference, its deleter takes the lock.
     std::shared_ptr<Memory> memory;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       const auto after = in_use.upper_bound(bytes.data());
       if (after != in_use.begin()) memory = std::prev(after)->second.lock();
     }
@@ -124,9 +124,10 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
     return before + bytes.size() <= memory->capacity ? memory : nullptr;
   }
 
-  std::mutex mutex;  // Guards the members below.
-  std::vector<Memory> free;
-  std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use;  // By its first byte.
+  Mutex mutex;
+  std::vector<Memory> free FL_GUARDED_BY(mutex);
+  /// By its first byte.
+  std::map<const std::byte*, std::weak_ptr<Memory>, std::less<>> in_use FL_GUARDED_BY(mutex);
 
  private:
   /// Allocates memory, in huge pages if it is large enough.
@@ -139,7 +140,7 @@ struct ScratchFiles::Buffers : std::enable_shared_from_this<Buffers> {
     return {std::unique_ptr<std::byte[], Free>(bytes), capacity};
   }
   void give_back(Memory memory) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     in_use.erase(memory.bytes.get());
     free.push_back(std::move(memory));
   }
@@ -220,7 +221,7 @@ class ScratchFiles::Kept {
  public:
   /// A failure shows as a missing file when the upload is read again.
   void keep(const std::string& path, std::shared_ptr<Contents> contents) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     drop_locked(path);
     if (bytes_ + contents->size > bytes_max) {
       if (auto file = posix_files().open(path, OpenMode::truncate)) {
@@ -237,26 +238,26 @@ class ScratchFiles::Kept {
     in_memory_[path] = std::move(contents);
   }
   void drop(const std::string& path) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     drop_locked(path);
   }
   [[nodiscard]] bool is_on_disk(const std::string& path) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return on_disk_.contains(path);
   }
 
  private:
   static constexpr std::size_t bytes_max = 2 << 20;
 
-  void drop_locked(const std::string& path) {
+  void drop_locked(const std::string& path) FL_REQUIRES(mutex_) {
     if (const auto node = in_memory_.extract(path)) bytes_ -= node.mapped()->size;
     if (on_disk_.erase(path) > 0) static_cast<void>(posix_files().remove(path));
   }
 
-  std::mutex mutex_;  // Guards the members below.
-  std::map<std::string, std::shared_ptr<Contents>> in_memory_;
-  std::set<std::string> on_disk_;
-  std::size_t bytes_ = 0;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Contents>> in_memory_ FL_GUARDED_BY(mutex_);
+  std::set<std::string> on_disk_ FL_GUARDED_BY(mutex_);
+  std::size_t bytes_ FL_GUARDED_BY(mutex_) = 0;
 };
 
 class ScratchFiles::Passing final : public File {
@@ -321,7 +322,7 @@ Result<std::unique_ptr<File>> ScratchFiles::open(const std::filesystem::path& pa
     FL_TRY(auto file, disk_.open(path, mode));
     return std::unique_ptr<File>(std::make_unique<Unsynced>(std::move(file)));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Names& names = folders_[path.parent_path().string()];
   const std::string name = path.filename().string();
   const bool must_exist = mode == OpenMode::read || mode == OpenMode::update;
@@ -344,7 +345,7 @@ Result<void> ScratchFiles::rename(const std::filesystem::path& from,
                                   const std::filesystem::path& to) {
   if (!is_passing(from)) return disk_.rename(from, to);
   kept_->drop(from.string());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto node = folders_[from.parent_path().string()].extract(from.filename().string());
   if (node.empty()) return not_found(from);
   folders_[to.parent_path().string()][to.filename().string()] = node.mapped();
@@ -354,20 +355,20 @@ Result<void> ScratchFiles::rename(const std::filesystem::path& from,
 Result<void> ScratchFiles::remove(const std::filesystem::path& path) {
   if (!is_passing(path)) return disk_.remove(path);
   kept_->drop(path.string());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   folders_[path.parent_path().string()].erase(path.filename().string());
   return {};
 }
 
 bool ScratchFiles::exists(const std::filesystem::path& path) {
   if (!is_passing(path)) return disk_.exists(path);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return folders_[path.parent_path().string()].contains(path.filename().string());
 }
 
 Result<std::vector<std::string>> ScratchFiles::list(const std::filesystem::path& folder) {
   FL_TRY(auto all, disk_.list(folder));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [name, contents] : folders_[folder.string()]) all.push_back(name);
   std::ranges::sort(all);
   return all;

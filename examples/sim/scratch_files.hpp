@@ -13,12 +13,12 @@
 // written has arbitrary contents, not zeros.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/io/file.hpp"
 
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -48,8 +48,8 @@ class ScratchFiles final : public Files {
   Files& disk_ = posix_files();
   std::shared_ptr<Buffers> buffers_;
   std::shared_ptr<Kept> kept_;
-  std::mutex mutex_;                      // Guards the members below.
-  std::map<std::string, Names> folders_;  // The passing files by folder.
+  Mutex mutex_;
+  std::map<std::string, Names> folders_ FL_GUARDED_BY(mutex_);  // The passing files by folder.
 };
 
 }  // namespace fl

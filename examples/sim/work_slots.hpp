@@ -3,9 +3,10 @@
 // with the number of clients. First come, first served. Any thread.
 #pragma once
 
+#include "shared/base/async/mutex.hpp"
+
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <utility>
 
 namespace fl {
@@ -17,7 +18,7 @@ class WorkSlots {
   /// Takes a slot. Returns true if the caller has it now. Otherwise returns false and calls `begin`
   /// when the caller has the slot, from the thread that gave one back.
   [[nodiscard]] bool take(std::function<void()> begin) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_ == 0) {
       waiting_.push_back(std::move(begin));
       return false;
@@ -30,7 +31,7 @@ class WorkSlots {
   void give_back() {
     std::function<void()> begin;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (waiting_.empty()) {
         ++free_;
         return;
@@ -42,9 +43,9 @@ class WorkSlots {
   }
 
  private:
-  std::mutex mutex_;  // Guards the members below.
-  std::size_t free_;
-  std::deque<std::function<void()>> waiting_;
+  Mutex mutex_;
+  std::size_t free_ FL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> waiting_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

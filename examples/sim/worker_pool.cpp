@@ -63,6 +63,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::start(const TrainerCommand& comm
   }
   FL_CHECK(pool->start_all(command, state, std::move(stop)));
   FL_CHECK(pool->check());
+  const MutexLock lock(pool->mutex_);
   for (const auto& worker : pool->workers_) pool->free_.push_back(worker.get());
   return pool;
 }
@@ -74,8 +75,11 @@ Result<void> WorkerPool::start_all(const TrainerCommand& command,
   FL_CHECK(posix_files().make_folder(state / "workers"));
   std::stop_source failed;  // The first failure ends the starts of the others.
   const std::stop_callback pass_on(stop, [&] { failed.request_stop(); });
-  std::mutex mutex;
-  std::optional<Error> error;
+  struct First {
+    Mutex mutex;
+    std::optional<Error> error FL_GUARDED_BY(mutex);
+  };
+  First first;
   std::vector<std::future<void>> started;
   for (int i = 0; i < count; ++i) {
     Worker& worker = *workers_[static_cast<std::size_t>(i)];
@@ -89,13 +93,14 @@ Result<void> WorkerPool::start_all(const TrainerCommand& command,
         worker.program = std::move(*program);
         return;
       }
-      const std::lock_guard lock(mutex);
-      if (!error) error = program.error();
+      const MutexLock lock(first.mutex);
+      if (!first.error) first.error = program.error();
       failed.request_stop();
     }));
   }
   for (auto& one : started) one.get();
-  if (error) return *error;
+  const MutexLock lock(first.mutex);
+  if (first.error) return *first.error;
   return {};
 }
 
@@ -130,15 +135,15 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::run(const Work& work) {
   Worker* worker = nullptr;
   {
-    std::unique_lock lock(mutex_);
-    freed_.wait(lock, [this] { return !free_.empty(); });
+    const MutexLock lock(mutex_);
+    while (free_.empty()) freed_.wait(mutex_);
     worker = std::exchange(free_.back(), nullptr);
     free_.pop_back();
   }
   auto done = call(worker->thread, [&] { work(worker->program); });
   done.wait();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(worker);
   }
   freed_.notify_one();

@@ -4,15 +4,14 @@
 #pragma once
 
 #include "client/learn/process/process_trainer.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <vector>
 
@@ -54,9 +53,9 @@ class WorkerPool {
   [[nodiscard]] Result<void> check() const;
 
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::mutex mutex_;  // Guards free_.
-  std::condition_variable freed_;
-  std::vector<Worker*> free_;
+  Mutex mutex_;
+  Condition freed_;
+  std::vector<Worker*> free_ FL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fl

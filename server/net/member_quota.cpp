@@ -57,13 +57,13 @@ MemberQuota::MemberQuota()
           bucket(limits::quota_downloads, limits::quota_downloads_per_s, downloads_per_request)),
       renewals_(bucket(limits::quota_renewals, limits::quota_renewals_per_s, 0)) {}
 
-Result<void> MemberQuota::charge(const wire::Header& received) {
-  if (received.has_chunk()) return {};  // The chunk belongs to an upload that was granted.
+Result<void> MemberQuota::charge(const wire::Header& received, Cost cost) {
+  if (cost == Cost::granted) return {};
   if (!messages_.take(1)) return too_much("messages");
   if (!header_bytes_.take(static_cast<double>(received.ByteSizeLong())))
     return too_much("bytes in messages");
-  if (received.has_fetch() && !downloads_.take(1)) return too_much("requests for a model");
-  if (received.has_renew() && !renewals_.take(1)) return too_much("requests for a certificate");
+  if (cost == Cost::download && !downloads_.take(1)) return too_much("requests for a model");
+  if (cost == Cost::renewal && !renewals_.take(1)) return too_much("requests for a certificate");
   return {};
 }
 

@@ -36,10 +36,14 @@ class TokenBucket {
 /// The quotas of one session. On the strand of its link.
 class MemberQuota {
  public:
+  /// What a message takes besides itself and its bytes. `granted`: nothing at all, because it
+  /// belongs to something that the server has granted.
+  enum class Cost { granted, message, download, renewal };
+
   MemberQuota();
 
   /// Counts a received message. The error is `protocol` and names the quota that is used up.
-  [[nodiscard]] Result<void> charge(const wire::Header& received);
+  [[nodiscard]] Result<void> charge(const wire::Header& received, Cost cost);
   /// Adds tokens for the answers to a message that the server has sent.
   void allow_answers_to(const wire::Header& sent);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/net/session.hpp"
 
+#include "server/net/session_errors.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/wire/features.hpp"
 #include "shared/wire/metric_messages.hpp"
 #include "shared/wire/summary_messages.hpp"
 
@@ -53,43 +55,6 @@ Awaitable<void> note_refusal(std::shared_ptr<RoundEngine> engine, std::string na
                              std::string remote, Error error) {
   engine->note_refusal(name, remote, error);
   co_return;
-}
-
-wire::Bye::Cause cause_of(const Error& error) {
-  switch (error.code()) {
-    case Errc::invalid_input:
-    case Errc::unauthenticated: return wire::Bye::REFUSED;
-    case Errc::unavailable: return wire::Bye::RESTARTING;
-    case Errc::cancelled: return wire::Bye::FINISHED;
-    default: return wire::Bye::BROKEN;
-  }
-}
-
-bool is_fault(const Error& error) {
-  switch (error.code()) {
-    case Errc::protocol:
-    case Errc::too_large:
-    case Errc::corrupt:
-    case Errc::invalid_input: return true;
-    default: return false;
-  }
-}
-
-/// Makes an error of sending (a damaged model of ours, a header that is too large) one that is not
-/// laid to the client.
-Result<void> as_own_fault(Result<void> sent) {
-  if (sent || !is_fault(sent.error())) return sent;
-  return Error(Errc::io, sent.error().message());
-}
-
-/// The log level for a client that is turned away.
-LogLevel level_of(const Error& error) {
-  switch (error.code()) {
-    case Errc::cancelled:
-      return LogLevel::debug;  // The client waits for another run, and asks until that begins.
-    case Errc::unavailable: return LogLevel::info;
-    default: return LogLevel::warn;
-  }
 }
 
 }  // namespace
@@ -181,7 +146,7 @@ Awaitable<bool> Session::await_last_bye() {
 Awaitable<Result<void>> Session::shake_hands() {
   FL_CO_TRY(Message first, co_await receive_within(limits::handshake_max));
   if (first.header.has_renew()) {
-    FL_CO_CHECK(co_await renew(std::move(*first.header.mutable_renew())));
+    FL_CO_CHECK(co_await renew(std::move(first)));
     FL_CO_TRY(first, co_await receive_within(limits::handshake_max));
   }
   if (!first.header.has_hello()) {
@@ -196,10 +161,14 @@ Awaitable<Result<void>> Session::shake_hands() {
             "the client speaks protocol {}, this server {}: install the same release on both",
             hello.protocol(), protocol_version));
   }
+  FL_CO_TRY(facts_.features, Features::read(hello));
   wire::Header header;
   FL_CO_TRY(*header.mutable_welcome(),
             co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
   header.mutable_welcome()->set_authorities(authorities_);
+  Features ours = Features::of(End::server);
+  if (!renewer_) ours = ours.without(Feature::renewal);
+  *header.mutable_welcome()->mutable_features() = ours.to_wire();
   const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
   // The client sends summaries only where they make the model.
@@ -234,6 +203,30 @@ Awaitable<Result<void>> Session::shake_hands() {
   co_return success();
 }
 
+// The messages of a client that is ready -------------------------------------------------------
+
+/// What a client may send, and what each message takes from its quota. Hello and Ready belong to
+/// the handshake, and Bye ends the session. Every other message breaks the protocol.
+struct Session::MessageRow {
+  wire::Header::KindCase kind;
+  MemberQuota::Cost cost;
+  Awaitable<Result<void>> (Session::*handle)(Message message);
+
+  [[nodiscard]] static const MessageRow* find(wire::Header::KindCase kind) {
+    using Cost = MemberQuota::Cost;
+    static constexpr MessageRow rows[] = {
+        {wire::Header::kChunk, Cost::granted, &Session::take_chunk},
+        {wire::Header::kFetch, Cost::download, &Session::send_model},
+        {wire::Header::kBegin, Cost::message, &Session::begin_upload},
+        {wire::Header::kRenew, Cost::renewal, &Session::renew},
+        {wire::Header::kEvaluation, Cost::message, &Session::take_evaluation},
+        {wire::Header::kFailed, Cost::message, &Session::take_failure},
+    };
+    const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
+    return found == std::end(rows) ? nullptr : found;
+  }
+};
+
 Awaitable<Result<void>> Session::serve() {
   for (;;) {
     auto message = co_await link_->receive();
@@ -245,37 +238,22 @@ Awaitable<Result<void>> Session::serve() {
       }
       co_return success();
     }
-    FL_CO_CHECK(quota_.charge(message->header));
-    FL_CO_CHECK(co_await handle(std::move(*message)));
-  }
-}
-
-Awaitable<Result<void>> Session::handle(Message message) {
-  auto& header = message.header;
-  // Chunks of an upload that was put off may have been on their way until now.
-  if (!upload_.upload && !header.has_chunk()) link_->expect_messages_of(limits::request_bytes_max);
-  switch (header.kind_case()) {
-    case wire::Header::kChunk: co_return co_await take_chunk(message);
-    case wire::Header::kFetch: co_return co_await send_model(std::move(*header.mutable_fetch()));
-    case wire::Header::kBegin: co_return co_await begin_upload(std::move(*header.mutable_begin()));
-    case wire::Header::kRenew: co_return co_await renew(std::move(*header.mutable_renew()));
-    case wire::Header::kEvaluation:
-      co_await on(
-          engine_->executor(),
-          engine_->record_evaluation(shared_from_this(), std::move(*header.mutable_evaluation())));
-      co_return success();
-    case wire::Header::kFailed:
-      co_await on(engine_->executor(),
-                  engine_->record_failure(shared_from_this(), std::move(*header.mutable_failed())));
-      co_return success();
-    default:
+    const auto& header = message->header;
+    const MessageRow* const row = MessageRow::find(header.kind_case());
+    if (row == nullptr)
       co_return Error(Errc::protocol, fmt::format("a client may not send {}", kind_name(header)));
+    FL_CO_CHECK(quota_.charge(header, row->cost));
+    // Chunks of an upload that was put off may have been on their way until now.
+    if (!upload_.upload && !header.has_chunk())
+      link_->expect_messages_of(limits::request_bytes_max);
+    FL_CO_CHECK(co_await (this->*row->handle)(std::move(*message)));
   }
 }
 
 // Down -----------------------------------------------------------------------------------------
 
-Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
+Awaitable<Result<void>> Session::send_model(Message message) {
+  const wire::Fetch& fetch = message.header.fetch();
   auto found = co_await on(engine_->executor(), engine_->download(shared_from_this(), fetch));
   if (!found) {
     wire::Header header;
@@ -297,7 +275,8 @@ Awaitable<Result<void>> Session::send_model(wire::Fetch fetch) {
 
 // Up -------------------------------------------------------------------------------------------
 
-Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
+Awaitable<Result<void>> Session::begin_upload(Message message) {
+  wire::UploadBegin& begin = *message.header.mutable_begin();
   if (upload_.upload) {
     co_return Error(Errc::protocol,
                     fmt::format("UploadBegin of task {} while the upload of task {} is under way",
@@ -327,7 +306,7 @@ Awaitable<Result<void>> Session::begin_upload(wire::UploadBegin begin) {
   co_return success();
 }
 
-Awaitable<Result<void>> Session::take_chunk(const Message& message) {
+Awaitable<Result<void>> Session::take_chunk(Message message) {
   if (!upload_.upload) {
     // The rest of an upload that got its verdict half-way is still on its way: skip it.
     const std::uint64_t bytes = message.payload.bytes().size();
@@ -414,11 +393,25 @@ void Session::end_upload() {
 
 // Control --------------------------------------------------------------------------------------
 
-Awaitable<Result<void>> Session::renew(wire::Renew request) {
+Awaitable<Result<void>> Session::take_evaluation(Message message) {
+  co_await on(engine_->executor(),
+              engine_->record_evaluation(shared_from_this(),
+                                         std::move(*message.header.mutable_evaluation())));
+  co_return success();
+}
+
+Awaitable<Result<void>> Session::take_failure(Message message) {
+  co_await on(
+      engine_->executor(),
+      engine_->record_failure(shared_from_this(), std::move(*message.header.mutable_failed())));
+  co_return success();
+}
+
+Awaitable<Result<void>> Session::renew(Message message) {
   if (!renewer_)
     co_return Error(Errc::invalid_input, "this session has no certificate that could be renewed");
   wire::Header header;
-  auto renewed = co_await renewer_(request.csr_pem());
+  auto renewed = co_await renewer_(message.header.renew().csr_pem());
   if (!renewed) co_return renewed.error();
   *header.mutable_renewed() = std::move(*renewed);
   co_return co_await send(std::move(header));

@@ -39,19 +39,21 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
 
  private:
   struct Event;  // An event that happens once; a coroutine can wait for it.
+  struct MessageRow;
 
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
   Awaitable<Result<void>> serve();
   Awaitable<bool> await_last_bye();
-  Awaitable<Result<void>> handle(Message message);
-  Awaitable<Result<void>> send_model(wire::Fetch fetch);
-  Awaitable<Result<void>> begin_upload(wire::UploadBegin begin);
-  Awaitable<Result<void>> take_chunk(const Message& message);
+  Awaitable<Result<void>> send_model(Message message);
+  Awaitable<Result<void>> begin_upload(Message message);
+  Awaitable<Result<void>> take_chunk(Message message);
   Awaitable<Result<void>> finish_upload();
   Awaitable<void> watch_pace(std::shared_ptr<Session> self, std::shared_ptr<Event> done,
                              TaskId task, double bytes_per_s_min);
-  Awaitable<Result<void>> renew(wire::Renew request);
+  Awaitable<Result<void>> take_evaluation(Message message);
+  Awaitable<Result<void>> take_failure(Message message);
+  Awaitable<Result<void>> renew(Message message);
   Awaitable<Result<void>> send(wire::Header header);
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
   Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);

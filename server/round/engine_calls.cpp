@@ -28,6 +28,11 @@ Result<wire::Welcome> RoundEngine::welcome(const std::string& name,
                  "parts of this run's model are personal, and an evaluator has none: the model is "
                  "measured on the clients' held-out data instead");
   }
+  FL_TRY(const Features features, Features::read(hello));
+  if (hello.evaluator())
+    FL_CHECK(demand(features, End::client, Feature::evaluation, "an evaluator"));
+  const bool must_summarize = versions_.empty() && plan_.summaries() > 0 && !hello.evaluator();
+  if (must_summarize) FL_CHECK(demand(features, End::client, Feature::summaries, "this run"));
   for (const std::string& spec : plan_.ladder) {
     for (const std::string& wanted : parse_codec(spec).value()->names()) {
       const auto& known = hello.codecs();

@@ -33,6 +33,11 @@ Result<std::vector<MetricValue>> checked(std::vector<MetricValue> metrics,
   return metrics;
 }
 
+/// Whether a trainer can measure a version when the server asks for it.
+bool can_evaluate(const Peer::Facts& facts) {
+  return facts.holdout_examples > 0 && facts.features.has(Feature::evaluation);
+}
+
 /// Whether the evaluation had no examples, or nothing to predict in them.
 bool has_nothing(const wire::Evaluation& evaluation) {
   return evaluation.examples() == 0 ||
@@ -66,7 +71,7 @@ void Evaluations::ask_all(bool is_last) {
   for (const auto& peer : parts_.roster.here()) {
     if (peer->facts().evaluator) {
       ask_to_catch_up(*peer);
-    } else if (is_last && peer->facts().holdout_examples > 0) {
+    } else if (is_last && can_evaluate(peer->facts())) {
       ask(*peer, *parts_.versions.newest());
     }
   }
@@ -414,7 +419,7 @@ Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
 
 bool Evaluations::owes_last(const Peer& peer) const {
   const auto& facts = peer.facts();
-  if (!facts.evaluator && facts.holdout_examples == 0) return false;
+  if (!facts.evaluator && !can_evaluate(facts)) return false;
   const auto next = next_.find(facts.name);
   return next == next_.end() || next->second <= parts_.versions.newest_number();
 }

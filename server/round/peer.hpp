@@ -6,6 +6,7 @@
 #include "proto/wire.pb.h"
 #include "shared/params/column_summary.hpp"
 #include "shared/params/metric.hpp"
+#include "shared/wire/features.hpp"
 
 #include <cstdint>
 #include <string>
@@ -27,6 +28,7 @@ class Peer {
     std::vector<MetricKind> metrics = {};  // Checked by join().
     /// From a trainer that was here before there was a model; checked by join().
     std::vector<ColumnSummary> summaries = {};
+    Features features = Features::before_lists(End::client);
     std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
   };

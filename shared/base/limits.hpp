@@ -20,7 +20,9 @@ inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_by
 /// Bytes of a reason (Bye, Failed, Verdict) that one end tells the other. A longer text is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
 inline constexpr std::size_t software_bytes_max = 64;  // The name of a client's program.
-inline constexpr int upload_notes_max = 8;             // UploadBegin.notes; more are left out.
+inline constexpr std::size_t features_max = 64;        // Names in the list of Hello or Welcome.
+inline constexpr std::size_t feature_name_bytes_max = 32;
+inline constexpr int upload_notes_max = 8;  // UploadBegin.notes; more are left out.
 /// The name of a run's model, and of its strategy, optimizer and codec.
 inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;

@@ -12,9 +12,10 @@
 
 namespace fl {
 
-/// Changes whenever the schema (proto/wire.proto) or the payload format
-/// (shared/codec/payload/reader.hpp) changes incompatibly. A server rejects a client with another
-/// version in its Hello.
+/// Changes when an end that does not know of a change of the schema (proto/wire.proto) or of the
+/// payload format (shared/codec/payload/reader.hpp) would misunderstand the other end. What is new
+/// and can be left out is a feature (features.hpp). A server rejects a client with another version
+/// in its Hello.
 inline constexpr std::uint32_t protocol_version = 5;
 
 /// Bytes, and a shared owner that keeps them alive: a receive buffer, a block of a file, a model.

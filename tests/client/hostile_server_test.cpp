@@ -208,6 +208,21 @@ TEST_CASE("the reason that repeats a server's text is short and safe to show") {
   CHECK(!has(world.reasons.front(), "\x1b"));
 }
 
+TEST_CASE("an evaluator leaves a server that asks for no evaluations, and names the feature") {
+  World world;
+  world.options.evaluator = true;
+  world.lie = [](wire::Header& header) {
+    header.mutable_welcome()->mutable_features()->add_names("renewal");
+  };
+  const auto outcome = world.run();
+  REQUIRE(!outcome);
+  CHECK(outcome.error().code() == Errc::invalid_input);
+  CHECK(has(outcome.error().message(), "an evaluator needs the feature 'evaluation'"));
+  REQUIRE(!world.reasons.empty());
+  CHECK(has(world.reasons.front(), "'evaluation', which this server lacks"));
+  CHECK(world.models.empty());  // Nothing was loaded for it.
+}
+
 TEST_CASE("a model of more parameters than the client takes is refused with the flag to use") {
   World world;
   const auto parameters = world.problem.layout.elements();

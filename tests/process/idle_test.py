@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An idle program waits for what it waits for and does not poll: its threads are switched to at most ten
 times a second, all together, while a server waits for clients or for another run, and while a client
-waits with it."""
+waits with it, also one with a trainer program and one that stays between two runs."""
 
 import pathlib
 import re
@@ -9,8 +9,9 @@ import sys
 import time
 import unittest
 
-from federation import FederationTest, wait_until
+from federation import SOURCE, FederationTest, wait_until
 
+SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
 SECONDS = 10
 SWITCHES_PER_SECOND_MAX = 10
 
@@ -25,22 +26,41 @@ def switches(pid):
     return counts
 
 
+def children(pid):
+    """The processes that this one has started, and those that they have."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
 class Idle(FederationTest):
     names = ("a",)
 
     def check_idle(self, **programs):
-        """Counts for a while how often each of these programs is switched to."""
+        """Counts for a while how often each of these programs is switched to. What a program has
+        started is only reported."""
         time.sleep(1)  # What they did before has an end.
-        before = {name: switches(program.pid) for name, program in programs.items()}
+        started = {name: children(program.pid) for name, program in programs.items()}
+        pids = [program.pid for program in programs.values()] + sum(started.values(), [])
+        before = {pid: switches(pid) for pid in pids}
         time.sleep(SECONDS)
+
+        def rates(pid):
+            return {
+                thread: (count - before[pid].get(thread, 0)) / SECONDS
+                for thread, count in switches(pid).items()
+            }
+
         for name, program in programs.items():
             self.assertTrue(program.running(), program)
-            rates = {
-                thread: (count - before[name].get(thread, 0)) / SECONDS
-                for thread, count in switches(program.pid).items()
-            }
-            print(f"{name}: {sum(rates.values()):.1f} switches a second", file=sys.stderr)
-            self.assertLessEqual(sum(rates.values()), SWITCHES_PER_SECOND_MAX, (name, rates))
+            own = rates(program.pid)
+            print(f"{name}: {sum(own.values()):.1f} switches a second", file=sys.stderr)
+            for child in started[name]:
+                sum_of = sum(rates(child).values())
+                print(f"  started by {name}: {sum_of:.1f} switches a second", file=sys.stderr)
+            self.assertLessEqual(sum(own.values()), SWITCHES_PER_SECOND_MAX, (name, own))
 
     def serve(self, *flags):
         federation = self.make()
@@ -52,6 +72,27 @@ class Idle(FederationTest):
         client = federation.client("a")
         server.wait_for("a is here")
         self.check_idle(server=server, client=client)
+
+    def test_while_a_trainer_program_waits_with_its_client(self):
+        federation = self.make()
+        path = federation.folder / "start.safetensors"
+        trainer = ("--trainer", f"python3 {SCRIPT} -")
+        self.expect_exit(federation.client("maker", *trainer, "initial-weights", path))
+        run = ("--model", "custom:mine", "--rounds", 1, "--initial-weights", path)
+        server = federation.server("--new-run", *run, "--min-clients", 2)
+        client = federation.client("a", *trainer)
+        server.wait_for("a is here")
+        self.check_idle(client=client)
+
+    def test_a_client_that_stays_between_two_runs(self):
+        federation, server = self.serve("--min-clients", 1, "--stay")
+        client = federation.client("a", "--stay")
+        client.wait_for("waiting for the next one")
+        self.check_idle(client=client)
+        # It takes part in the next run, although it asks for one less and less often.
+        self.assertEqual(federation.server_command("queue", "--rounds", 1, "--min-clients", 1)[0], 0)
+        said = "asked to train"
+        wait_until("the next run", lambda: client.stderr().count(said) > 1, 20)
 
     def test_a_server_between_two_runs(self):
         federation, server = self.serve("--min-clients", 1, "--stay")

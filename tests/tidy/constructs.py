@@ -5,7 +5,6 @@ import re
 from source import CODE, CPP, HASH_COMMENTS, SPDX, Finding, code_only, line_at
 
 MUTEX = "shared/base/async/mutex.hpp"
-LOCKED = ("server/", "shared/")  # Whose locks say what they guard.
 
 # g++ 12 destroys twice what braces or a capturing lambda make in the same statement as co_await.
 CAPTURE = re.compile(r"(?<![\w)\]])\[(?!\[)[^\]]+\]\s*[({]")
@@ -75,7 +74,7 @@ def check(tree, exceptions):
         findings += doubtful_co_awaits(path, code)
         if path.startswith(CODE):
             findings += banned(path, code, exceptions)
-        if path.startswith(LOCKED) and path != MUTEX:
+        if path.startswith(CODE) and path != MUTEX:
             findings += plain_mutexes(path, code, exceptions)
     for path in tree.paths(*CPP, *HASH_COMMENTS, ".proto"):
         findings += promises(path, tree.texts[path])

@@ -3,20 +3,32 @@
 
 namespace fl::test {
 
-Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link, std::uint64_t examples) {
-  wire::Header hello;
-  hello.mutable_hello()->set_protocol(protocol_version);
-  hello.mutable_hello()->add_codecs("none");
-  Message first(std::move(hello));
+Awaitable<Result<wire::Welcome>> greet_as(std::shared_ptr<MemoryLink> link, wire::Hello hello,
+                                          wire::Ready ready) {
+  wire::Header greeting;
+  *greeting.mutable_hello() = std::move(hello);
+  greeting.mutable_hello()->set_protocol(protocol_version);
+  greeting.mutable_hello()->add_codecs("none");
+  Message first(std::move(greeting));
   FL_CO_CHECK(co_await link->send(std::move(first)));
   FL_CO_TRY(const Message welcome, co_await link->receive());
+  if (welcome.header.has_bye()) co_return Error(Errc::conflict, welcome.header.bye().reason());
   if (!welcome.header.has_welcome()) {
     co_return Error(Errc::protocol, "expected Welcome, got " + kind_name(welcome.header));
   }
-  wire::Header ready;
-  ready.mutable_ready()->set_train_examples(examples);
-  Message second(std::move(ready));
-  co_return co_await link->send(std::move(second));
+  wire::Header answer;
+  *answer.mutable_ready() = std::move(ready);
+  Message second(std::move(answer));
+  FL_CO_CHECK(co_await link->send(std::move(second)));
+  co_return welcome.header.welcome();
+}
+
+Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link, std::uint64_t examples) {
+  wire::Hello hello;
+  wire::Ready ready;
+  ready.set_train_examples(examples);
+  FL_CO_CHECK(co_await greet_as(link, std::move(hello), std::move(ready)));
+  co_return success();
 }
 
 Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link) {

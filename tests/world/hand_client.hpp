@@ -11,6 +11,11 @@ namespace fl::test {
 [[nodiscard]] Awaitable<Result<void>> greet(std::shared_ptr<MemoryLink> link,
                                             std::uint64_t examples);
 
+/// Sends Hello with the protocol's version and a codec, awaits Welcome, sends Ready. Errors:
+/// conflict, with the server's reason, if it says Bye.
+[[nodiscard]] Awaitable<Result<wire::Welcome>> greet_as(std::shared_ptr<MemoryLink> link,
+                                                        wire::Hello hello, wire::Ready ready);
+
 /// Returns the next Offer. Ignores other messages.
 [[nodiscard]] Awaitable<Result<wire::Offer>> await_offer(std::shared_ptr<MemoryLink> link);
 

@@ -2,6 +2,7 @@
 #include "client/learn/process/child_process.hpp"
 
 #include "client/learn/process/socket_line.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/line_limit.hpp"
@@ -10,6 +11,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 
 #include <fcntl.h>
@@ -22,7 +24,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <string_view>
 #include <thread>
 
@@ -110,50 +111,52 @@ pid_t wait_for(pid_t pid, int* status, int options) {
 /// Reads what the command prints, in a thread of its own, so that the command never waits for us.
 class ChildProcess::Output {
  public:
-  Output(int file, std::string name)
-      : file_(file), name_(std::move(name)), thread_([this](std::stop_token stop) { run(stop); }) {}
+  /// `bell` is an eventfd, by which the thread is told to end.
+  Output(Descriptor file, Descriptor bell, std::string name)
+      : file_(std::move(file)),
+        bell_(std::move(bell)),
+        name_(std::move(name)),
+        thread_([this](std::stop_token stop) { run(stop); }) {}
   ~Output() {
     thread_.request_stop();
+    eventfd_write(bell_.number(), 1);
     thread_.join();
-    close(file_);
   }
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
   [[nodiscard]] std::string last_lines() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return fmt::format("{}", fmt::join(last_, " | "));
   }
   [[nodiscard]] TimePoint last_at() const { return last_at_.load(); }
   /// Waits until all has been read, but not long: another process may still have the pipe.
   void finish() {
     const TimePoint until = Clock::now() + limits::trainer_output_wait;
-    while (Clock::now() < until) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (is_over_) return;
-      }
-      std::this_thread::sleep_for(look);
-    }
+    const MutexLock lock(mutex_);
+    while (!is_over_ && Clock::now() < until) ended_.wait_until(mutex_, until);
   }
 
  private:
   void run(const std::stop_token& stop) {
+    constexpr auto wait = std::chrono::milliseconds(limits::lines_look);
     std::array<char, 64 << 10> room{};
     while (!stop.stop_requested()) {
-      pollfd ready{.fd = file_, .events = POLLIN, .revents = 0};
-      const int found = poll(&ready, 1, 100);
+      std::array<pollfd, 2> ready{pollfd{.fd = file_.number(), .events = POLLIN, .revents = 0},
+                                  pollfd{.fd = bell_.number(), .events = POLLIN, .revents = 0}};
+      const int found = poll(ready.data(), ready.size(), static_cast<int>(wait.count()));
       if (found == 0) tell_left_out();
-      if (found <= 0) continue;
-      const ssize_t got = read(file_, room.data(), room.size());
+      if (found <= 0 || ready[0].revents == 0) continue;
+      const ssize_t got = read(file_.number(), room.data(), room.size());
       if (got <= 0) break;
       last_at_ = Clock::now();
       take(std::string_view(room.data(), static_cast<std::size_t>(got)));
     }
     if (!line_.empty()) end_line();
     tell_left_out();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_over_ = true;
+    ended_.notify_all();
   }
 
   void take(std::string_view text) {
@@ -169,7 +172,7 @@ class ChildProcess::Output {
 
   void end_line() {
     if (lines_.passes(name_)) log_info("{}: {}", name_, line_);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     last_.push_back(std::exchange(line_, {}));
     if (last_.size() > limits::trainer_last_lines) last_.pop_front();
   }
@@ -178,14 +181,16 @@ class ChildProcess::Output {
     for (const auto& left_out : lines_.take_left_out()) log_info("{}", to_string(left_out));
   }
 
-  int file_;
+  const Descriptor file_;
+  const Descriptor bell_;
   std::string name_;
   std::atomic<TimePoint> last_at_ = Clock::now();
   std::string line_;  // Only the thread uses it.
   LineLimit lines_{{.lines_max = limits::trainer_lines_max, .window = limits::lines_window}};
-  std::mutex mutex_;  // Guards the members below.
-  std::deque<std::string> last_;
-  bool is_over_ = false;
+  Mutex mutex_;
+  Condition ended_;
+  std::deque<std::string> last_ FL_GUARDED_BY(mutex_);
+  bool is_over_ FL_GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };
 
@@ -273,6 +278,8 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   if (pipe2(pipe.data(), O_CLOEXEC) != 0) return failed(errno_error("can't make a pipe"));
   Descriptor output(pipe[0]);
   const Descriptor input(pipe[1]);
+  Descriptor bell(eventfd(0, EFD_CLOEXEC));
+  if (bell.number() < 0) return failed(errno_error("can't make an eventfd"));
   auto group = std::make_unique<Group>();
   if (const auto started = group->start(pointers.data(), nothing.number()); !started)
     return failed(started.error());
@@ -281,8 +288,9 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   if (pid < 0) return failed(errno_error("can't start a process"));
   group->watch_command(pid);
   const WithoutStopSignals guard;
-  return std::unique_ptr<ChildProcess>(new ChildProcess(
-      std::move(group), pid, std::make_unique<Output>(output.release(), options.name)));
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(std::move(group), pid,
+                       std::make_unique<Output>(std::move(output), std::move(bell), options.name)));
 }
 
 ChildProcess::~ChildProcess() {

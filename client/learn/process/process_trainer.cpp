@@ -16,7 +16,6 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 namespace fl {
@@ -36,8 +35,10 @@ Duration pause_after(int failures) {
 /// Returns false if a stop was requested meanwhile.
 bool sleep_for_or_stop(Duration pause, const std::stop_token& stop) {
   const TimePoint until = Clock::now() + pause;
-  while (Clock::now() < until && !stop.stop_requested())
-    std::this_thread::sleep_for(limits::trainer_look);
+  Mutex mutex;  // It guards nothing: the wait needs one.
+  StoppableCondition stopped;
+  const MutexLock lock(mutex);
+  while (Clock::now() < until && !stop.stop_requested()) stopped.wait_until(mutex, stop, until);
   return !stop.stop_requested();
 }
 
@@ -239,19 +240,19 @@ class ProcessTrainer final : public BlockwiseTrainer {
 }  // namespace
 
 int TrainerFailures::add(const std::vector<std::string>& asked) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int most = 0;
   for (const auto& what : asked) most = std::max(most, ++counts_[what]);
   return most;
 }
 
 void TrainerFailures::forget(const std::vector<std::string>& asked) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& what : asked) counts_.erase(what);
 }
 
 int TrainerFailures::worst() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int worst = 0;
   for (const auto& count : counts_) worst = std::max(worst, count.second);
   return worst;

@@ -6,12 +6,12 @@
 #include "client/learn/process/trainer_channel.hpp"
 #include "client/learn/process/trainer_messages.hpp"
 #include "client/learn/trainer.hpp"
+#include "shared/base/async/mutex.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,8 +28,8 @@ class TrainerFailures {
   [[nodiscard]] int worst() const;
 
  private:
-  mutable std::mutex mutex_;  // Guards counts_.
-  std::map<std::string, int> counts_;
+  mutable Mutex mutex_;
+  std::map<std::string, int> counts_ FL_GUARDED_BY(mutex_);
 };
 
 /// One thread at a time; the calls block.

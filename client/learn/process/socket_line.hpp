@@ -30,8 +30,6 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   [[nodiscard]] int number() const { return number_; }
-  /// The caller owns it from now on.
-  [[nodiscard]] int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;

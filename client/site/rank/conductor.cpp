@@ -13,7 +13,7 @@ Conductor::Conductor(Ranks& ranks) : ranks_(ranks), thread_([this] { loop(); }) 
 
 Conductor::~Conductor() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_ending_ = true;
   }
   changed_.notify_all();
@@ -21,10 +21,10 @@ Conductor::~Conductor() {
 }
 
 void Conductor::start(Work work, Done done) {
-  std::unique_lock lock(mutex_);
   FL_ASSERT(std::this_thread::get_id() != thread_.get_id());  // The thread would wait for itself.
-  changed_.wait(lock, [this] { return queue_.size() < limits::tensors_max; });
-  queue_.push_back({.work = std::move(work), .done = std::move(done)});
+  const MutexLock lock(mutex_);
+  while (queue_.size() >= limits::tensors_max) changed_.wait(mutex_);
+  queue_.push_back({.work = std::move(work), .done = std::move(done), .is_too_late = false});
   changed_.notify_all();
 }
 
@@ -39,24 +39,31 @@ void Conductor::run(const Work& work) {
   ended.get_future().get();
 }
 
+/// Waits for work. None: the conductor ends.
+std::optional<Conductor::Item> Conductor::next() {
+  const MutexLock lock(mutex_);
+  while (queue_.empty()) {
+    if (is_ending_) return std::nullopt;
+    changed_.wait(mutex_);
+  }
+  Item item = std::move(queue_.front());
+  queue_.pop_front();
+  item.is_too_late = is_ending_;
+  changed_.notify_all();
+  return item;
+}
+
 void Conductor::loop() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_ending_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
-    const bool is_ending = is_ending_;
-    lock.unlock();
-    changed_.notify_all();
+  while (auto item = next()) {
     std::exception_ptr error;
     try {
-      if (is_ending) throw RankFailure("queued work", -1, "the group's conductor is ending");
-      item.work(ranks_);
+      if (item->is_too_late)
+        throw RankFailure("queued work", -1, "the group's conductor is ending");
+      item->work(ranks_);
     } catch (...) {
       error = std::current_exception();
     }
-    item.done(error);
+    item->done(error);
   }
 }
 

@@ -6,12 +6,12 @@
 #pragma once
 
 #include "client/site/rank/ranks.hpp"
+#include "shared/base/async/mutex.hpp"
 
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <thread>
 
 namespace fl {
@@ -41,14 +41,16 @@ class Conductor {
   struct Item {
     Work work;
     Done done;
+    bool is_too_late = false;  // The conductor ends, and does not do the work.
   };
   void loop();
+  [[nodiscard]] std::optional<Item> next();
 
   Ranks& ranks_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  bool is_ending_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Item> queue_ FL_GUARDED_BY(mutex_);
+  bool is_ending_ FL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

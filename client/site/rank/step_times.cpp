@@ -23,7 +23,7 @@ constexpr auto seam = std::chrono::microseconds(10);  // A shorter pause between
 }  // namespace
 
 void StepTimes::begin_round(bool keeps_spans) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   keeps_spans_ = keeps_spans;
   unix_offset_s_ = fl::Clock::unix_seconds() - seconds(Clock::now().time_since_epoch());
   spans_.clear();
@@ -33,12 +33,12 @@ void StepTimes::begin_round(bool keeps_spans) {
 }
 
 void StepTimes::forward() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   part_began_ = Clock::now();
 }
 
 void StepTimes::backward() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   compute_ += seconds(now - part_began_);
   keep("forward", steps_track, part_began_, now);
@@ -46,7 +46,7 @@ void StepTimes::backward() {
 }
 
 void StepTimes::backward_ended(bool is_last) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   // Once the last gradients are there, nothing is left to compute: the rest is waiting.
   const TimePoint computed = is_last ? std::exchange(ready_, {}).value_or(now) : now;
@@ -58,7 +58,7 @@ void StepTimes::backward_ended(bool is_last) {
 }
 
 void StepTimes::waited(TimePoint begin, TimePoint end) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // None of the hook's work after a step is hidden.
   exposed_ += seconds(end - begin);
   reducing_ += seconds(end - begin);
@@ -69,12 +69,12 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
 }
 
 void StepTimes::bucket_ready() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ready_ = Clock::now();
 }
 
 void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   reducing_ += seconds(now - begin);
   if (!keeps_spans_) return;
@@ -83,13 +83,12 @@ void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
 }
 
 void StepTimes::reduced_beside(TimePoint begin) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reducing_ += seconds(Clock::now() - begin);
   calls_.clear();  // These calls belong to no bucket.
 }
 
 /// Keeps spans of coding: what a bucket's work from `begin` to `end` was outside of collectives.
-/// The mutex is locked.
 void StepTimes::keep_coding(TimePoint begin, TimePoint end) {
   calls_.emplace_back(end, end);
   for (const auto& [call_begin, call_end] : std::exchange(calls_, {})) {
@@ -99,19 +98,19 @@ void StepTimes::keep_coding(TimePoint begin, TimePoint end) {
 }
 
 void StepTimes::called(const Ranks::Call& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   calling_ += seconds(call.end - call.begin);
   if (keeps_spans_) calls_.emplace_back(call.begin, call.end);
   keep(call.operation, calls_track, call.begin, call.end, call.bytes);
 }
 
 void StepTimes::called_beside(const Ranks::Call& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   keep(call.operation, other_calls_track, call.begin, call.end, call.bytes);
 }
 
 SyncTimes StepTimes::sums() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {.ranks = 0,
           .compute = compute_,
           .exposed = exposed_,
@@ -120,18 +119,17 @@ SyncTimes StepTimes::sums() const {
 }
 
 std::vector<TraceSpan> StepTimes::take_spans() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   keeps_spans_ = false;
   calls_.clear();
   return std::exchange(spans_, {});
 }
 
-/// The mutex is locked.
 void StepTimes::keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
                      std::uint64_t bytes) {
   if (!keeps_spans_ || spans_.size() >= limits::trace_spans_max) return;
-  const auto unix_us = [this](TimePoint time) {
-    return static_cast<std::int64_t>((unix_offset_s_ + seconds(time.time_since_epoch())) * 1e6);
+  const auto unix_us = [offset = unix_offset_s_](TimePoint time) {
+    return static_cast<std::int64_t>((offset + seconds(time.time_since_epoch())) * 1e6);
   };
   spans_.push_back({.name = std::string(name),
                     .track = track,

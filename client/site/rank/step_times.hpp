@@ -7,10 +7,10 @@
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/site/rank/ranks.hpp"
+#include "shared/base/async/mutex.hpp"
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -53,22 +53,25 @@ class StepTimes {
   [[nodiscard]] std::vector<TraceSpan> take_spans();
 
  private:
-  void keep_coding(TimePoint begin, TimePoint end);
+  void keep_coding(TimePoint begin, TimePoint end) FL_REQUIRES(mutex_);
   void keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
-            std::uint64_t bytes = 0);
+            std::uint64_t bytes = 0) FL_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  bool keeps_spans_ = false;
-  double unix_offset_s_ = 0;  // Unix time minus Clock's time, constant in a round.
-  std::vector<TraceSpan> spans_;
+  mutable Mutex mutex_;
+  bool keeps_spans_ FL_GUARDED_BY(mutex_) = false;
+  /// Unix time minus Clock's time, constant in a round.
+  double unix_offset_s_ FL_GUARDED_BY(mutex_) = 0;
+  std::vector<TraceSpan> spans_ FL_GUARDED_BY(mutex_);
   /// Collectives since the last bucket, for a trace. Coding lies between them.
-  std::vector<std::pair<TimePoint, TimePoint>> calls_;
-  TimePoint part_began_{};          // When the training thread began what it does now.
-  std::optional<TimePoint> ready_;  // When the newest bucket of this backward pass was ready.
-  double compute_ = 0;
-  double exposed_ = 0;
-  double reducing_ = 0;  // Seconds of the conductor for all reductions.
-  double calling_ = 0;   // The part of reducing_ in collectives.
+  std::vector<std::pair<TimePoint, TimePoint>> calls_ FL_GUARDED_BY(mutex_);
+  /// When the training thread began what it does now.
+  TimePoint part_began_ FL_GUARDED_BY(mutex_){};
+  /// When the newest bucket of this backward pass was ready.
+  std::optional<TimePoint> ready_ FL_GUARDED_BY(mutex_);
+  double compute_ FL_GUARDED_BY(mutex_) = 0;
+  double exposed_ FL_GUARDED_BY(mutex_) = 0;
+  double reducing_ FL_GUARDED_BY(mutex_) = 0;  // Seconds of the conductor for all reductions.
+  double calling_ FL_GUARDED_BY(mutex_) = 0;   // The part of reducing_ in collectives.
 };
 
 }  // namespace fl

@@ -52,6 +52,20 @@ TEST_CASE("whether a certificate is due depends on the authorities that Welcome 
   CHECK(world.link->sent.size() == 1);  // Hello.
 }
 
+TEST_CASE("a server that does not renew certificates is not asked to") {
+  for (const bool can_renew : {false, true}) {
+    wire::Header listed = welcome();
+    listed.mutable_welcome()->mutable_features();
+    if (can_renew) listed.mutable_welcome()->mutable_features()->add_names("renewal");
+    ConversationWorld world;
+    world.keeper.is_due = true;
+    REQUIRE(world.begin({listed}));
+    REQUIRE(world.hello());
+    REQUIRE(world.simulation.result_of(world.conversation.check_renewal()));
+    CHECK(world.link->sent.size() == (can_renew ? 2 : 1));  // Hello, and perhaps Renew.
+  }
+}
+
 TEST_CASE("a certificate that was not asked for is ignored, and one that was is taken once") {
   ConversationWorld world;
   REQUIRE(world.begin());

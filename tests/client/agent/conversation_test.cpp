@@ -86,6 +86,32 @@ TEST_CASE("Hello names protocol, program and all codecs, with the role and model
   for (const CodecRow& row : codec_rows()) codecs.emplace_back(row.name);
   codecs.emplace_back("delta");
   CHECK(std::vector<std::string>(hello.codecs().begin(), hello.codecs().end()) == codecs);
+  CHECK(Features::read(hello).value() == Features::of(End::client));
+}
+
+TEST_CASE("what the server can do is what its Welcome lists, and an older one has what it had") {
+  wire::Header listed = welcome();
+  listed.mutable_welcome()->mutable_features()->add_names("evaluation");
+  listed.mutable_welcome()->mutable_features()->add_names("of-the-future");
+  ConversationWorld world;
+  REQUIRE(world.begin({listed}));
+  REQUIRE(world.hello());
+  CHECK(world.conversation.server_features().has(Feature::evaluation));
+  CHECK(!world.conversation.server_features().has(Feature::renewal));
+
+  REQUIRE(world.begin({welcome()}));
+  REQUIRE(world.hello());
+  CHECK(world.conversation.server_features() == Features::before_lists(End::server));
+}
+
+TEST_CASE("a Welcome whose list of features is wrong breaks the protocol") {
+  wire::Header wrong = welcome();
+  wrong.mutable_welcome()->mutable_features()->add_names("Not A Name");
+  ConversationWorld world;
+  REQUIRE(world.begin({wrong}));
+  const auto answer = world.hello();
+  REQUIRE(!answer);
+  CHECK(answer.error().code() == Errc::protocol);
 }
 
 TEST_CASE("a Bye in place of Welcome is an error by its cause") {

@@ -14,6 +14,7 @@ namespace fl::test {
 namespace {
 
 using namespace std::chrono_literals;
+using Cost = MemberQuota::Cost;
 
 void pass(Simulation& simulation, Duration time) {
   simulation.spawn(sleep_for(time));
@@ -36,9 +37,9 @@ TEST_CASE("a bucket holds its capacity, refills with time, and takes some more a
 }
 
 /// How many of these messages pass at once.
-int passing(MemberQuota& quota, const wire::Header& message) {
+int passing(MemberQuota& quota, const wire::Header& message, Cost cost = Cost::message) {
   int passed = 0;
-  while (passed < 10'000 && quota.charge(message)) ++passed;
+  while (passed < 10'000 && quota.charge(message, cost)) ++passed;
   return passed;
 }
 
@@ -53,11 +54,14 @@ TEST_CASE("messages, their bytes, downloads and renewals have limits of their ow
   wire::Header large;
   large.mutable_failed()->set_reason(std::string(250'000, 'x'));
   CHECK(passing(*std::make_unique<MemberQuota>(), failed) == limits::quota_messages);
-  CHECK(passing(*std::make_unique<MemberQuota>(), fetch) == limits::quota_downloads);
-  CHECK(passing(*std::make_unique<MemberQuota>(), renew) == limits::quota_renewals);
+  CHECK(passing(*std::make_unique<MemberQuota>(), fetch, Cost::download) ==
+        limits::quota_downloads);
+  CHECK(passing(*std::make_unique<MemberQuota>(), renew, Cost::renewal) == limits::quota_renewals);
   MemberQuota quota;
   CHECK(passing(quota, large) == 8);
-  CHECK(quota.charge(large).error().message().find("too many bytes") != std::string::npos);
+  CHECK(quota.charge(large, Cost::granted));
+  CHECK(quota.charge(large, Cost::message).error().message().find("too many bytes") !=
+        std::string::npos);
 }
 
 TEST_CASE("what the server asks for may be answered, however fast the rounds are") {
@@ -71,11 +75,12 @@ TEST_CASE("what the server asks for may be answered, however fast the rounds are
   begin.mutable_begin()->set_codec(std::string(200, 'x'));
   // As many requests at once as an evaluator gets that was away.
   for (std::uint32_t i = 0; i < limits::evaluations_asked_max; ++i) quota.allow_answers_to(offer);
-  for (std::uint32_t i = 0; i < limits::evaluations_asked_max; ++i) REQUIRE(quota.charge(fetch));
+  for (std::uint32_t i = 0; i < limits::evaluations_asked_max; ++i)
+    REQUIRE(quota.charge(fetch, Cost::download));
   for (int round = 0; round < 10'000; ++round) {
     quota.allow_answers_to(offer);
-    for (int i = 0; i < 2; ++i) REQUIRE(quota.charge(fetch));
-    for (int i = 0; i < 3; ++i) REQUIRE(quota.charge(begin));
+    for (int i = 0; i < 2; ++i) REQUIRE(quota.charge(fetch, Cost::download));
+    for (int i = 0; i < 3; ++i) REQUIRE(quota.charge(begin, Cost::message));
   }
 }
 
