@@ -7,6 +7,7 @@
 #include "client/learn/process/tcp.hpp"
 #include "client/site/rank_link.hpp"
 #include "client/site/site_handshake.hpp"
+#include "client/site/site_messages.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/client/site/rank_options.hpp"
 
