@@ -182,7 +182,7 @@ class Workbench {
         strand_(net::make_strand(io_)),
         plan_(all_.settings, from.run, model),
         store_(strand_, from.store, caller_, from.run.id, {[](const Error&) {}}),
-        control_(strand_, store_),
+        control_(strand_, plan_, store_),
         spool_(from.files, from.kept),
         references_(from.files, reference_places(from, all_.kept)),
         versions_(from.files, from.checkpoints, plan_.layout),

@@ -3,12 +3,12 @@
 // whether it counts. On the engine's strand; sessions write the chunks themselves, on theirs.
 #pragma once
 
+#include "server/host/upload_grant.hpp"
 #include "server/round/bulk_budget.hpp"
 #include "server/round/evaluations.hpp"
 #include "server/round/norm_limit.hpp"
 #include "server/round/round_sums.hpp"
 #include "server/round/run_end.hpp"
-#include "server/round/upload_grant.hpp"
 #include "server/round/verdict_log.hpp"
 
 #include <memory>
