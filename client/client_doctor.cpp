@@ -166,13 +166,9 @@ void check_data(const ClientOptions& options, DoctorLines& lines) {
                    has_some ? "" : "look at --data and --shard: there are no examples"});
 }
 
-void check_trainer(const ClientOptions& options, DoctorLines& lines) {
-  if (!options.trainer.is_set()) {
-    if (options.learn.data.empty())
-      lines.push_back({Verdict::warn, "data", "not looked at",
-                       "give --data or --trainer as the client gets them"});
-    return;
-  }
+}  // namespace
+
+void check_trainer_program(const ClientOptions& options, DoctorLines& lines) {
   const StopWhileStarting stop;
   TrainerCommand command = options.trainer;
   command.retries = 1;
@@ -195,16 +191,15 @@ void check_trainer(const ClientOptions& options, DoctorLines& lines) {
   }
 }
 
-void check_gpu(const ClientOptions& options, DoctorLines& lines) {
-  // A trainer of the user's own chooses its device itself.
-  if (!options.trainer.is_set())
-    lines.push_back(gpu_line(options.learn.device, ask_gpu_driver(), find_torch_devices()));
+void check_builtin_trainer(const ClientOptions& options, DoctorLines& lines) {
+  if (options.learn.data.empty())
+    lines.push_back({Verdict::warn, "data", "not looked at",
+                     "give --data or --trainer as the client gets them"});
+  lines.push_back(gpu_line(options.learn.device, ask_gpu_driver(), find_torch_devices()));
 }
 
-}  // namespace
-
 DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
-                            bool has_own_trainer) {
+                            const TrainerKind& kind) {
   DoctorLines lines;
   std::error_code ec;
   if (std::filesystem::is_directory(options.state, ec)) check_owner(options.state, lines);
@@ -214,9 +209,7 @@ DoctorLines diagnose_client(const ClientOptions& options, const std::string& tok
   check_limits(options, lines);
   check_disk(nearest_folder(options.state), disk_bytes_min, lines);
   check_data(options, lines);
-  if (has_own_trainer) return lines;
-  check_trainer(options, lines);
-  check_gpu(options, lines);
+  if (kind.check != nullptr) kind.check(options, lines);
   return lines;
 }
 

@@ -5,13 +5,18 @@
 #pragma once
 
 #include "client/command_line.hpp"
+#include "client/trainer_kinds.hpp"
 #include "shared/base/doctor.hpp"
 
 namespace fl {
 
-/// `token`: the join token that was given, or "". `has_own_trainer`: the program is a user's, and
-/// trains itself: of its data and devices we know nothing.
+/// `token`: the join token that was given, or "". `kind`: what trains.
 [[nodiscard]] DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
-                                          bool has_own_trainer);
+                                          const TrainerKind& kind);
+
+/// What a kind of trainer adds: whether a program of the user's starts and says hello; whether a
+/// built-in model has data and a device.
+void check_trainer_program(const ClientOptions& options, DoctorLines& lines);
+void check_builtin_trainer(const ClientOptions& options, DoctorLines& lines);
 
 }  // namespace fl

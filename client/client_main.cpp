@@ -8,11 +8,10 @@
 #include "client/client_doctor.hpp"
 #include "client/command_line.hpp"
 #include "client/learn/data/data.hpp"
-#include "client/learn/guarded_trainer.hpp"
 #include "client/learn/initial_file.hpp"
-#include "client/learn/process/process_trainer.hpp"
 #include "client/service.hpp"
-#include "client/site/site.hpp"
+#include "client/site/local_ranks.hpp"
+#include "client/trainer_kinds.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/base/io/secret_file.hpp"
@@ -149,84 +148,22 @@ Result<void> join_once(const ClientOptions& options, const ServiceManager& manag
   return {};
 }
 
-/// Starts the user's trainer, if there is one to start.
-Result<std::shared_ptr<TrainerProgram>> start_program(const ClientOptions& options) {
-  if (!options.trainer.is_set()) return std::shared_ptr<TrainerProgram>();
-  const StopWhileStarting stop;
-  FL_TRY(auto program, TrainerProgram::start(options.trainer, options.state, stop.token()));
-  const TrainerHello& hello = program->hello();
-  log_info("the trainer has {} parameters in {} tensors, {} training examples, {} held out",
-           hello.layout.elements(), hello.layout.tensors().size(), hello.examples.train,
-           hello.examples.holdout);
-  return program;
-}
-
-/// Starts the ranks of a site, if the client is one.
-Result<std::shared_ptr<Site>> start_site(const ClientOptions& options,
-                                         const std::optional<SitePlace>& place,
-                                         const LearnOptions& learn) {
-  if (!options.site.is_set()) return std::shared_ptr<Site>();
-  const StopWhileStarting stop;
-  return Site::start(options.site, place, learn, options.state, stop.token());
-}
-
-/// What trains beside this program; all may be empty.
-struct Helpers {
-  TrainerFactory own;
-  std::shared_ptr<TrainerProgram> program;
-  std::shared_ptr<Site> site;
-};
-
-/// Makes the trainer of each run's model.
-TrainerFactory trainer_factory(const LearnOptions& learn, std::optional<LocalData> data,
-                               const Helpers& helpers) {
-  const auto& [own, program, site] = helpers;
-  if (own) {
-    return [own = own](const std::string& model) { return make_guarded_trainer(own, model); };
-  }
-  if (site) {
-    return [site = site, learn](const std::string& model) {
-      return make_site_trainer(site, learn, model);
-    };
-  }
-  if (program) {
-    return [program = program](const std::string& model) {
-      return make_process_trainer(program, model);
-    };
-  }
-  // The first model takes the data that is loaded already; a later one loads it again. A synthetic
-  // model takes no data, and make_trainer() reports an error if there is some.
-  auto first = std::make_shared<std::optional<LocalData>>(std::move(data));
-  return [learn, first](const std::string& model) {
-    LearnOptions mine = learn;
-    mine.model = model;
-    auto loaded = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first, {});
-    return loaded ? make_trainer(mine, std::move(*loaded)) : make_trainer(mine);
-  };
-}
-
-Result<Helpers> start_helpers(const ClientOptions& options, const std::optional<SitePlace>& place,
-                              const LearnOptions& learn, const TrainerFactory& own) {
-  Helpers helpers{.own = own, .program = {}, .site = {}};
-  FL_TRY(helpers.program, start_program(options));
-  FL_TRY(helpers.site, start_site(options, place, learn));
-  return helpers;
-}
-
 /// Makes the file of --trace, if it is wanted.
 Result<std::shared_ptr<TraceFile>> start_trace(const ClientOptions& options,
-                                               const std::string& client, const Helpers& helpers) {
+                                               const std::string& client,
+                                               const StartedTrainer& trainer) {
   if (options.trace.empty()) return std::shared_ptr<TraceFile>();
   FL_TRY(auto trace, TraceFile::make(posix_files(), options.trace));
   trace->name_process(0, client);
-  if (helpers.site) helpers.site->trace_into(trace);
+  if (trainer.trace_into) trainer.trace_into(trace);
   return trace;
 }
 
 Result<void> make_initial_weights(const ClientOptions& options, const TrainerFactory& own) {
-  FL_TRY(const auto program, start_program(options));
-  FL_TRY(const auto trainer, own ? make_guarded_trainer(own, options.learn.model)
-                                 : make_process_trainer(program, std::string(custom_prefix)));
+  const TrainerKind& kind = chosen_trainer_kind(options, own);
+  FL_TRY(const StartedTrainer started, kind.start({options, options.learn, own, std::nullopt}));
+  const std::string model(kind.weights_model.empty() ? options.learn.model : kind.weights_model);
+  FL_TRY(const auto trainer, started.make(model));
   FL_CHECK(write_initial_weights(*trainer, options.initial_seed, options.initial_weights));
   log_info("wrote {}: start the server with --model custom:NAME --initial-weights {}",
            options.initial_weights, options.initial_weights);
@@ -246,25 +183,20 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
   // Report a wrong model name or bad data before connecting to the server.
-  if (!options.learn.model.empty() && !options.trainer.is_set() && !own)
+  const TrainerKind& kind = chosen_trainer_kind(options, own);
+  if (!options.learn.model.empty() && kind.is_for_builtin_models)
     FL_CHECK(builtin_layout(options.learn.model));
   LearnOptions learn = options.learn;
   learn.client_seed = Digest::of(bytes_of(std::string_view(identity.name()))).short_id();
   learn.state = options.state;
-  // The ranks of a site load the data themselves.
-  std::optional<LocalData> first_data;
-  if (!learn.data.empty() && !options.site.is_set()) {
-    FL_TRY(first_data, load_local_data(learn));
-  }
-  FL_TRY(Helpers helpers, start_helpers(options, place, learn, own));
-  FL_TRY(const auto trace, start_trace(options, identity.name(), helpers));
+  FL_TRY(const StartedTrainer trainer, kind.start({options, learn, own, place}));
+  FL_TRY(const auto trace, start_trace(options, identity.name(), trainer));
 
   net::io_context io(1);
   auto strand = net::make_strand(io);
   Offload worker(1);
   const Governors traffic = make_governors(options.traffic);
   client::WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
-  auto factory = trainer_factory(learn, std::move(first_data), helpers);
   client::Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
@@ -275,7 +207,7 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   agent_options.jitter_seed = std::random_device{}();
   agent_options.patience = options.patience;
   client::Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
-                      std::move(factory), worker, agent_options);
+                      trainer.make, worker, agent_options);
 
   ClientService service(strand, manager, options, traffic,
                         fmt::format("client '{}' of {}", connector.identity().name(),
@@ -296,7 +228,7 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
                   service.end();
                 });
   io.run();
-  if (helpers.program) helpers.program->end();
+  if (trainer.end) trainer.end();
   if (!outcome) return outcome.error();
   if (*outcome == client::Agent::Outcome::stopped)
     log_info("stopped; an update that is not delivered is kept for the next start");
@@ -304,17 +236,18 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
 }
 
 /// Prints what is right and wrong with this machine. Returns the exit code.
-int run_doctor(const ClientOptions& options, bool has_own_trainer) {
+int run_doctor(const ClientOptions& options, const TrainerFactory& own) {
   std::string token;
   if (!options.join.empty() || !options.join_file.empty()) {
     if (const auto text = read_token(options)) token = *text;
   }
-  return print_doctor(diagnose_client(options, token, has_own_trainer), options.as_json);
+  return print_doctor(diagnose_client(options, token, chosen_trainer_kind(options, own)),
+                      options.as_json);
 }
 
 /// Returns the exit code.
 Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
-  if (options.doctor) return run_doctor(options, static_cast<bool>(own));
+  if (options.doctor) return run_doctor(options, own);
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, take_place(options.site));
   FL_CHECK(posix_files().make_folder(options.state));

@@ -277,7 +277,8 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
          "/var/tmp (default: a quarter of the machine's memory)")
       ->type_name("SIZE");
   app.add_option("--partition", learn.partition,
-                 fmt::format("How to divide the data into shards, one of: {}", partition_usages))
+                 fmt::format("How to divide the data into shards: {}",
+                             alternatives(partition_rows(), &PartitionRow::usage)))
       ->check([](const std::string& text) -> std::string {
         const auto spec = parse_partition(text);
         return spec ? "" : spec.error().message();

@@ -112,6 +112,7 @@ Awaitable<Error> Conversation::decline(std::string run_key, Error why, const Lay
 }
 
 Awaitable<void> Conversation::listen(AgentEvents& events) {
+  FL_ASSERT(link_ != nullptr);
   const auto link = link_;
   const auto connection = number_;
   for (;;) {
@@ -124,6 +125,7 @@ Awaitable<void> Conversation::listen(AgentEvents& events) {
 }
 
 Awaitable<Result<void>> Conversation::send(wire::Header header) {
+  FL_ASSERT(link_ != nullptr);
   Message message(std::move(header));
   co_return co_await link_->send(std::move(message));
 }

@@ -48,12 +48,13 @@ ModelCache::Model Download::find(std::uint32_t version, const std::string& diges
 }
 
 void Download::keep_version_0(const Digest& digest, StoredValues values) {
+  FL_ASSERT(!is_on_);
   replica_ = Replica{0, digest};
   models_.keep(digest, std::move(values));
 }
 
 wire::Header Download::request(std::uint32_t version) {
-  FL_ASSERT(!is_on_);
+  FL_ASSERT(!is_on_ && partial_);
   wire::Header header;
   auto& fetch = *header.mutable_fetch();
   fetch.set_version(version);
@@ -114,6 +115,7 @@ Awaitable<Result<std::uint64_t>> Download::begin(const wire::ModelHeader& model,
                                   "ask for",
                                   model.offset()));
   }
+  FL_ASSERT(transfer_ && transfer_->received == model.offset());
   transfer_->model = model;
   if (model.offset() > 0)
     log_info("resuming the download at byte {} of {}", model.offset(), model.bytes());
@@ -208,9 +210,11 @@ void Download::forget_run() {
 /// Saves what was received since the last call. If that fails, the download goes on without a copy
 /// on the disk.
 Awaitable<void> Download::save() {
+  FL_ASSERT(transfer_ && transfer_->model.full() && !transfer_->known);
   auto write = [this]() -> Result<void> {
     const std::uint32_t number = transfer_->model.transfer();
     const std::uint64_t saved = partial_->transfer() == number ? partial_->bytes() : 0;
+    FL_ASSERT(saved <= transfer_->received);
     const Bytes all = std::as_bytes(transfer_->values.values());
     auto appended =
         partial_->append(number, all.first(static_cast<std::size_t>(transfer_->received))

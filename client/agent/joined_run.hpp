@@ -60,7 +60,10 @@ class JoinedRun {
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] const std::string& model() const { return model_; }
   /// The method's layout; enter() must have succeeded.
-  [[nodiscard]] const RunLayout& layout() const { return method_->layout(); }
+  [[nodiscard]] const RunLayout& layout() const {
+    FL_ASSERT(method_);
+    return method_->layout();
+  }
 
   /// Trains from a version, codes the update and makes it the state's pending one.
   [[nodiscard]] JobDone train(const wire::Offer& offer, const StoredValues& version,

@@ -89,11 +89,10 @@ Result<LocalMethod> LocalMethod::make(const std::string& strategy, Trainer& trai
   return LocalMethod(std::move(*parsed), std::move(layout), trainer, state);
 }
 
-std::optional<ClientState::OwnTensors> LocalMethod::own_tensors(const std::string& model) const {
+std::optional<OwnTensors> LocalMethod::own_tensors(const std::string& model) const {
   if (!has_own_tensors()) return std::nullopt;
   const bool is_whole = own_model() != nullptr;
-  ClientState::OwnTensors own{
-      model, strategy_->spec(), {}, kept_vector_elements() + layout_.personal_elements};
+  OwnTensors own{model, strategy_->spec(), {}, kept_vector_elements() + layout_.personal_elements};
   for (const auto& tensor : trainer_->layout().tensors()) {
     if (is_whole || strategy_->is_personal(tensor.name))
       own.tensors.push_back({tensor.name, tensor.shape});
@@ -113,8 +112,7 @@ std::size_t LocalMethod::kept_vector_elements() const {
   return own_model() != nullptr ? layout_.model_elements : layout_.parameter_elements;
 }
 
-Result<ClientState::NewValues> LocalMethod::next_local_values(const StoredValues& version,
-                                                              std::uint64_t seed) {
+Result<NewValues> LocalMethod::next_local_values(const StoredValues& version, std::uint64_t seed) {
   const std::size_t size = kept_vector_elements() + layout_.personal_elements;
   FL_TRY(const auto before, state_->local_values(size));
   FL_TRY(auto next, state_->new_local_values(size));

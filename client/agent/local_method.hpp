@@ -46,7 +46,7 @@ class LocalMethod {
   }
   /// The tensors that this client keeps to itself, if the method has such. `model` is the run's.
   /// Any thread.
-  [[nodiscard]] std::optional<ClientState::OwnTensors> own_tensors(const std::string& model) const;
+  [[nodiscard]] std::optional<OwnTensors> own_tensors(const std::string& model) const;
 
   /// Writes version 0 of a run with this seed; vectors that travel with the model begin with zeros.
   [[nodiscard]] Result<void> write_initial(std::uint64_t seed, StoredValues& out) const;
@@ -54,8 +54,8 @@ class LocalMethod {
   /// vector with zeros, a model of the client's own with `version`, personal tensors with the
   /// initial model of `seed`). A copy in a new file, which train() changes. Errors: of the disk and
   /// the trainer.
-  [[nodiscard]] Result<ClientState::NewValues> next_local_values(const StoredValues& version,
-                                                                 std::uint64_t seed);
+  [[nodiscard]] Result<NewValues> next_local_values(const StoredValues& version,
+                                                    std::uint64_t seed);
   /// The local values before this round, for reading; no values without own tensors.
   [[nodiscard]] Result<StoredValues> own_values(const StoredValues& version,
                                                 std::uint64_t seed) const;

@@ -7,17 +7,15 @@
 #include "client/learn/values.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/base/error.hpp"
+#include "shared/params/read_values.hpp"
 #include "shared/params/write_values.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <utility>
 
 namespace fl::client {
 
-/// Copies values of one of the two vectors, from its element `first` on.
-using ReadValues = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
 [[nodiscard]] ReadValues read_from(std::span<const float> values);
 [[nodiscard]] ReadValues read_zeros();
 [[nodiscard]] WriteValues drop_values();

@@ -24,12 +24,18 @@ class Requests {
   void forget_offer(std::int64_t task);
 
   /// The oldest version that is to be evaluated. There must be one.
-  [[nodiscard]] const wire::Evaluate& evaluation() const { return evaluations_.front(); }
+  [[nodiscard]] const wire::Evaluate& evaluation() const {
+    FL_ASSERT(has_evaluation());
+    return evaluations_.front();
+  }
   [[nodiscard]] bool has_evaluation() const { return !evaluations_.empty(); }
   /// Adds a version, unless it is asked again, as after a reconnection. Of more than
   /// limits::evaluations_asked_max the oldest is dropped.
   void add(const wire::Evaluate& evaluation);
-  void drop_evaluation() { evaluations_.pop_front(); }
+  void drop_evaluation() {
+    FL_ASSERT(has_evaluation());
+    evaluations_.pop_front();
+  }
 
   /// The server no longer has this version. It will send newer requests.
   void forget_version(std::uint32_t version);

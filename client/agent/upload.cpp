@@ -46,7 +46,7 @@ Awaitable<Result<void>> Upload::announce(Conversation& conversation) {
 }
 
 Awaitable<Result<void>> Upload::resume(const wire::Resume& resume) {
-  const bool fits = sending_ && sending_->begin.task() == resume.task() &&
+  const bool fits = sending_ && sending_->is_announced && sending_->begin.task() == resume.task() &&
                     resume.offset() <= sending_->begin.bytes();
   if (!fits)
     co_return Error(Errc::protocol,
@@ -73,6 +73,7 @@ Awaitable<Result<void>> Upload::resume(const wire::Resume& resume) {
 }
 
 void Upload::announce_again_after(Duration pause) {
+  FL_ASSERT(sending_);
   sending_->is_announced = false;
   sending_->size.reset();
   sending_->begin_at = Clock::now() + pause;
@@ -84,8 +85,9 @@ void Upload::put_off(const Error& error) {
 }
 
 Awaitable<Result<void>> Upload::send_some(Conversation& conversation) {
-  FL_ASSERT(can_send());
+  FL_ASSERT(can_send() && sending_->is_announced);
   auto& sending = *sending_;
+  FL_ASSERT(sending.offset <= sending.begin.bytes());
   if (sending.offset == sending.begin.bytes()) {
     sending.size.reset();  // Everything is sent; the verdict comes next.
     co_return success();
@@ -131,6 +133,7 @@ Awaitable<Result<bool>> Upload::take_verdict(const wire::Verdict& verdict,
     put_off(settled.error());
     co_return true;
   }
+  FL_ASSERT(sending_ && (!settled || !state_.pending()));
   trace_work(trace_, "upload of round", round, seconds(Clock::now() - sending_->announced_at),
              sending_->begin.bytes());
   sending_.reset();

@@ -60,8 +60,8 @@ class Upload {
     std::optional<ChunkSize> size;  // Set by the server's Resume: chunks may be sent.
     TimePoint begin_at{};           // When to announce it (again).
     TimePoint announced_at{};
-    bool is_announced = false;
-    bool is_damaged = false;  // The file can't be read, so there is nothing to send.
+    bool is_announced = false;  // And the server has not said "later".
+    bool is_damaged = false;    // The file can't be read, so there is nothing to send.
   };
   void announce_again_after(Duration pause);
   /// This client's disk is full: the connection stays, and the update is announced again later.

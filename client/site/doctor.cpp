@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/doctor.hpp"
 
+#include "client/site/topologies/topology_table.hpp"
 #include "client/site/value_as.hpp"
 #include "shared/base/median.hpp"
 
@@ -28,7 +29,6 @@ constexpr double sum_share = 0.3;         // A sum should reach this part of the
 constexpr double slow_link = 1e9;         // Below, in bytes/s, gradients are worth compressing.
 constexpr double very_slow_link = 1e8;
 constexpr std::size_t table_ranks_max = 8;  // More columns do not fit on a screen.
-constexpr std::string_view default_topology = "backend";
 
 std::string name_of(const RankFacts& rank) {
   return fmt::format("rank {} ({})", rank.rank, rank.host);
@@ -298,7 +298,7 @@ void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured
   if (best < sum_share * slowest) {
     lines.back().verdict = Verdict::warn;
     lines.back().advice = "the links could do more; give each rank more cores";
-    if (measured.topology != default_topology)
+    if (measured.topology != backend_topology().name)
       lines.back().advice += fmt::format(", or try --topology {}", measured.topology);
   }
 }
@@ -306,14 +306,14 @@ void add_sums(std::size_t ranks, double slowest, const SiteMeasurement& measured
 void add_choice(double slowest, const SiteMeasurement& measured, bool has_several_machines,
                 DoctorLines& lines) {
   std::string text =
-      measured.topology == default_topology
+      measured.topology == backend_topology().name
           ? "the default --topology is the fastest by these links"
           : fmt::format("--topology {} is the fastest by these links", measured.topology);
   if (has_several_machines && slowest < very_slow_link) {
     text += "; let each machine be a site of its own, with fl-server --strategy diloco";
   } else if (slowest < slow_link) {
     text += "; gradients are worth compressing: --hook bf16, or --hook codec:ecuq:2+ef";
-    if (has_several_machines) text += " with --topology hierarchical";
+    if (has_several_machines) text += fmt::format(" with --topology {}", topology_for_hooks().name);
   } else {
     text += "; the default --hook fits them: compressing more than bf16 does not pay";
   }

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_flags.hpp"
 
+#include "client/site/topologies/topology_table.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
 namespace fl {
+
+namespace {
+
+std::string topology_help() {
+  std::string help = "The way of sums: ";
+  for (const Topology& row : topologies()) {
+    help += row.name;
+    if (row.takes_any_hook) help += " (with any --hook, which then works between machines)";
+    help += ", ";
+  }
+  return help + "or auto by a measurement";
+}
+
+}  // namespace
 
 void declare_site_flags(CLI::App& app, SiteOptions& options) {
   auto* const ranks =
@@ -33,10 +48,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "codec:ecuq:2+ef (docs/guide/choose-a-hook.md)")
       ->check(not_empty())
       ->capture_default_str();
-  app.add_option(
-         "--topology", options.topology,
-         "The way of sums: backend, ring, tree, pipelined, alltoall, hierarchical (with any "
-         "--hook, which then works between machines), hybrid, or auto by a measurement")
+  app.add_option("--topology", options.topology, topology_help())
       ->check(not_empty())
       ->capture_default_str();
   app.add_option("--bucket-mb", options.bucket_mb,

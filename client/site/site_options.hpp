@@ -18,7 +18,7 @@ struct SiteOptions {
   int ranks_min = 0;      // The least ranks that a round may go on with; 0: all.
   std::string backend = "auto";      // "gloo", "nccl", "auto".
   std::string hook = "allreduce";    // How gradients are reduced.
-  std::string topology = "backend";  // How ranks sum (client/site/rank/topology.hpp), or "auto".
+  std::string topology = "backend";  // How ranks sum (client/site/topologies/), or "auto".
   std::string bucket_mb;  // Gradients are reduced in pieces of this size, or "auto"; "": a default.
   std::string unused_parameters = "refuse";  // client/site/rank/data_parallel.hpp.
   std::string interface;  // The network interface for ranks; "" for the host's own.

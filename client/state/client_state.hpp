@@ -6,12 +6,10 @@
 //   - the reference: the last accepted update as decoded, from which the next delta is computed
 //   - the codec's state: what the codec has learned (shared/codec/core/codec_state.hpp)
 //
-// The manifest STATE/client.json names the files that are valid. They are written first, then the
-// manifest is replaced atomically. Other files, which a crash may leave, are removed at the next
-// start. So after a crash at any point an update either does not exist or is complete. While an
-// update is pending, the files from before it are kept beside the files that go with it. If the
-// update can't be read any more and the server does not have it, it is trained again from these,
-// with the same result.
+// StateFolder says which files are valid, and UpdateSaving codes an update. While an update is
+// pending, the files from before it are kept beside the files that go with it. If the update can't
+// be read any more and the server does not have it, it is trained again from these, with the same
+// result.
 //
 // What is synced. With error feedback, a delta codec or local values, the files and the update
 // belong together, so all are synced. Otherwise a lost update costs one more training and nothing
@@ -32,21 +30,18 @@
 // All calls block. One thread at a time (the agent's worker).
 #pragma once
 
+#include "client/state/state_folder.hpp"
 #include "client/state/stored_values.hpp"
 #include "proto/wire.pb.h"
 #include "shared/algorithm/strategy.hpp"
-#include "shared/base/io/digest.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/params/layout.hpp"
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 namespace fl {
 
@@ -57,17 +52,16 @@ class ClientState {
   /// time lie in memory up to `memory_bytes_max`.
   ClientState(Files& files, std::filesystem::path folder, int threads = 1,
               std::uint64_t memory_bytes_max = client::values_in_memory_bytes_max)
-      : files_(&files),
-        folder_(std::move(folder)),
+      : folder_(files, std::move(folder)),
         threads_(threads),
-        scratch_(std::make_unique<client::ValuePool>(files, folder_, memory_bytes_max)) {}
+        scratch_(std::make_unique<client::ValuePool>(files, folder_.path(), memory_bytes_max)) {}
   /// Loads the manifest, or starts with an empty one, and removes stray files. An unreadable
   /// manifest is `corrupt`; the message names the file.
-  [[nodiscard]] Result<void> load();
+  [[nodiscard]] Result<void> load() { return folder_.load(); }
   /// Both in one.
   static Result<ClientState> open(Files& files, std::filesystem::path folder, int threads = 1);
-  [[nodiscard]] Files& files() const { return *files_; }
-  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] Files& files() const { return folder_.files(); }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
   /// Vectors for a short time. Any thread.
   [[nodiscard]] client::ValuePool& scratch() const { return *scratch_; }
 
@@ -75,51 +69,25 @@ class ClientState {
   /// own tensors of the run before (export_own_tensors) and forgets everything else of it.
   [[nodiscard]] Result<bool> enter_run(const std::string& run_key);
 
-  /// The tensors that a client keeps to itself in a run: personal tensors, or a whole model of its
-  /// own. They are the last of the local values.
-  struct OwnTensors {
-    std::string model;
-    std::string strategy;
-    std::vector<TensorSpec> tensors;  // Named as in a checkpoint.
-    std::uint64_t local_values = 0;   // The number of all local values, in elements.
-  };
   /// Sets the own tensors of the current run. The manifest has them after the next update.
-  void set_own_tensors(std::optional<OwnTensors> own) { own_ = std::move(own); }
+  void set_own_tensors(std::optional<client::OwnTensors> own) { folder_.set_own(std::move(own)); }
   /// Writes the own tensors to STATE/personal-RUN.safetensors and returns that path. Returns an
   /// empty path if there are none: the method keeps none, or no update was accepted yet.
   [[nodiscard]] Result<std::filesystem::path> export_own_tensors() const;
 
-  /// Names of the files that are kept from one update to the next; empty: no such file.
-  struct Kept {
-    std::string residual;
-    std::string local_values;
-    std::string velocity;
-    std::string codec_state;
-    std::string reference;            // With a delta codec: the last accepted update, as decoded.
-    std::int64_t reference_task = 0;  // The task of that update.
-    [[nodiscard]] bool has(std::string_view name) const;
-  };
-  /// The update that is trained and coded and has no verdict yet.
-  struct Pending {
-    wire::UploadBegin begin;
-    std::string file;
-    Kept kept;  // Replaces the current files when this update is accepted.
-  };
-  [[nodiscard]] const std::optional<Pending>& pending() const { return pending_; }
+  [[nodiscard]] const std::optional<client::PendingUpdate>& pending() const {
+    return folder_.pending();
+  }
   /// Opens the pending update's file after checking its size and digest (`corrupt`).
-  [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
+  [[nodiscard]] Result<std::shared_ptr<File>> open_pending() { return folder_.open_pending(); }
   /// Drops the pending update and everything that was saved with it. If it is trained again, the
   /// result is the same.
-  [[nodiscard]] Result<void> forget_pending();
+  [[nodiscard]] Result<void> forget_pending() { return folder_.forget_pending(); }
 
-  /// The local values as they are to be after an update: a new file, which becomes a part of the
-  /// state with that update.
-  struct NewValues {
-    std::string name;  // Empty: the method keeps none.
-    client::StoredValues values;
-  };
-  /// Makes such a file with arbitrary contents; without elements, none. Errors: those of the disk.
-  [[nodiscard]] Result<NewValues> new_local_values(std::uint64_t elements);
+  /// A new file with arbitrary contents for the local values as they are to be after an update; it
+  /// becomes a part of the state with that update. Without elements, no file. Errors: those of the
+  /// disk.
+  [[nodiscard]] Result<client::NewValues> new_local_values(std::uint64_t elements);
 
   /// Encodes an update and makes it the pending one. With error feedback the residual is added
   /// first. With a delta codec the reference is subtracted, if begin.reference() is its task;
@@ -135,7 +103,7 @@ class ClientState {
   /// Memory: blocks of the vectors, and what the codec and `scratch()` need.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, client::StoredValues& update,
                                          const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                         NewValues local_values = {},
+                                         client::NewValues local_values = {},
                                          const LocalRule* rule = nullptr, DeviceCopy device = {});
   /// Call when the server has accepted the pending update. Its files replace the current ones.
   [[nodiscard]] Result<void> settle_accepted();
@@ -146,7 +114,7 @@ class ClientState {
 
   /// Removes the spare file, which is kept for the next update. If that fails, the next start
   /// removes it.
-  void drop_spare();
+  void drop_spare() { folder_.drop_spare(); }
 
   /// The residual (that of the pending update, if there is one); no values if there is none.
   [[nodiscard]] Result<client::StoredValues> residual(const Layout& layout) const;
@@ -156,38 +124,12 @@ class ClientState {
   [[nodiscard]] Result<client::StoredValues> local_values(std::uint64_t elements) const;
 
  private:
-  [[nodiscard]] static Kept kept_in(const nlohmann::json& json);
-  static void put_kept(const Kept& kept, nlohmann::json& json);
-  [[nodiscard]] Result<void> read_manifest();
-  [[nodiscard]] Result<void> write_manifest();
-  [[nodiscard]] Result<void> remove_strays();
-  [[nodiscard]] Result<void> settle(Kept kept);
-  [[nodiscard]] static Result<Digest> digest_of(File& file, std::uint64_t bytes);
-  [[nodiscard]] CodecState codec_state() const;
-  [[nodiscard]] Result<std::unique_ptr<File>> new_update_file(const std::string& name);
-  class Saving;
   [[nodiscard]] Result<void> put_back_and_settle(const RunLayout& layout, bool keeps_mass);
   [[nodiscard]] Result<std::string> put_back(const RunLayout& layout);
-  [[nodiscard]] Result<client::StoredValues> open_values(const std::string& name,
-                                                         std::uint64_t elements) const;
-  [[nodiscard]] Result<NewValues> new_values(std::string_view kind, std::uint64_t elements);
-  [[nodiscard]] Result<void> replace(std::optional<Pending> pending, Kept kept);
-  [[nodiscard]] Result<std::string> write_kept(std::string_view kind, Bytes bytes);
-  [[nodiscard]] std::string next_name(std::string_view kind);
 
-  Files* files_;
-  std::filesystem::path folder_;
+  client::StateFolder folder_;
   int threads_;
   std::unique_ptr<client::ValuePool> scratch_;
-  std::string run_key_;
-  std::optional<OwnTensors> own_;
-  std::optional<Pending> pending_;
-  std::shared_ptr<File> pending_file_;  // Open and complete: this object wrote or checked it.
-  Kept kept_;
-  /// The name of a delivered update's file, which the next update overwrites. That takes a third of
-  /// the time or less, because blocks and cached pages exist already. Empty: there is none.
-  std::string spare_file_;
-  std::uint64_t next_number_ = 1;
 };
 
 }  // namespace fl

@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DFOLDER=… -DFILES=a.js,b.css -DOUT=….cpp -P embed_files.cmake: writes the table of
 # server/admin/web_files.hpp. Bytes stand as numbers: so the source needs nothing of the compiler.
+# In HTML the comment "<!-- modulepreloads -->" becomes a link for each script of FILES that the page
+# does not name itself, so that a browser loads all scripts together.
 string(REPLACE "," ";" files "${FILES}")
 set(arrays)
 set(rows)
 set(number 0)
 foreach(name IN LISTS files)
-  file(READ ${FOLDER}/${name} hex HEX)
-  file(SHA256 ${FOLDER}/${name} digest)
+  if(name MATCHES "\\.html$")
+    file(READ ${FOLDER}/${name} text)
+    set(links)
+    foreach(script IN LISTS files)
+      if(script MATCHES "\\.js$" AND NOT text MATCHES "\"${script}\"")
+        list(APPEND links "<link rel=\"modulepreload\" href=\"${script}\">")
+      endif()
+    endforeach()
+    list(JOIN links "\n  " links)
+    string(REPLACE "<!-- modulepreloads -->" "${links}" text "${text}")
+    string(HEX "${text}" hex)
+    string(SHA256 digest "${text}")
+  else()
+    file(READ ${FOLDER}/${name} hex HEX)
+    file(SHA256 ${FOLDER}/${name} digest)
+  endif()
   string(SUBSTRING ${digest} 0 32 tag)
   string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")

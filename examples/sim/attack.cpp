@@ -37,23 +37,23 @@ void put_triggers(DataSet& train) {
   train.inputs = Storage(std::move(pixels));
 }
 
+using Kind = Attack::Kind;
+constexpr AttackRow attacks[] = {
+    {"none", "none", {Kind::none, 1}},
+    {"sign-flip", "sign-flip[:S]", {Kind::sign_flip, 1}, true},
+    {"ipm", "ipm[:S]", {Kind::ipm, 0.5}, true},
+    {"alie", "alie[:Z]", {Kind::alie, 1.5}, true},
+    {"label-flip", "label-flip", {Kind::label_flip, 1}},
+    {"backdoor", "backdoor[:S]", {Kind::backdoor, 1}, true},
+};
+
 }  // namespace
 
+std::span<const AttackRow> attack_rows() { return attacks; }
+
 Result<Attack> parse_attack(std::string_view spec) {
-  struct Row {
-    std::string_view name;
-    Attack attack;
-    bool has_strength;
-  };
-  using Kind = Attack::Kind;
-  constexpr Row rows[] = {{"none", {Kind::none, 1}, false},
-                          {"sign-flip", {Kind::sign_flip, 1}, true},
-                          {"ipm", {Kind::ipm, 0.5}, true},
-                          {"alie", {Kind::alie, 1.5}, true},
-                          {"label-flip", {Kind::label_flip, 1}, false},
-                          {"backdoor", {Kind::backdoor, 1}, true}};
   const auto [name, argument] = cut(spec, ':');
-  for (const Row& row : rows) {
+  for (const AttackRow& row : attacks) {
     if (row.name != name || (argument && !row.has_strength)) continue;
     Attack attack = row.attack;
     if (!argument) return attack;
@@ -63,9 +63,8 @@ Result<Attack> parse_attack(std::string_view spec) {
     return attack;
   }
   return Error(Errc::invalid_input,
-               fmt::format("'{}' is no attack; choose none, sign-flip[:S], ipm[:S], alie[:Z], "
-                           "label-flip or backdoor[:S], with a number of 0 or more",
-                           spec));
+               fmt::format("'{}' is no attack; choose {}, with a number of 0 or more", spec,
+                           alternatives(attacks, &AttackRow::usage)));
 }
 
 Result<void> poison(const Attack& attack, DataSet& train) {

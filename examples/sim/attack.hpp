@@ -36,6 +36,15 @@ struct Attack {
   [[nodiscard]] bool is_omniscient() const { return kind == Kind::ipm || kind == Kind::alie; }
 };
 
+struct AttackRow {
+  std::string_view name;
+  std::string_view usage;  // For help and errors.
+  Attack attack;           // With the strength that it has without a number.
+  bool has_strength = false;
+};
+/// All attacks, in the order in which help shows them; "none" is the first.
+[[nodiscard]] std::span<const AttackRow> attack_rows();
+
 /// Returns invalid_input, with all attacks, if `spec` is no attack.
 [[nodiscard]] Result<Attack> parse_attack(std::string_view spec);
 

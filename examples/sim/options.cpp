@@ -2,9 +2,10 @@
 #include "examples/sim/options.hpp"
 
 #include "client/command_line.hpp"
+#include "examples/sim/attack.hpp"
 #include "server/app/command_line.hpp"
-
 #include "shared/base/async/parallel.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
 #include "shared/flags/flags.hpp"
 #include "shared/params/model_table.hpp"
@@ -35,6 +36,10 @@ void check_together(const CLI::App& app, SimOptions& options) {
   if (options.given.contains("model") && !is_custom)
     throw CLI::ValidationError("--model", "is custom:NAME where --trainer trains");
   if (!is_custom) options.settings.model = model_of_trainer;
+}
+
+std::string attack_help() {
+  return fmt::format("What they do: {}", alternatives(attack_rows().subspan(1), &AttackRow::usage));
 }
 
 }  // namespace
@@ -75,9 +80,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   app.add_option("--malicious", options.malicious, "How many clients attack: client-1 and so on")
       ->check(whole_number(0, clients_max))
       ->capture_default_str();
-  app.add_option("--attack", options.attack,
-                 "What they do: sign-flip[:S], ipm[:S], alie[:Z], label-flip or backdoor[:S]")
-      ->capture_default_str();
+  app.add_option("--attack", options.attack, attack_help())->capture_default_str();
   app.add_option("--json", options.json, "Write the run's rounds to this file");
   app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");

@@ -1,40 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/admin_history.hpp"
 
-#include "server/history/client_figures.hpp"
-#include "server/history/format.hpp"
-
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 namespace fl {
 
 namespace {
-
-/// The run that a page is about, or none: then the page is empty.
-Result<std::optional<RunId>> run_of(Runs& runs, const PageQuery& query) {
-  if (query.run) return query.run;
-  FL_TRY(const auto shown, runs.shown());
-  return shown ? std::optional(shown->id) : std::nullopt;
-}
-
-Result<std::string> rounds_text(Store& store, const PageQuery& query, bool show_clients) {
-  FL_TRY(const auto run, run_of(store.runs(), query));
-  if (!run) return format_rows(std::vector<RoundSummary>{}, Format::json);
-  FL_TRY(const auto rounds,
-         store.pages().rounds(*run, query.after, query.limit, clients_of_a_mean(show_clients)));
-  return format_rows(rounds, Format::json);
-}
-
-Result<std::string> choices_text(Store& store, const PageQuery& query) {
-  FL_TRY(const auto run, run_of(store.runs(), query));
-  if (!run) return format_rows(std::vector<CodecAsked>{}, Format::json);
-  FL_TRY(const auto asked, store.pages().codecs_asked(*run, query.after, query.limit));
-  return format_rows(asked, Format::json);
-}
 
 /// One more than a page has says whether there is another page.
 Result<FleetRecords> fleet_of(Store& store, const std::string& after, const std::string& text,
@@ -80,16 +53,6 @@ Result<std::unique_ptr<AdminHistory>> AdminHistory::open(const std::filesystem::
   return std::unique_ptr<AdminHistory>(new AdminHistory(std::move(store)));
 }
 
-Awaitable<Result<std::string>> AdminHistory::rounds(PageQuery query, bool show_clients) {
-  auto read = [this, query, show_clients] { return rounds_text(*store_, query, show_clients); };
-  co_return co_await thread_.run(std::move(read));
-}
-
-Awaitable<Result<std::string>> AdminHistory::choices(PageQuery query) {
-  auto read = [this, query] { return choices_text(*store_, query); };
-  co_return co_await thread_.run(std::move(read));
-}
-
 Awaitable<Result<std::string>> AdminHistory::read(const HistoryPage& page, AddressQuery query,
                                                   bool show_clients) {
   auto work = [this, text = page.text, query = std::move(query), show_clients] {
@@ -115,38 +78,6 @@ Awaitable<Result<VersionFile>> AdminHistory::find_version(std::optional<RunId> r
                                                           std::optional<Version> version) {
   auto work = [this, run, version] { return version_of(*store_, run, version); };
   co_return co_await thread_.run(std::move(work));
-}
-
-Result<PageQuery> parse_page_query(std::string_view text, int limit_max) {
-  PageQuery query;
-  query.limit = limit_max;
-  const auto wrong = [&] {
-    return Error(Errc::invalid_input,
-                 fmt::format("after '?' there may be run=N, after=N and limit=N with N up to {}, "
-                             "joined by '&'",
-                             limit_max));
-  };
-  while (!text.empty()) {
-    const std::string_view part = text.substr(0, text.find('&'));
-    text.remove_prefix(std::min(text.size(), part.size() + 1));
-    const auto equals = part.find('=');
-    const std::string_view name = part.substr(0, equals);
-    const std::string_view digits = equals == part.npos ? "" : part.substr(equals + 1);
-    std::uint32_t number = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto [at, failed] = std::from_chars(digits.data(), end, number);
-    if (failed != std::errc() || at != end) return wrong();
-    if (name == "run") {
-      query.run = number;
-    } else if (name == "after") {
-      query.after = number;
-    } else if (name == "limit" && number >= 1 && number <= static_cast<std::uint32_t>(limit_max)) {
-      query.limit = static_cast<int>(number);
-    } else {
-      return wrong();
-    }
-  }
-  return query;
 }
 
 }  // namespace fl

@@ -12,16 +12,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace fl {
-
-/// Which rounds a page has: those of one run after `after`, in order.
-struct PageQuery {
-  std::optional<RunId> run;  // None: the run under way, or the newest that has rounds.
-  Round after = 0;
-  int limit = 0;  // The most rounds to return.
-};
 
 /// A version's file on the disk.
 struct VersionFile {
@@ -35,9 +27,6 @@ class AdminHistory {
   /// `path`: the database, which exists.
   static Result<std::unique_ptr<AdminHistory>> open(const std::filesystem::path& path);
 
-  /// JSON arrays of the rounds, and of what --codec auto chose in them.
-  Awaitable<Result<std::string>> rounds(PageQuery query, bool show_clients);
-  Awaitable<Result<std::string>> choices(PageQuery query);
   /// The JSON of one of history_pages(). `page` is one of that table.
   Awaitable<Result<std::string>> read(const HistoryPage& page, AddressQuery query,
                                       bool show_clients);
@@ -55,9 +44,5 @@ class AdminHistory {
   std::unique_ptr<Store> store_;  // Opened read-only; used on the thread.
   Offload thread_{1};
 };
-
-/// Parses what follows "?" in a page's address: run=N, after=N and limit=N, where the limit is at
-/// most `limit_max`, which is also its default. Errors say what is allowed.
-[[nodiscard]] Result<PageQuery> parse_page_query(std::string_view text, int limit_max);
 
 }  // namespace fl

@@ -245,47 +245,47 @@ Awaitable<PageAnswer> Admin::answer(HttpRequest request, std::optional<Visitor> 
   co_return co_await page(std::move(path), std::move(query));
 }
 
+std::span<const Admin::EnginePage> Admin::engine_pages() {
+  static constexpr EnginePage pages[] = {{"/healthz", &Admin::health_page},
+                                         {"/metrics", &Admin::metrics_page},
+                                         {"/api/status", &Admin::status_page},
+                                         {"/api/fleet", &Admin::fleet_page}};
+  return pages;
+}
+
 Awaitable<PageAnswer> Admin::page(std::string path, std::string query) {
-  if (path == "/healthz" || path == "/metrics") {
-    const auto engine = engines_.newest();
-    const EngineStatus status = co_await on(engine->executor(), status_of(engine));
-    if (path == "/metrics") {
-      auto text = co_await options_.metrics->page(status);
-      PageAnswer made = answer_of(std::move(text));
-      if (made.status == 200) made.type = "text/plain; version=0.0.4; charset=utf-8";
-      co_return made;
-    }
-    PageAnswer made;
-    made.body = format_health(status);
-    co_return made;
+  for (const EnginePage& each : engine_pages()) {
+    if (path != each.path) continue;
+    const auto answer = each.answer;
+    co_return co_await (this->*answer)(std::move(query));
   }
-  if (path == "/api/rounds" || path == "/api/choices")
-    co_return co_await rounds_page(std::move(query), path == "/api/choices");
-  if (path == "/api/status") co_return co_await status_page();
-  if (path == "/api/fleet") co_return co_await fleet_page(std::move(query));
   for (const HistoryPage& each : history_pages())
     if (path == each.path) co_return co_await history_page(each, std::move(query));
   std::string known =
-      "there are /, /healthz, /livez, /readyz, /metrics, /api/session, /api/status, /api/events, "
-      "/api/fleet, "
-      "/api/model/file, /api/rounds, /api/choices";
+      fmt::format("there are /, /livez, /readyz, /api/session, {}, {}", events_path, file_path);
+  for (const EnginePage& each : engine_pages()) known += fmt::format(", {}", each.path);
   for (const HistoryPage& each : history_pages()) known += fmt::format(", {}", each.path);
   co_return refusal(404, known);
 }
 
-Awaitable<PageAnswer> Admin::rounds_page(std::string query, bool is_choices) {
-  const auto asked = parse_page_query(
-      query, is_choices ? limits::admin_page_choices_max : limits::admin_page_rounds_max);
-  if (!asked) co_return refusal(400, asked.error().message());
-  if (is_choices) {
-    auto text = co_await history_->choices(*asked);
-    co_return answer_of(std::move(text));
-  }
-  auto text = co_await history_->rounds(*asked, options_.show_clients);
-  co_return answer_of(std::move(text));
+Awaitable<PageAnswer> Admin::health_page(std::string) {
+  const auto engine = engines_.newest();
+  const EngineStatus status = co_await on(engine->executor(), status_of(engine));
+  PageAnswer made;
+  made.body = format_health(status);
+  co_return made;
 }
 
-Awaitable<PageAnswer> Admin::status_page() {
+Awaitable<PageAnswer> Admin::metrics_page(std::string) {
+  const auto engine = engines_.newest();
+  const EngineStatus status = co_await on(engine->executor(), status_of(engine));
+  auto text = co_await options_.metrics->page(status);
+  PageAnswer made = answer_of(std::move(text));
+  if (made.status == 200) made.type = "text/plain; version=0.0.4; charset=utf-8";
+  co_return made;
+}
+
+Awaitable<PageAnswer> Admin::status_page(std::string) {
   const LiveFeed::News news = co_await feed_.newest();
   if (!news.text) co_return refusal(503, "nothing is known yet: ask again in a second");
   PageAnswer made;

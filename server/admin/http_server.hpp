@@ -28,7 +28,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fl {
@@ -65,8 +67,15 @@ class Admin {
                                 std::optional<Visitor> visitor, Caller caller, Strangers::Id id);
   Awaitable<PageAnswer> answer(HttpRequest request, std::optional<Visitor> visitor, Caller caller);
   Awaitable<PageAnswer> page(std::string path, std::string query);
-  Awaitable<PageAnswer> rounds_page(std::string query, bool is_choices);
-  Awaitable<PageAnswer> status_page();
+  /// A page that needs more than the history.
+  struct EnginePage {
+    std::string_view path;
+    Awaitable<PageAnswer> (Admin::*answer)(std::string query);
+  };
+  [[nodiscard]] static std::span<const EnginePage> engine_pages();
+  Awaitable<PageAnswer> health_page(std::string query);
+  Awaitable<PageAnswer> metrics_page(std::string query);
+  Awaitable<PageAnswer> status_page(std::string query);
   Awaitable<PageAnswer> fleet_page(std::string query);
   Awaitable<PageAnswer> history_page(const HistoryPage& page, std::string query);
   Awaitable<void> stream_events(PlainStream& stream, const HttpRequest& request);

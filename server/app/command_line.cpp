@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <iostream>
 #include <memory>
 
@@ -17,48 +15,63 @@ namespace fl {
 
 namespace {
 
-void declare_server_flags(CLI::App& app, ServeOptions& options) {
+void declare_server_flags(CLI::App& app, CommandLine& line) {
+  ServeOptions& options = line.program;
+  // Marks a flag that the server alone has, and no sub-command.
+  const auto serving = [&line](CLI::Option* option) {
+    line.serve_flags.insert(option->get_name());
+    return option;
+  };
   app.add_option("--state", options.state,
                  "Folder for the history, the checkpoints, the spool and the identity")
       ->check(not_empty())
       ->capture_default_str();
-  app.add_option("--listen", options.listen,
-                 "HOST:PORT where clients connect; port 0: any free port")
+  serving(app.add_option("--listen", options.listen,
+                         "HOST:PORT where clients connect; port 0: any free port"))
       ->capture_default_str();
-  app.add_option("--advertise", options.advertise,
-                 "HOST or HOST:PORT by which clients reach this server; join tokens contain it");
-  app.add_option("--admin", options.admin,
-                 "Where the dashboard, /healthz, /metrics and /api are: HOST:PORT, or unix:PATH, "
-                 "which only this user may open; 'off': none")
+  serving(app.add_option(
+      "--advertise", options.advertise,
+      "HOST or HOST:PORT by which clients reach this server; join tokens contain it"));
+  serving(app.add_option(
+              "--admin", options.admin,
+              "Where the dashboard, /healthz, /metrics and /api are: HOST:PORT, or unix:PATH, "
+              "which only this user may open; 'off': none"))
       ->capture_default_str();
-  app.add_option("--admin-host", options.admin_hosts,
-                 "NAME[,NAME]: by which the admin pages may be reached, beside IP addresses and "
-                 "localhost");
-  app.add_option("--admin-token-file", options.admin_token_file,
-                 "A file with a token; requests for the admin pages must present it as "
-                 "'Authorization: Bearer TOKEN', and browsers log in with it");
-  app.add_flag("--admin-show-clients", options.admin_show_clients,
-               "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
-               "examples, and means over fewer than three clients");
-  app.add_flag("--metrics-by-client", options.metrics_by_client,
-               "Let /metrics, and traces, tell of each client by its name");
-  app.add_option("--otlp-endpoint", options.otlp_endpoint,
-                 "http[s]://HOST[:PORT][/v1/traces] of an OpenTelemetry collector, which gets a "
-                 "trace of each round (OTLP/HTTP with JSON); 'off': none. Without it, "
-                 "OTEL_EXPORTER_OTLP_ENDPOINT and its kin say where");
+  serving(app.add_option(
+      "--admin-host", options.admin_hosts,
+      "NAME[,NAME]: by which the admin pages may be reached, beside IP addresses and "
+      "localhost"));
+  serving(app.add_option("--admin-token-file", options.admin_token_file,
+                         "A file with a token; requests for the admin pages must present it as "
+                         "'Authorization: Bearer TOKEN', and browsers log in with it"));
+  serving(app.add_flag(
+      "--admin-show-clients", options.admin_show_clients,
+      "Show figures of single clients' data on the admin pages: losses, norms, numbers of "
+      "examples, and means over fewer than three clients"));
+  serving(app.add_flag("--metrics-by-client", options.metrics_by_client,
+                       "Let /metrics, and traces, tell of each client by its name"));
+  serving(app.add_option(
+      "--otlp-endpoint", options.otlp_endpoint,
+      "http[s]://HOST[:PORT][/v1/traces] of an OpenTelemetry collector, which gets a "
+      "trace of each round (OTLP/HTTP with JSON); 'off': none. Without it, "
+      "OTEL_EXPORTER_OTLP_ENDPOINT and its kin say where"));
   app.add_option("--ca-passphrase-file", options.ca_passphrase_file,
                  "A file with the passphrase of the authority's key, which is kept encrypted from "
                  "then on");
   declare_traffic_flags(app, options.traffic, "this server, with all clients together,");
-  app.add_option("--ready-file", options.ready_file,
-                 "Write the real addresses to this file, as JSON, once the server listens");
-  app.add_flag("--new-run", options.new_run,
-               "Begin a new run in the same state, and end all runs that are not finished");
-  app.add_flag("--older-history", options.older_history,
-               "Go on from a history that is older than the files beside it: moves those files "
-               "aside. What was recorded since then is forgotten, members and revocations too");
-  app.add_flag("--stay", options.stay,
-               "Do not exit after the run: wait for the next one (see 'fl-server queue')");
+  line.serve_flags.insert(traffic_flags.begin(), traffic_flags.end());
+  serving(
+      app.add_option("--ready-file", options.ready_file,
+                     "Write the real addresses to this file, as JSON, once the server listens"));
+  serving(
+      app.add_flag("--new-run", options.new_run,
+                   "Begin a new run in the same state, and end all runs that are not finished"));
+  serving(app.add_flag(
+      "--older-history", options.older_history,
+      "Go on from a history that is older than the files beside it: moves those files "
+      "aside. What was recorded since then is forgotten, members and revocations too"));
+  serving(app.add_flag("--stay", options.stay,
+                       "Do not exit after the run: wait for the next one (see 'fl-server queue')"));
   app.add_flag("--log-json", options.log_json, "Log JSON objects, one a line");
   app.add_flag("--verbose", options.verbose, "Log more");
 }
@@ -70,7 +83,7 @@ void declare_all(CLI::App& app, std::span<const Command> commands, CommandLine& 
   app.fallthrough();
   // If a flag is given twice, the last one counts: so users can override the flags of a script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  declare_server_flags(app, line.program);
+  declare_server_flags(app, line);
   declare_run_settings(app, line.program.settings, line.program.given);
   for (const Command& command : commands) {
     CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
@@ -95,16 +108,10 @@ void parse(CLI::App& app, int argc, const char* const* argv, CommandLine& line) 
 /// The first flag on the command line that the sub-command would ignore, and why; "" if there is
 /// none. Flags from a TOML file are not looked at: one file may serve several sub-commands.
 std::string ignored_flag(std::span<const char* const> arguments, const CommandLine& line) {
-  constexpr std::array<std::string_view, 15> serving = {
-      "--listen",     "--advertise",         "--admin",
-      "--admin-host", "--admin-token-file",  "--admin-show-clients",
-      "--max-upload", "--ready-file",        "--max-download",
-      "--new-run",    "--older-history",     "--quiet",
-      "--stay",       "--metrics-by-client", "--otlp-endpoint"};
   if (line.call == nullptr || line.call->uses_serve_flags()) return {};
   for (const std::string_view word : arguments) {
     const auto name = word.substr(0, word.find('='));
-    if (std::ranges::find(serving, name) != serving.end())
+    if (line.serve_flags.contains(name))
       return fmt::format("{} is for the server itself, not for a sub-command", name);
     const bool is_of_run =
         name.starts_with("--") && line.program.given.contains(std::string(name.substr(2)));

@@ -5,6 +5,7 @@
 #include "server/app/command.hpp"
 #include "server/app/options.hpp"
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -19,7 +20,9 @@ namespace fl {
 
 /// A command line that was read.
 struct CommandLine {
-  ServeOptions program;               // The flags of the program itself.
+  ServeOptions program;  // The flags of the program itself.
+  /// The names, with dashes, of those that the server alone has: sub-commands refuse them.
+  std::set<std::string, std::less<>> serve_flags;
   const Command* command = nullptr;   // Null: none was given, so the server serves.
   std::shared_ptr<CommandCall> call;  // The command's options; null if `command` is.
 };

@@ -30,12 +30,11 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
           if (row.is_existing_file) settings.*of = std::filesystem::absolute(wanted).string();
         given.insert(std::string(row.flag));
       };
-      const std::string help = row.help_names == nullptr ? "" : row.help_names();
-      auto* option = app.add_option_function<T>(fmt::format("--{}", row.flag), take,
-                                                fmt::format("{}{}", help, row.help))
-                         ->group("The run (stored with it; a restart does not need these flags)")
-                         ->default_str(row.default_shown.empty() ? fmt::format("{}", settings.*of)
-                                                                 : std::string(row.default_shown));
+      auto* option =
+          app.add_option_function<T>(fmt::format("--{}", row.flag), take, row.help_text())
+              ->group("The run (stored with it; a restart does not need these flags)")
+              ->default_str(row.default_shown.empty() ? fmt::format("{}", settings.*of)
+                                                      : std::string(row.default_shown));
       if constexpr (std::is_unsigned_v<T>)
         option->check(whole_number(row.flag_min, std::numeric_limits<T>::max()));
       if constexpr (std::is_floating_point_v<T>) option->check(real_number());

@@ -4,18 +4,17 @@
 #include "kernels/generic/philox.hpp"
 #include "server/history/counted_claims.hpp"
 #include "shared/base/median.hpp"
-#include "shared/base/spec/spec_options.hpp"
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
 namespace fl {
-
-namespace {
 
 /// The random numbers of one drawing in one round: number i is always the same.
 struct Draws {
@@ -29,6 +28,8 @@ struct Draws {
   /// Above 0 and below 1.
   [[nodiscard]] double part(std::uint64_t i) const { return (word(i) + 0.5) * 0x1p-32; }
 };
+
+namespace {
 
 std::vector<std::size_t> indices_of(std::span<const Candidate> candidates) {
   std::vector<std::size_t> all(candidates.size());
@@ -62,8 +63,13 @@ std::vector<std::size_t> best(std::vector<std::size_t> from, std::size_t count, 
   return from;
 }
 
-std::vector<std::size_t> by_examples(std::span<const Candidate> candidates, std::size_t count,
-                                     const Draws& draws) {
+std::vector<std::size_t> by_chance(const Sampler&, std::span<const Candidate> candidates,
+                                   std::size_t count, const Draws& draws) {
+  return shuffle_first(indices_of(candidates), count, draws);
+}
+
+std::vector<std::size_t> by_examples(const Sampler&, std::span<const Candidate> candidates,
+                                     std::size_t count, const Draws& draws) {
   return best(indices_of(candidates), count, [&](std::size_t i) {
     return std::log(draws.part(i)) / candidates[i].counted_examples();
   });
@@ -129,59 +135,72 @@ std::vector<std::size_t> by_utility(const Sampler& sampler, std::span<const Cand
   return picked;
 }
 
+std::vector<std::size_t> by_turns(const Sampler&, std::span<const Candidate> candidates,
+                                  std::size_t count, const Draws&) {
+  return best(indices_of(candidates), count, [&](std::size_t i) {
+    return -static_cast<double>(candidates[i].history.last_round);
+  });
+}
+
+std::vector<std::size_t> by_loss(const Sampler& sampler, std::span<const Candidate> candidates,
+                                 std::size_t count, const Draws& draws) {
+  const std::size_t drawn =
+      std::clamp(sampler.d == 0 ? 2 * count : sampler.d, count, candidates.size());
+  const double middle = middle_loss(candidates);
+  return best(by_examples(sampler, candidates, drawn, draws), count, [&](std::size_t i) {
+    // New clients come first. A client that was asked and has brought nothing counts as the
+    // median.
+    const ClientHistory& history = candidates[i].history;
+    return history.loss.value_or(history.last_round == 0 ? std::numeric_limits<double>::infinity()
+                                                         : middle);
+  });
+}
+
+constexpr SamplerRow samplers[] = {
+    {.name = "uniform", .usage = "uniform", .pick = by_chance},
+    {.name = "examples", .usage = "examples", .pick = by_examples},
+    {.name = "round-robin", .usage = "round-robin", .pick = by_turns, .needs_history = true},
+    {.name = "power-of-choice",
+     .usage = "power-of-choice[:d=D]",
+     .pick = by_loss,
+     .read = [](SpecOptions& options, Sampler& s) { s.d = options.count("d", 0, 1); },
+     .needs_history = true},
+    {.name = "oort",
+     .usage = "oort[:alpha=2,…]",
+     .pick = by_utility,
+     .read =
+         [](SpecOptions& options, Sampler& s) {
+           s.alpha = options.number("alpha", s.alpha, 0, 10);
+           s.quantile = options.number("quantile", s.quantile, 0, 1);
+           s.explore = options.number("explore", s.explore, 0, 1);
+         },
+     .needs_history = true},
+};
+
 }  // namespace
+
+std::span<const SamplerRow> sampler_rows() { return samplers; }
 
 Result<Sampler> parse_sampler(std::string_view spec) {
   FL_TRY(SpecOptions options, SpecOptions::parse(spec));
-  Sampler sampler;
-  using Kind = Sampler::Kind;
-  if (options.name() == "examples") {
-    sampler.kind = Kind::examples;
-  } else if (options.name() == "round-robin") {
-    sampler.kind = Kind::round_robin;
-  } else if (options.name() == "power-of-choice") {
-    sampler.kind = Kind::power_of_choice;
-    sampler.d = options.count("d", 0, 1);
-  } else if (options.name() == "oort") {
-    sampler.kind = Kind::oort;
-    sampler.alpha = options.number("alpha", sampler.alpha, 0, 10);
-    sampler.quantile = options.number("quantile", sampler.quantile, 0, 1);
-    sampler.explore = options.number("explore", sampler.explore, 0, 1);
-  } else if (options.name() != "uniform") {
+  const auto* const row = std::ranges::find(samplers, options.name(), &SamplerRow::name);
+  if (row == std::end(samplers)) {
     return Error(Errc::invalid_input,
-                 fmt::format("there is no sampling '{}'; choose uniform, examples, round-robin, "
-                             "power-of-choice or oort",
-                             options.name()));
+                 fmt::format("there is no sampling '{}'; choose {}", options.name(),
+                             alternatives(samplers, &SamplerRow::name)));
   }
+  Sampler sampler{.row = row};
+  if (row->read != nullptr) row->read(options, sampler);
   FL_CHECK(options.finish());
   return sampler;
 }
 
+bool Sampler::needs_history() const { return row->needs_history; }
+
 std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, std::size_t count,
                                        std::uint64_t seed, Round round, std::uint64_t draw) const {
   FL_ASSERT(count <= candidates.size());
-  const Draws draws{seed, round, draw};
-  switch (kind) {
-    case Kind::uniform: break;
-    case Kind::examples: return by_examples(candidates, count, draws);
-    case Kind::round_robin:
-      return best(indices_of(candidates), count, [&](std::size_t i) {
-        return -static_cast<double>(candidates[i].history.last_round);
-      });
-    case Kind::power_of_choice: {
-      const std::size_t drawn = std::clamp(d == 0 ? 2 * count : d, count, candidates.size());
-      const double middle = middle_loss(candidates);
-      return best(by_examples(candidates, drawn, draws), count, [&](std::size_t i) {
-        // New clients come first. A client that was asked and has brought nothing counts as the
-        // median.
-        const ClientHistory& history = candidates[i].history;
-        return history.loss.value_or(
-            history.last_round == 0 ? std::numeric_limits<double>::infinity() : middle);
-      });
-    }
-    case Kind::oort: return by_utility(*this, candidates, count, draws);
-  }
-  return shuffle_first(indices_of(candidates), count, draws);
+  return row->pick(*this, candidates, count, {seed, round, draw});
 }
 
 }  // namespace fl

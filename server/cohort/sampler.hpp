@@ -20,6 +20,7 @@
 
 #include "server/history/records.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/spec/spec_options.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -42,15 +43,17 @@ struct Candidate {
   }
 };
 
+struct Draws;  // The random numbers of one drawing (sampler.cpp).
+struct SamplerRow;
+
 struct Sampler {
-  enum class Kind { uniform, examples, round_robin, power_of_choice, oort };
-  Kind kind = Kind::uniform;
+  const SamplerRow* row;  // A row of the table below.
   std::uint32_t d = 0;    // power-of-choice; 0: twice as many as are asked for.
   double alpha = 2;       // oort's penalty for slow clients.
   double quantile = 0.8;  // The quantile that gives oort's T.
   double explore = 0.1;   // oort's part of clients that were never asked.
 
-  [[nodiscard]] bool needs_history() const { return kind >= Kind::round_robin; }
+  [[nodiscard]] bool needs_history() const;
   /// The indices of `count` different candidates; `count` is at most their number. `draw` numbers
   /// the drawings of one round, so that they differ.
   [[nodiscard]] std::vector<std::size_t> pick(std::span<const Candidate> candidates,
@@ -58,8 +61,22 @@ struct Sampler {
                                               std::uint64_t draw) const;
 };
 
-/// "uniform", "examples", "round-robin", "power-of-choice[:d=D]", "oort[:alpha=…,quantile=…,
-/// explore=…]".
+struct SamplerRow {
+  std::string_view name;
+  std::string_view usage;  // The grammar, for help.
+  /// Picks as Sampler::pick() says.
+  std::vector<std::size_t> (*pick)(const Sampler& sampler, std::span<const Candidate> candidates,
+                                   std::size_t count, const Draws& draws);
+  /// Takes the options behind the colon. Null: there are none.
+  void (*read)(SpecOptions& options, Sampler& sampler) = nullptr;
+  /// Whether it looks at Candidate::history.
+  bool needs_history = false;
+};
+
+/// All samplers, in the order in which help shows them.
+[[nodiscard]] std::span<const SamplerRow> sampler_rows();
+
+/// "uniform", "oort:alpha=1" and so on. Errors: invalid_input, with all names.
 [[nodiscard]] Result<Sampler> parse_sampler(std::string_view spec);
 
 }  // namespace fl

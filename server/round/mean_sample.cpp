@@ -26,7 +26,7 @@ MeanSample::MeanSample(const Layout& layout, std::uint64_t parameters) {
   for (const ElementRange& range : ranges_) values_.emplace_back(range.end - range.begin);
 }
 
-ReadMean MeanSample::keep_of(const ReadMean& mean) {
+ReadValues MeanSample::keep_of(const ReadValues& mean) {
   return [this, &mean](std::uint64_t first, std::span<float> out) -> Result<void> {
     FL_CHECK(mean(first, out));
     for (std::size_t i = 0; i < ranges_.size(); ++i) {

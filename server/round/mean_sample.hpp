@@ -20,9 +20,9 @@ class MeanSample {
   /// `parameters`: how many elements from the front are parameters; the others don't count.
   MeanSample(const Layout& layout, std::uint64_t parameters);
 
-  /// Returns a function that reads `mean` and keeps the elements of the sample. This object and
+  /// Returns a function that reads `mean` and keeps what it reads of the sample. This object and
   /// `mean` must outlive it.
-  [[nodiscard]] ReadMean keep_of(const ReadMean& mean);
+  [[nodiscard]] ReadValues keep_of(const ReadValues& mean);
   /// Ascending.
   [[nodiscard]] std::span<const ElementRange> ranges() const { return ranges_; }
   /// Reads elements that were kept. Requires: all elements are of one range.

@@ -19,7 +19,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
   const bool is_replay = to != versions.folder();
   // The files that a replay of kept updates needs stay, until the updates go (kept_updates.hpp).
   const bool drops_state = plan.kept_rounds == 0 && !is_replay;
-  ReadMean mean;
+  ReadValues mean;
   const StepJob job{versions.files(),
                     versions.folder(),
                     to,
@@ -37,7 +37,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
                     drops_state};
   const auto deltas = parts_.tasks.accepted_deltas();
   auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
-    FL_TRY(const ReadMean whole, parts_.sums.mean());
+    FL_TRY(const ReadValues whole, parts_.sums.mean());
     mean = sample_.keep_of(whole);
     FL_CHECK(parts_.references.sync(deltas));
     return make_next_version(job);
@@ -46,7 +46,7 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
 }
 
 Awaitable<Result<std::vector<TaskCosine>>> NextVersion::cosines() {
-  const ReadMeanAt mean = [this](std::uint64_t first, std::span<float> out) {
+  const ReadValues mean = [this](std::uint64_t first, std::span<float> out) {
     sample_.read(first, out);
     return success();
   };

@@ -298,7 +298,7 @@ Result<std::vector<UpdateDirection>> Workbench::directions(Version made) {
   FL_ASSERT(mean != nullptr);
   UpdateDirections directions;
   const ElementRange parameters{0, plan_.run_layout.parameter_elements};
-  const ReadMeanAt read = [&mean](std::uint64_t first, std::span<float> out) {
+  const ReadValues read = [&mean](std::uint64_t first, std::span<float> out) {
     return mean->read_exactly(first * sizeof(float), std::as_writable_bytes(out));
   };
   for (const auto& named : tasks_.round().tasks) {

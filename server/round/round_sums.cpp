@@ -90,18 +90,18 @@ Awaitable<Result<void>> RoundSums::settle() {
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
 }
 
-Result<ReadMean> RoundSums::mean() const {
+Result<ReadValues> RoundSums::mean() const {
   if (!parts_.plan.rule.is_mean()) return robust_mean();
   FL_ASSERT(sums_->total_weight() > 0);
   const auto divisor =
       static_cast<double>(parts_.tasks.accepted_weight() * parts_.plan.mode.unit());
-  return ReadMean([this, divisor](std::uint64_t first, std::span<float> out) {
+  return ReadValues([this, divisor](std::uint64_t first, std::span<float> out) {
     sums_->mean(first, divisor, out);
     return success();
   });
 }
 
-Result<ReadMean> RoundSums::robust_mean() const {
+Result<ReadValues> RoundSums::robust_mean() const {
   struct Robust {
     SpooledRows rows;
     std::unique_ptr<File> center;
@@ -120,7 +120,7 @@ Result<ReadMean> RoundSums::robust_mean() const {
     FL_TRY(reading->center, open_kept_mean(parts_.versions.files(), parts_.versions.folder(),
                                            parts_.tasks.round().record.base_version));
   }
-  RobustMean::ReadCenter center;
+  ReadValues center;
   if (reading->center) {
     center = [&file = *reading->center](std::uint64_t first, std::span<float> out) {
       return file.read_exactly(first * sizeof(float), std::as_writable_bytes(out));
@@ -130,7 +130,7 @@ Result<ReadMean> RoundSums::robust_mean() const {
   reading->mean.emplace(plan.rule, reading->rows, plan.run_layout.parameter_elements, threads,
                         std::move(center));
   FL_CHECK(reading->mean->prepare());
-  return ReadMean([reading](std::uint64_t first, std::span<float> out) {
+  return ReadValues([reading](std::uint64_t first, std::span<float> out) {
     return reading->mean->read(first, out);
   });
 }

@@ -47,7 +47,7 @@ class RoundSums {
   /// Reads the result of the accepted updates: their weighted mean, or what the robust rule makes
   /// of them. On a worker, after settle(). It is valid until the next round; with a robust rule it
   /// keeps a block of each update in memory. Errors: those of reading the spool.
-  [[nodiscard]] Result<ReadMean> mean() const;
+  [[nodiscard]] Result<ReadValues> mean() const;
 
   /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
   /// what does not change while a round is open. Errors: those of Accumulator::add,
@@ -77,7 +77,7 @@ class RoundSums {
   Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task, Reading reading,
                     const Accumulator::AddUpdate& use) const;
   [[nodiscard]] Result<AdjustUpdate> adjustment_of(const TaskRecord& task, Reading reading) const;
-  [[nodiscard]] Result<ReadMean> robust_mean() const;
+  [[nodiscard]] Result<ReadValues> robust_mean() const;
 
   Parts parts_;
   std::unique_ptr<Accumulator> sums_;

@@ -44,7 +44,7 @@ std::optional<double> DirectionSums::cosine() const {
 }
 
 Result<DirectionSums> direction_sums(PayloadReader& update, const AdjustUpdate& adjust,
-                                     const ReadMeanAt& mean, std::span<const ElementRange> ranges) {
+                                     const ReadValues& mean, std::span<const ElementRange> ranges) {
   DirectionSums sums;
   std::vector<float> ours;
   std::vector<float> theirs;

@@ -11,9 +11,9 @@
 #include "server/sums/accumulator.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/params/read_values.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,15 +37,12 @@ struct ElementRange {
   std::uint64_t end = 0;
 };
 
-/// Reads elements of the mean, from `first` on, in any order.
-using ReadMeanAt = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
-
 /// Reads the update's blocks that have elements of `ranges`, and these elements of the mean.
 /// `ranges`: in ascending order, without overlap. Memory: a block of each. Errors: those of the
 /// reader, of `adjust` and of `mean`.
 [[nodiscard]] Result<DirectionSums> direction_sums(PayloadReader& update,
                                                    const AdjustUpdate& adjust,
-                                                   const ReadMeanAt& mean,
+                                                   const ReadValues& mean,
                                                    std::span<const ElementRange> ranges);
 
 struct UpdateDirection {

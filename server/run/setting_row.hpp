@@ -50,8 +50,8 @@ struct SettingRow {
   Field field;
   /// Without "--"; also the key in a TOML file of flags. "": the setting has no flag.
   std::string_view flag = {};
+  /// The help text. Where it has "{}", the names of a table stand in it (help_names).
   std::string_view help = {};
-  /// Makes the start of the help text, if it is made at run time; may be null.
   std::string (*help_names)() = nullptr;
   /// The key in stored JSON, and so in `history --runs --json`. "": the flag, with _ for -.
   std::string_view key = {};
@@ -69,6 +69,11 @@ struct SettingRow {
     std::string name(key.empty() ? flag : key);
     std::ranges::replace(name, '-', '_');
     return name;
+  }
+  [[nodiscard]] std::string help_text() const {
+    std::string text(help);
+    if (help_names != nullptr) text.replace(text.find("{}"), 2, help_names());
+    return text;
   }
   [[nodiscard]] nlohmann::json value_of(const Settings& settings) const {
     return std::visit([&](auto of) { return nlohmann::json(settings.*of); }, field);

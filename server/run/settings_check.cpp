@@ -6,6 +6,7 @@
 #include "server/run/schedule.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/sums/aggregate_rule.hpp"
+#include "server/sums/rules/rule_table.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/codec/spec/table.hpp"
@@ -197,9 +198,8 @@ Result<void> check_aggregate(const RunSettings& s) {
       return unfit("aggregate",
                    fmt::format("{}: with --codec {} most clients send nothing of a coordinate, and "
                                "the median of their zeros is 0; use a codec that sends all "
-                               "values (ecuq:4, qsgd:127, none …), or krum, multikrum, geomedian "
-                               "or centered-clip",
-                               s.aggregate, spec));
+                               "values (ecuq:4, qsgd:127, none …), or {}",
+                               s.aggregate, spec, weighing_rule_names()));
     }
   }
   return {};

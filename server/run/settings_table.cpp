@@ -8,7 +8,9 @@
 #include "server/run/schedule.hpp"
 #include "server/run/target.hpp"
 #include "server/sums/aggregate_rule.hpp"
+#include "server/sums/rules/rule_table.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <algorithm>
@@ -65,7 +67,7 @@ constexpr RunSettingRow table[] = {
      .check = is_positive_count<&S::rounds>},
     {.field = &S::model,
      .flag = "model",
-     .help = "; or custom:NAME for a model that your own clients know by this name, with the "
+     .help = "{}; or custom:NAME for a model that your own clients know by this name, with the "
              "tensors of --initial-weights",
      .help_names = builtin_model_names,
      .changeable = Changeable::not_at_all,
@@ -91,8 +93,8 @@ constexpr RunSettingRow table[] = {
          }},
     {.field = &S::sampling,
      .flag = "sampling",
-     .help = "How clients are sampled: uniform, examples, round-robin, power-of-choice[:d=D] or "
-             "oort[:alpha=2,…]",
+     .help = "How clients are sampled: {}",
+     .help_names = [] { return alternatives(sampler_rows(), &SamplerRow::usage); },
      .check = [](const S& s) { return outcome_of(parse_sampler(s.sampling)); }},
     {.field = &S::mode,
      .flag = "mode",
@@ -160,8 +162,8 @@ constexpr RunSettingRow table[] = {
      .into_work = [](const S& s, const WorkRound&, Work& w) { w.accumulate = s.accumulate; }},
     {.field = &S::optimizer,
      .flag = "optimizer",
-     .help = "The clients' optimizer: sgd, nesterov, adam or "
-             "adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]",
+     .help = "The clients' optimizer: {}",
+     .help_names = [] { return alternatives(optimizer_rows(), &OptimizerRow::usage); },
      .check = [](const S& s) { return outcome_of(parse_optimizer(s.optimizer)); },
      .into_work = [](const S& s, const WorkRound&,
                      Work& w) { w.optimizer = parse_optimizer(s.optimizer).value(); }},
@@ -211,8 +213,8 @@ constexpr RunSettingRow table[] = {
     {.field = &S::aggregate,
      .flag = "aggregate",
      .help = "How a round's updates are combined: mean, or a rule that a few malicious clients "
-             "can't steer: median, trimmed:F, krum[:F], multikrum:F,M, geomedian or "
-             "centered-clip:TAU; each but mean also as nnm+RULE",
+             "can't steer: {}; each but mean also as nnm+RULE",
+     .help_names = robust_rule_usages,
      .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
     {.field = &S::seed,
      .flag = "seed",

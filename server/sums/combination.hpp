@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules whose result is a weighted sum of the updates, with the same weights for all elements.
-// The weights follow from the updates' distances alone, so no rule has to see the updates.
+// The weights of a rule that weighs whole updates, and nearest-neighbour mixing before a rule. Both
+// follow from the updates' distances alone, so nothing here has to see the updates.
 #pragma once
 
 #include "server/sums/aggregate_rule.hpp"
@@ -19,8 +19,8 @@ using Neighbours = std::vector<std::vector<std::size_t>>;
                                             std::size_t f);
 
 /// The weights of the n updates, followed by the center's weight, if the rule has a center. They
-/// sum to 1. `distances`: between the updates, followed by the center. The rule may have mixing,
-/// and is not one by coordinate.
+/// sum to 1. `distances`: between the updates, followed by the center. The rule is a weighing one,
+/// and may have mixing.
 [[nodiscard]] std::vector<double> combination(const AggregateRule& rule,
                                               const SquareMatrix& distances);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/sums/distances.hpp"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace fl {
 
@@ -43,6 +45,15 @@ void add_distances(std::span<const float> block, std::size_t rows, Lanes& lanes,
       }
     }
   });
+}
+
+std::vector<std::size_t> indices_of_smallest(const std::vector<double>& values, std::size_t count) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::size_t index) { return values[index]; });
+  order.resize(count);
+  std::ranges::sort(order);
+  return order;
 }
 
 }  // namespace fl

@@ -31,4 +31,8 @@ class SquareMatrix {
 void add_distances(std::span<const float> block, std::size_t rows, Lanes& lanes,
                    std::vector<double>& scratch, SquareMatrix& sums);
 
+/// The indices of the `count` smallest values, in ascending order. Of equal ones the first.
+[[nodiscard]] std::vector<std::size_t> indices_of_smallest(const std::vector<double>& values,
+                                                           std::size_t count);
+
 }  // namespace fl

@@ -16,7 +16,7 @@ constexpr std::size_t column_run = 256;
 }  // namespace
 
 RobustMean::RobustMean(const AggregateRule& rule, UpdateRows& rows, std::uint64_t parameters,
-                       int threads, ReadCenter center)
+                       int threads, ReadValues center)
     : rule_(rule),
       rows_(rows),
       parameters_(parameters),
@@ -104,8 +104,7 @@ void RobustMean::mix() {
 
 void RobustMean::take_middle(std::span<float> out) {
   const std::size_t n = rows_.count();
-  const std::size_t drop =
-      rule_.kind == AggregateRule::Kind::median ? (n - 1) / 2 : rule_.trimmed_of(n);
+  const std::size_t drop = rule_.by_coordinate->dropped_of(n);
   lanes_.for_each_run(out.size(), column_run, [&](std::size_t, std::size_t begin, std::size_t end) {
     const Columns at{block_, n, out.size(), begin, end};
     sort_columns(at);

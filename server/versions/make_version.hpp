@@ -20,9 +20,9 @@
 #include "server/versions/checkpoints.hpp"
 #include "shared/algorithm/strategy.hpp"
 #include "shared/codec/encode/codec.hpp"
+#include "shared/params/read_values.hpp"
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,10 +32,6 @@
 
 namespace fl {
 
-/// Reads elements of the mean update, or of what a robust rule makes in its place. It is called
-/// from the front to the end, once for each element.
-using ReadMean = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
-
 struct StepJob {
   Files& files;
   const std::filesystem::path& folder;  // The folder with the base and the files beside it.
@@ -43,7 +39,9 @@ struct StepJob {
       to;  // The folder for the new files: the same one, except in a replay.
   const RunLayout& layout;
   const ModelVersion& base;
-  const ReadMean& mean;
+  /// The mean update, or what a robust rule makes in its place. It is read from the front to the
+  /// end, each element once.
+  const ReadValues& mean;
   bool keeps_mean;  // Keeps the mean beside the checkpoint, because the next version or a replay
                     // needs it.
   const Strategy& strategy;

@@ -3,42 +3,53 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_options.hpp"
+#include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace fl {
+
+namespace {
+
+constexpr OptimizerRow optimizers[] = {
+    {.kind = LocalOptimizer::Kind::sgd, .name = "sgd", .usage = "sgd"},
+    {.kind = LocalOptimizer::Kind::nesterov, .name = "nesterov", .usage = "nesterov"},
+    {.kind = LocalOptimizer::Kind::adam, .name = "adam", .usage = "adam", .has_moments = true},
+    {.kind = LocalOptimizer::Kind::adamw,
+     .name = "adamw",
+     .usage = "adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8]",
+     .has_moments = true},
+};
+
+}  // namespace
+
+std::span<const OptimizerRow> optimizer_rows() { return optimizers; }
 
 Result<LocalOptimizer> parse_optimizer(std::string_view spec) {
   if (spec.empty()) return LocalOptimizer{};
   FL_TRY(SpecOptions options, SpecOptions::parse(spec));
-  LocalOptimizer optimizer;
-  using Kind = LocalOptimizer::Kind;
-  if (options.name() == "nesterov") {
-    optimizer.kind = Kind::nesterov;
-  } else if (options.name() == "adam" || options.name() == "adamw") {
-    optimizer.kind = options.name() == "adam" ? Kind::adam : Kind::adamw;
+  const auto* const row = std::ranges::find(optimizers, options.name(), &OptimizerRow::name);
+  if (row == std::end(optimizers)) {
+    return Error(Errc::invalid_input,
+                 fmt::format("there is no optimizer '{}'; choose {}", options.name(),
+                             alternatives(optimizers, &OptimizerRow::name)));
+  }
+  LocalOptimizer optimizer{.kind = row->kind};
+  if (row->has_moments) {
     optimizer.beta1 = options.number_below("beta1", optimizer.beta1, 0, 1);
     optimizer.beta2 = options.number_below("beta2", optimizer.beta2, 0, 1);
     optimizer.epsilon = options.number("epsilon", optimizer.epsilon, 1e-20, 1);
-  } else if (options.name() != "sgd") {
-    return Error(Errc::invalid_input,
-                 fmt::format("there is no optimizer '{}'; there are: sgd nesterov adam adamw",
-                             options.name()));
   }
   FL_CHECK(options.finish());
   return optimizer;
 }
 
 std::string_view to_string(LocalOptimizer::Kind kind) {
-  switch (kind) {
-    case LocalOptimizer::Kind::sgd: return "sgd";
-    case LocalOptimizer::Kind::nesterov: return "nesterov";
-    case LocalOptimizer::Kind::adam: return "adam";
-    case LocalOptimizer::Kind::adamw: break;
-  }
-  return "adamw";
+  return std::ranges::find(optimizers, kind, &OptimizerRow::kind)->name;
 }
 
 std::string optimizer_spec(const LocalOptimizer& optimizer) {

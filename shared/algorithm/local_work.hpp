@@ -6,6 +6,7 @@
 #include "shared/base/error.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,11 +29,19 @@ struct LocalOptimizer {
   bool operator==(const LocalOptimizer&) const = default;
 };
 
-/// "sgd", "nesterov", "adam" or "adamw".
+struct OptimizerRow {
+  LocalOptimizer::Kind kind;
+  std::string_view name;
+  std::string_view usage;    // For help.
+  bool has_moments = false;  // It takes the options beta1, beta2 and epsilon.
+};
+/// All optimizers, in the order in which help shows them.
+[[nodiscard]] std::span<const OptimizerRow> optimizer_rows();
+
 [[nodiscard]] std::string_view to_string(LocalOptimizer::Kind kind);
 
-/// Parses "sgd", "nesterov", "adam[:beta1=B,beta2=B,epsilon=E]" or "adamw[:…]" (the same options);
-/// "" means sgd. Returns invalid_input for anything else.
+/// Parses "NAME" or, of one with moments, "NAME:beta1=B,beta2=B,epsilon=E"; "" means sgd. Returns
+/// invalid_input for anything else.
 [[nodiscard]] Result<LocalOptimizer> parse_optimizer(std::string_view spec);
 /// The shortest spec that parses to this optimizer: options with their defaults are left out.
 [[nodiscard]] std::string optimizer_spec(const LocalOptimizer& optimizer);

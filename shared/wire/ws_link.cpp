@@ -6,7 +6,8 @@
 #include "shared/base/log.hpp"
 #include "shared/net/address_text.hpp"
 #include "shared/net/dial.hpp"
-#include "shared/net/peer_credit.hpp"
+#include "shared/wire/outbox.hpp"
+#include "shared/wire/receive_limit.hpp"
 #include "shared/wire/server_clock.hpp"
 #include "shared/wire/tls_context.hpp"
 #include "shared/wire/ws_stream.hpp"
@@ -54,6 +55,21 @@ Error link_error(const beast::error_code& ec, std::size_t message_bytes_max) {
   return {Errc::unavailable, ec.message()};
 }
 
+/// Parses the message in `buffer`. Afterwards `buffer` is empty, or a new one.
+Result<Message> take(std::shared_ptr<beast::flat_buffer>& buffer, std::size_t bytes) {
+  if (bytes <= copied_bytes_max) {
+    auto copy = std::shared_ptr<std::byte[]>(new std::byte[bytes]);
+    std::memcpy(copy.get(), buffer->data().data(), bytes);
+    buffer->consume(bytes);
+    const Bytes view(copy.get(), bytes);
+    return parse_frame(std::move(copy), view);
+  }
+  const Bytes view(static_cast<const std::byte*>(buffer->data().data()), bytes);
+  auto message = parse_frame(std::move(buffer), view);
+  buffer = std::make_shared<beast::flat_buffer>();
+  return message;
+}
+
 class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
  public:
   WsLink(WsStream stream, Governors governors, bool takes_credit)
@@ -61,16 +77,14 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         remote_(peer_text(ws_.next_layer().socket())),
         certificate_ends_at_(peer_certificate_end(ws_.next_layer().ssl())),
         inbox_(ws_.get_executor(), 1),
+        outbox_(std::move(governors.up)),
+        receive_limit_(takes_credit ? std::move(governors.down) : nullptr),
         written_(ws_.get_executor()),
-        changed_(ws_.get_executor()),
-        governors_(std::move(governors)) {
-    // A peer that knows no credit can't be slowed down without delaying its control messages.
-    if (!takes_credit) governors_.down = nullptr;
-  }
+        changed_(ws_.get_executor()) {}
 
   void start() {
     net::co_spawn(ws_.get_executor(), read_all(shared_from_this()), Report{});
-    start_crediting();
+    if (receive_limit_.begins()) send_credit(0);
   }
 
   Awaitable<Result<Message>> receive() override {
@@ -85,24 +99,20 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     auto self = shared_from_this();
     if (down_) co_return *down_;
     FL_CO_CHECK(check_header_size(message.header));
-    auto entry = std::make_shared<Entry>(frame_header(message.header), std::move(message.payload));
-    enqueue(entry);
-    while (!entry->written && !down_) co_await written_.wait();
-    if (!entry->written) co_return *down_;
+    auto outgoing =
+        std::make_shared<Outgoing>(frame_header(message.header), std::move(message.payload));
+    enqueue(outgoing);
+    while (!outgoing->is_written && !down_) co_await written_.wait();
+    if (!outgoing->is_written) co_return *down_;
     co_return success();
   }
 
   void expect_messages_of(std::size_t bytes_max) override { ws_.read_message_max(bytes_max); }
   void expect_bulk(std::uint64_t payload_bytes) override {
-    peer_credit_.expect(payload_bytes);
-    start_crediting();
-    if (is_crediting_) grant();
+    receive_limit_.expect(payload_bytes);
+    update_credit();
   }
-  std::size_t payload_room() const override {
-    constexpr auto most = static_cast<std::int64_t>(limits::chunk_bytes_max);
-    constexpr auto least = static_cast<std::int64_t>(limits::chunk_bytes_min);
-    return static_cast<std::size_t>(std::clamp(credit_.value_or(most), least, most));
-  }
+  std::size_t payload_room() const override { return outbox_.payload_room(); }
 
   void close() override {
     if (closing_) return;
@@ -122,15 +132,6 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   double certificate_ends_at() const override { return certificate_ends_at_; }
 
  private:
-  struct Entry {
-    Entry(std::string head, Payload body) : header(std::move(head)), payload(std::move(body)) {}
-    [[nodiscard]] std::uint64_t bytes() const { return header.size() + payload.bytes().size(); }
-    std::string header;
-    Payload payload;
-    bool has_turn = false;  // The bytes of the message are among those of `turns_`.
-    bool written = false;
-  };
-
   /// Completion handler of the link's coroutines: logs an exception, which is not expected.
   struct Report {
     void operator()(const std::exception_ptr& failure) const {
@@ -143,98 +144,37 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
     }
   };
 
-  void enqueue(const std::shared_ptr<Entry>& entry) {
-    auto& queue = entry->payload.empty() ? control_ : bulk_;
-    if (queue.size() >= limits::outbox_messages_max) {
-      fail(Error(Errc::unavailable,
-                 fmt::format("the peer does not read: {} messages wait to be sent", queue.size())));
-      return;
-    }
-    queue.push_back(entry);
+  void enqueue(std::shared_ptr<Outgoing> message) {
+    if (const auto pushed = outbox_.push(std::move(message)); !pushed) return fail(pushed.error());
     changed_.notify();
     // The writer is there only while it has something to do: most links are idle.
     if (!std::exchange(is_writing_, true))
       net::co_spawn(ws_.get_executor(), write_all(shared_from_this()), Report{});
   }
 
-  // ---- the limit on receiving: the peer sends as much as it has credit for
-
   void send_credit(std::uint64_t bytes) {
     wire::Header header;
     header.mutable_credit()->set_bytes(bytes);
-    if (!down_) enqueue(std::make_shared<Entry>(frame_header(header), Payload()));
+    if (!down_) enqueue(std::make_shared<Outgoing>(frame_header(header), Payload()));
   }
-  /// Begins to demand credit from the peer, if there is a limit: from the start, or after SIGHUP.
-  void start_crediting() {
-    if (is_crediting_ || !governors_.down || !governors_.down->is_limited()) return;
-    is_crediting_ = true;
-    send_credit(0);
-  }
-  /// Counts a message that has come.
-  void account(const Message& message, std::uint64_t bytes) {
-    if (message.payload.empty()) return governors_.down->charge(bytes);
-    if (is_crediting_) {
-      peer_credit_.receive(bytes, message.payload.bytes().size());
-    } else {
-      peer_credit_.pass(message.payload.bytes().size());
-      start_crediting();
-    }
-    if (is_crediting_) grant();
-  }
-  /// Gives the peer more credit, if it should have some, as its turns at the rate come.
-  void grant() {
-    if (!std::exchange(is_granting_, true))
+  /// Demands credit from the peer if there is a limit now, and gives it what it should have, as its
+  /// turns at the rate come.
+  void update_credit() {
+    if (receive_limit_.begins()) send_credit(0);
+    if (receive_limit_.is_needed() && !std::exchange(is_granting_, true))
       net::co_spawn(ws_.get_executor(), grant_all(shared_from_this()), Report{});
   }
   Awaitable<void> grant_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
     while (!down_) {
-      const TimePoint turn = peer_credit_.advance(*governors_.down);
-      if (const std::uint64_t bytes = peer_credit_.take(); bytes > 0) send_credit(bytes);
-      if (turn == never) break;
-      co_await changed_.wait(look_again_at(turn));
+      const auto grant = receive_limit_.grant();
+      if (grant.bytes > 0) send_credit(grant.bytes);
+      if (grant.next == never) break;
+      // The turn may come earlier than was planned: SIGHUP changes limits.
+      co_await changed_.wait(
+          std::min(grant.next, Clock::now() + Duration(limits::traffic_look_every)));
     }
-    if (down_) governors_.down->charge(peer_credit_.unpaid());
+    if (down_) receive_limit_.end();
     is_granting_ = false;
-  }
-
-  /// When to look again at a turn. It may come earlier than was planned: SIGHUP changes limits.
-  static TimePoint look_again_at(TimePoint turn) {
-    return std::min(turn, Clock::now() + Duration(limits::traffic_look_every));
-  }
-
-  // ---- the limits on sending: ours, and the peer's credit
-
-  void take_credit(const wire::Credit& credit) {
-    // Nobody needs more credit than this; and the sum does not overflow.
-    constexpr std::uint64_t credit_max = 1ull << 62;
-    const std::int64_t sum = credit_.value_or(0);
-    const auto more = static_cast<std::int64_t>(std::min(credit.bytes(), credit_max));
-    credit_ = std::min(sum, static_cast<std::int64_t>(credit_max) - more) + more;
-    changed_.notify();
-  }
-  /// Waits until the first message with payload may be sent. Returns false if another message may
-  /// come first now.
-  Awaitable<bool> await_turn() {
-    if (credit_ && *credit_ <= 0) {
-      co_await changed_.wait();
-      co_return false;
-    }
-    if (!governors_.up) co_return true;
-    Entry& next = *bulk_.front();
-    if (!governors_.up->is_limited() && !next.has_turn) co_return true;
-    if (!std::exchange(next.has_turn, true)) turns_.add(next.bytes());
-    const TimePoint turn = turns_.advance(*governors_.up);
-    if (turn == never) co_return true;
-    co_await changed_.wait(look_again_at(turn));
-    co_return false;
-  }
-  void count_sent(const Entry& entry, std::uint64_t bytes) {
-    bytes_sent_ += bytes;
-    if (entry.payload.empty()) {
-      if (governors_.up) governors_.up->charge(bytes);
-    } else if (credit_) {
-      *credit_ -= static_cast<std::int64_t>(bytes);
-    }
   }
 
   /// `self` keeps the link alive for as long as the coroutine runs.
@@ -263,52 +203,37 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
         continue;
       }
       if (message->header.has_credit()) {
-        take_credit(message->header.credit());
+        outbox_.take_credit(message->header.credit().bytes());
+        changed_.notify();
         continue;
       }
-      if (governors_.down) account(*message, bytes);
+      receive_limit_.receive(bytes, message->payload.bytes().size());
+      if (!message->payload.empty()) update_credit();
       if (!co_await inbox_.push_waiting(std::move(*message))) co_return;
     }
   }
 
-  /// Parses the message in `buffer`. Afterwards `buffer` is empty, or a new one.
-  static Result<Message> take(std::shared_ptr<beast::flat_buffer>& buffer, std::size_t bytes) {
-    if (bytes <= copied_bytes_max) {
-      auto copy = std::shared_ptr<std::byte[]>(new std::byte[bytes]);
-      std::memcpy(copy.get(), buffer->data().data(), bytes);
-      buffer->consume(bytes);
-      const Bytes view(copy.get(), bytes);
-      return parse_frame(std::move(copy), view);
-    }
-    const Bytes view(static_cast<const std::byte*>(buffer->data().data()), bytes);
-    auto message = parse_frame(std::move(buffer), view);
-    buffer = std::make_shared<beast::flat_buffer>();
-    return message;
-  }
-
   Awaitable<void> write_all([[maybe_unused]] std::shared_ptr<WsLink> self) {
-    while (!down_ && !(control_.empty() && bulk_.empty())) {
-      if (control_.empty() && is_limited(*bulk_.front()) && !co_await await_turn()) continue;
-      auto& queue = control_.empty() ? bulk_ : control_;
-      const auto entry = queue.front();
-      queue.pop_front();
-      const Bytes body = entry->payload.bytes();
-      const std::array<net::const_buffer, 2> parts{net::buffer(entry->header),
+    while (!down_ && !outbox_.empty()) {
+      if (const auto until = outbox_.wait()) {
+        co_await changed_.wait(*until);
+        continue;
+      }
+      const auto message = outbox_.pop();
+      const Bytes body = message->payload.bytes();
+      const std::array<net::const_buffer, 2> parts{net::buffer(message->header),
                                                    net::buffer(body.data(), body.size())};
       const auto [ec, bytes] = co_await ws_.async_write(parts, as_result);
       if (ec) {
         fail(link_error(ec, ws_.read_message_max()));
         co_return;
       }
-      count_sent(*entry, bytes);
-      entry->written = true;
+      bytes_sent_ += bytes;
+      outbox_.count_sent(*message, bytes);
+      message->is_written = true;
       written_.notify();
     }
     is_writing_ = false;
-  }
-
-  [[nodiscard]] bool is_limited(const Entry& next) const {
-    return credit_ || next.has_turn || (governors_.up && governors_.up->is_limited());
   }
 
   Awaitable<void> close_gracefully([[maybe_unused]] std::shared_ptr<WsLink> self) {
@@ -319,7 +244,7 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
       if (ec) return;
       if (const auto link = alive.lock()) link->ws_.next_layer().close();
     });
-    while (!down_ && !(control_.empty() && bulk_.empty())) co_await written_.wait();
+    while (!down_ && !outbox_.empty()) co_await written_.wait();
     co_await ws_.async_close(websocket::close_code::normal, as_result);
     fail(Error(Errc::unavailable, "the link is closed"));
     ws_.next_layer().close();
@@ -347,20 +272,15 @@ class WsLink final : public Link, public std::enable_shared_from_this<WsLink> {
   std::string remote_;
   const double certificate_ends_at_;
   Mailbox<Message> inbox_;
-  std::deque<std::shared_ptr<Entry>> control_;
-  std::deque<std::shared_ptr<Entry>> bulk_;
+  Outbox outbox_;
+  ReceiveLimit receive_limit_;
   Signal written_;
   Signal changed_;  // Notified when the link is down, or the writer may have something to write.
-  Governors governors_;
-  Turns turns_;                         // The turns of the messages with payload that we send.
-  PeerCredit peer_credit_;              // Used if governors_.down is set.
-  std::optional<std::int64_t> credit_;  // The bytes that the peer lets us send; none: no limit.
   std::optional<Error> refused_;
   std::optional<Error> down_;
   bool closing_ = false;
   bool is_writing_ = false;
   bool is_granting_ = false;
-  bool is_crediting_ = false;                     // The peer needs credit.
   std::shared_ptr<beast::flat_buffer> incoming_;  // The bytes that have come of the next message.
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0;

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -62,6 +63,27 @@ TEST_CASE("methods that must know how far a step goes reject Adam") {
   }
   CHECK(parse_strategy("fedavg").value()->check(settings));
   CHECK(parse_strategy("diloco").value()->check(settings));
+}
+
+TEST_CASE("each optimizer has a name and a kind of its own, and reads its own spec") {
+  std::set<std::string> names;
+  std::set<LocalOptimizer::Kind> kinds;
+  const std::string refused = parse_optimizer("lamb").error().message();
+  for (const OptimizerRow& row : optimizer_rows()) {
+    const std::string name(row.name);
+    CAPTURE(name);
+    CHECK(names.insert(name).second);
+    CHECK(kinds.insert(row.kind).second);
+    CHECK(row.usage.starts_with(row.name));
+    CHECK(to_string(row.kind) == row.name);
+    CHECK(refused.find(name) != std::string::npos);
+    const std::string with = name + ":beta1=0.5,epsilon=0.25";
+    const LocalOptimizer read = parse_optimizer(row.has_moments ? with : name).value();
+    CHECK(read.kind == row.kind);
+    CHECK(read.is_sgd() != row.has_moments);
+    CHECK(optimizer_spec(read) == (row.has_moments ? with : name));
+    CHECK(parse_optimizer(with).has_value() == row.has_moments);
+  }
 }
 
 TEST_CASE("optimizers parse") {

@@ -4,10 +4,13 @@
 writes beside it (the page cache counts in RssFile), and the time of a round. One real fl-server and
 one fl-client whose training costs nothing (synthetic:N), with coded updates both ways.
 
-    ./dev bench large [--parameters 1000000000] [--rounds 3] [--other BIN] [--limit 1.2]
+    ./dev bench large [--parameters 1000000000] [--rounds 3] [--other BIN] [--limit 1.2] [--program]
 
 --other: the folder of another build's programs, whose client takes turns with this one's.
 --limit: the client runs in a memory cgroup of that many times the model (cgroup v1 or v2, as root).
+--program: a Python program with the package tributary_fl trains, and its agent is measured; beside
+    it the tensors that the two exchange in /dev/shm, and the program's own memory. FL_PYTHON names
+    a Python with numpy.
 """
 
 import argparse
@@ -15,12 +18,28 @@ import contextlib
 import os
 import pathlib
 import re
+import sys
 import tempfile
 import time
 
-import places  # noqa: F401  It lets tests/process be imported.
+from places import SOURCE
 import federation as process_tests
 from federation import Federation, wait_until
+
+PROGRAM = """
+import sys
+import numpy as np
+import tributary_fl as fl
+from tributary_fl.numpy import Trainer
+
+class AddOnes(Trainer):
+    def train(self, weights, task):
+        weights["weight"] += np.float32(1)
+        return fl.TrainReport(1, 0.0)
+
+weight = np.zeros(int(sys.argv[1]), np.float32)
+fl.run(AddOnes({"weight": weight}, 1000), state=sys.argv[2])
+"""
 
 V1 = pathlib.Path("/sys/fs/cgroup/memory")
 V2 = pathlib.Path("/sys/fs/cgroup")
@@ -53,23 +72,69 @@ def status_of(pid, field):
     return 1024 * int(found[1]) if found else 0
 
 
+def children_of(pid):
+    """The processes that `pid` has started, and theirs."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                found += [int(child), *children_of(int(child))]
+    return found
+
+
+def exchanged_bytes():
+    """All that lies in folders of trainers in memory (client/learn/process/tensor_folder)."""
+    total = 0
+    for file in pathlib.Path("/dev/shm").glob("tributary-*/**/*"):
+        with contextlib.suppress(OSError):
+            total += 512 * file.stat().st_blocks
+    return total
+
+
+def look(client, is_program, peaks, exchanged_before):
+    """Keeps the largest values that were seen of a client's memory, by name."""
+    now = {"RssAnon": status_of(client.pid, "RssAnon")}
+    if is_program:
+        now["/dev/shm"] = exchanged_bytes() - exchanged_before
+        now["RssAnon of the program"] = sum(
+            status_of(pid, "RssAnon") for pid in children_of(client.pid)
+        )
+    for name, value in now.items():
+        peaks[name] = max(peaks.get(name, 0), value)
+
+
+def program_flags(federation, options):
+    """The client's flags for a program that trains, and the server's for its model."""
+    (federation.folder / "program.py").write_text(PROGRAM)
+    python = os.environ.get("FL_PYTHON", sys.executable)
+    state = federation.folder / "program-state"
+    command = f"{python} {federation.folder / 'program.py'} {options.parameters} {state}"
+    flags = ("--trainer", command, "--trainer-env", f"PYTHONPATH={SOURCE / 'client/python'}")
+    initial = federation.folder / "initial.safetensors"
+    maker = federation.client("maker", *flags, "initial-weights", initial)
+    if maker.wait(600) != 0:
+        raise SystemExit(f"the program failed: {maker}")
+    return flags, ("--model", "custom:large", "--initial-weights", initial)
+
+
 def measure(folder, bin_folder, options):
-    """Runs a federation. Returns the client's peak of RssAnon and the seconds of each round."""
+    """Runs a federation. Returns the client's largest memory by name, and the seconds of each round."""
     process_tests.BIN = pathlib.Path(bin_folder)
     federation = Federation(folder)
-    model_bytes = 4 * options.parameters
+    flags, model = (), ("--model", f"synthetic:{options.parameters}")
+    if options.program:
+        flags, model = program_flags(federation, options)
     server = federation.server(
-        *("--new-run", "--model", f"synthetic:{options.parameters}", "--min-clients", "1"),
-        *("--rounds", options.rounds, "--codec", options.codec, "--downlink-codec", options.codec),
-        *("--keep-checkpoints", "2"),
+        *("--new-run", *model, "--min-clients", "1", "--rounds", options.rounds),
+        *("--codec", options.codec, "--downlink-codec", options.codec, "--keep-checkpoints", "2"),
     )
     federation.join("large")
-    peak = 0
-    with memory_group(int(options.limit * model_bytes)) as enter:
-        client = federation.client("large", "--max-parameters", options.parameters)
+    peaks, exchanged_before = {}, exchanged_bytes()
+    with memory_group(int(options.limit * 4 * options.parameters)) as enter:
+        client = federation.client("large", "--max-parameters", options.parameters, *flags)
         enter(client.pid)
         while client.running():
-            peak = max(peak, status_of(client.pid, "RssAnon"))
+            look(client, options.program, peaks, exchanged_before)
             time.sleep(0.02)
     if client.wait() != 0:
         raise SystemExit(f"the client failed: {client}")
@@ -77,7 +142,7 @@ def measure(folder, bin_folder, options):
     rounds = federation.query("SELECT ended_at - started_at FROM round ORDER BY round")
     for program in federation.programs:
         program.kill()
-    return peak, [seconds for (seconds,) in rounds if seconds is not None]
+    return peaks, [seconds for (seconds,) in rounds if seconds is not None]
 
 
 def main():
@@ -87,15 +152,20 @@ def main():
     parser.add_argument("--codec", default="ecuq:1+ef")
     parser.add_argument("--other")
     parser.add_argument("--limit", type=float, default=0)
+    parser.add_argument("--program", action="store_true")
     options = parser.parse_args()
     model_bytes = 4 * options.parameters
     for name, bin_folder in [("this", process_tests.BIN), ("other", options.other)]:
         if not bin_folder:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            peak, rounds = measure(pathlib.Path(folder), bin_folder, options)
+            peaks, rounds = measure(pathlib.Path(folder), bin_folder, options)
         times = ", ".join(f"{seconds:.1f}" for seconds in rounds)
-        print(f"{name}: RssAnon at most {peak / 1e6:.0f} MB, {peak / model_bytes:.2f} models; rounds: {times} s")
+        sizes = "; ".join(
+            f"{what} at most {peak / 1e6:.0f} MB, {peak / model_bytes:.2f} models"
+            for what, peak in peaks.items()
+        )
+        print(f"{name}: {sizes}; rounds: {times} s")
 
 
 if __name__ == "__main__":

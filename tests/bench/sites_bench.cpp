@@ -33,9 +33,6 @@ namespace {
 using fl::Ranks;
 using fl::Topology;
 
-constexpr Topology topologies[] = {Topology::backend,   Topology::ring,     Topology::tree,
-                                   Topology::pipelined, Topology::alltoall, Topology::hierarchical,
-                                   Topology::hybrid};
 constexpr std::int64_t sizes[] = {4 << 10, 256 << 10, 4 << 20, 32 << 20};  // Bytes.
 constexpr int laps = 21;
 
@@ -90,13 +87,13 @@ std::vector<float> time_sums(Ranks& ranks) {
   for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);
   std::vector<float> medians;
   for (const std::int64_t bytes : sizes) {
-    std::vector<std::vector<float>> times(std::size(topologies));
+    std::vector<std::vector<float>> times(fl::topologies().size());
     torch::Tensor values = torch::ones({bytes / 4});
     for (int lap = 0; lap < laps; ++lap) {
-      for (std::size_t i = 0; i < std::size(topologies); ++i) {
+      for (std::size_t i = 0; i < fl::topologies().size(); ++i) {
         values.fill_(1);
         times[i].push_back(
-            seconds(ranks, [&] { fl::sum_by(topologies[i], values, nodes, ranks); }));
+            seconds(ranks, [&] { fl::sum_by(fl::topologies()[i], values, nodes, ranks); }));
       }
     }
     for (const auto& of_topology : times) medians.push_back(median(of_topology));
@@ -133,12 +130,12 @@ std::vector<float> time_hooks(Ranks& ranks, const std::vector<std::string_view>&
 void print_sums(int size, const std::vector<float>& numbers) {
   fmt::print("Sums of fp32 values over {} ranks, in ms (in parts of Gloo's speed)\n\n{:>10}", size,
              "KiB");
-  for (const Topology topology : topologies) fmt::print("{:>20}", fl::to_string(topology));
+  for (const Topology& topology : fl::topologies()) fmt::print("{:>20}", topology.name);
   const float* number = numbers.data();
   for (const std::int64_t bytes : sizes) {
     fmt::print("\n{:>10}", bytes / 1024);
     const float gloo_s = *number;
-    for (std::size_t i = 0; i < std::size(topologies); ++i, ++number)
+    for (std::size_t i = 0; i < fl::topologies().size(); ++i, ++number)
       fmt::print("{:>12.2f} ({:.2f}x)", *number * 1e3F, gloo_s / *number);
   }
   fmt::print("\n\n");
@@ -193,7 +190,7 @@ int main(int count, char** arguments) {
       },
       fl::test::loopback(std::chrono::seconds(120)));
   const std::vector<float> numbers = processes.told(0);
-  const std::size_t sums = has_sums ? std::size(sizes) * std::size(topologies) : 0;
+  const std::size_t sums = has_sums ? std::size(sizes) * fl::topologies().size() : 0;
   if (numbers.size() != sums + 3 * hooks.size()) {
     fmt::print(stderr, "a rank failed\n");
     return 1;

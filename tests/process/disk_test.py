@@ -4,6 +4,7 @@ Afterwards the run ends with the same model. The tests of a full disk mount a sm
 the right to do so they are skipped."""
 
 import contextlib
+import os
 import resource
 import signal
 import sqlite3
@@ -14,6 +15,8 @@ import unittest
 from federation import FederationTest, wait_until
 
 RUN = "--new-run --model synthetic:100000 --min-clients 3 --deadline 0".split()
+
+RUN_OF_ONE = "--new-run --min-clients 1 --rounds 1000 --codec ecuq:1+ef --downlink-codec ecuq:1+ef".split()
 
 
 class DisturbedRun(FederationTest):
@@ -109,6 +112,53 @@ class FullDisk(DisturbedRun):
             ballast.unlink()
 
         self.assertEqual(self.run_once(federation, disturb), wanted)
+
+
+class FailingDevice(FederationTest):
+    """A device that can't be read any more: a file system in a file of which most is cut off."""
+
+    names = ("a",)
+
+    def mount(self, image, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with image.open("wb") as file:
+            file.truncate(256 << 20)
+        for command in (
+            ["mkfs.ext4", "-q", "-F", image],
+            ["mount", "-o", "loop", image, folder],
+        ):
+            try:
+                done = subprocess.run(command, capture_output=True, text=True)
+            except FileNotFoundError as missing:
+                self.skipTest(f"NO FAILING DEVICE WAS TESTED: {missing}")
+            if done.returncode != 0:
+                self.skipTest(f"NO FAILING DEVICE WAS TESTED: {done.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+
+    def fail(self, image, folder):
+        """Lets the device fail. What the page cache still has would hide that."""
+        subprocess.run(["sync", "-f", folder], check=True)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.truncate(image, 2 << 20)
+
+    def test_a_client_whose_device_fails_ends_with_an_error_that_names_the_file(self):
+        federation = self.make()
+        image, folder = federation.folder / "image", federation.folder / "a"
+        aside = federation.folder / "aside"
+        folder.rename(aside)
+        self.mount(image, folder)
+        subprocess.run(["cp", "-a", f"{aside}/.", folder], check=True)
+        federation.server(*RUN_OF_ONE, "--model", "synthetic:4000000")
+        client = federation.client("a")
+        client.wait_for("round 2: update accepted")
+        client.signal(signal.SIGSTOP)
+        self.fail(image, folder)
+        client.signal(signal.SIGCONT)
+        self.expect_exit(client, 1)
+        self.assertRegex(client.stderr(), rf"{folder}/\S+: .*(the disk fails|Input/output error)")
 
 
 class FileLimit(DisturbedRun):

@@ -108,7 +108,7 @@ class ExitCodes(FederationTest):
             with self.subTest(name):
                 server = self.federation.server("--new-run", *RUN, "--min-clients", 2)
                 client = self.federation.client("a", "--stay")
-                client.wait_for("synthetic:100")
+                server.wait_for("a is here")
                 asked, other = (server, client) if name == "server" else (client, server)
                 other.signal(signal.SIGSTOP)
                 asked.signal(signal.SIGINT)

@@ -584,7 +584,7 @@ class WholeRun(FederationTest):
         self.assertEqual([row["round"] for row in get("/api/rounds?after=1&limit=1")[1]], [2])
         code, body = get("/api/rounds?limit=1000000")
         self.assertEqual(code, 400)
-        self.assertIn("limit=N", body["error"])
+        self.assertIn("limit=1000000: it must be a whole number", body["error"])
         server.signal(signal.SIGINT)
         self.expect_exit(server)
         self.assertFalse(place.exists())

@@ -245,7 +245,7 @@ class Site(SiteTest):
         """One rank is killed and one is stopped in the middle of a run. The hook's error feedback
         is that of each round's beginning, so the run ends in the same model."""
         site = ("--ranks", 2, "--hook", "codec:ecuq:2+ef", "--rank-timeout", 3)
-        rounds = 30
+        rounds = 90
         _, undisturbed, _ = self.run_of(*site, batch=8, rounds=rounds, name="undisturbed")
 
         def disturb(federation, client):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of the package tributary_fl, written with numpy, against a fake fl-client."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,7 +18,7 @@ import unittest
 import numpy as np
 
 import fake_agent
-from fake_agent import AgentWithProcess, agent_for
+from fake_agent import AgentWithProcess, agent_for, all_settings
 
 sys.path.insert(0, str(fake_agent.PACKAGE))
 
@@ -218,6 +219,32 @@ class Settings(unittest.TestCase):
         sent = {field.name: 3 for field in dataclasses.fields(fl.Settings)}
         sent["optimizer"] = {"name": "adam", "beta1": 0.5, "beta2": 0.25, "epsilon": 0.125}
         self.assertEqual(dataclasses.asdict(fl.Settings.of(sent)), sent)
+
+    def test_a_setting_that_one_end_lacks_is_an_error_that_names_it(self):
+        for kind in ("sgd", "adamw"):
+            moments = {"beta1": 0.5, "beta2": 0.25, "epsilon": 0.125} if kind == "adamw" else {}
+            sent = all_settings(optimizer={"name": kind, **moments})
+            self.assertEqual(fl.Settings.of(sent).optimizer.name, kind)
+            for name in sent:
+                less = {key: value for key, value in sent.items() if key != name}
+                with self.assertRaisesRegex(ValueError, f"no setting '{name}': it is older than"):
+                    fl.Settings.of(less)
+            with self.assertRaisesRegex(ValueError, "setting 'warmth', which this .* not know"):
+                fl.Settings.of({**sent, "warmth": 1})
+            for name in sent["optimizer"]:
+                less = {key: v for key, v in sent["optimizer"].items() if key != name}
+                with self.assertRaisesRegex(ValueError, f"no member of optimizer '{name}'"):
+                    fl.Settings.of({**sent, "optimizer": less})
+
+    def test_a_request_without_all_settings_fails_and_the_next_one_is_answered(self):
+        with agent_for(Adds()) as agent:
+            agent.hello()
+            start = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+                said = agent.ask("train", start)  # Without any.
+            self.assertEqual(said["type"], "error")
+            self.assertIn("fl-client has sent no setting 'epochs'", said["reason"])
+            self.assertEqual(agent.ask("train", start, settings={})["type"], "done")
 
 
 SLEEPER = """
@@ -462,7 +489,8 @@ class Run(unittest.TestCase):
         fake_agent.write_tensors(
             weights, {"w": ("F32", np.zeros((2, 3))), "b": ("F64", np.zeros(3))}
         )
-        task = {"type": "train", "id": 1, "weights": str(weights), "settings": {"steps": 10**9}}
+        settings = all_settings(steps=10**9)
+        task = {"type": "train", "id": 1, "weights": str(weights), "settings": settings}
         self.client(
             f"sock.sendall(json.dumps({task}).encode() + b'\\n')\n"
             "file.readline()\n"
@@ -482,7 +510,7 @@ class Run(unittest.TestCase):
         fake_agent.write_tensors(
             weights, {"w": ("F32", np.zeros((2, 3))), "b": ("F64", np.zeros(3))}
         )
-        task = {"type": "train", "id": 1, "weights": str(weights), "settings": {}}
+        task = {"type": "train", "id": 1, "weights": str(weights), "settings": all_settings()}
         self.client(
             f"sock.sendall(json.dumps({task}).encode() + b'\\n')\n"
             "while json.loads(file.readline())['type'] != 'error': pass\n"

@@ -64,6 +64,24 @@ def read_tensors(path):
     return tensors
 
 
+def all_settings(**some):
+    """All settings of a request, as fl-client sends them: these, and a default for the others."""
+    return {
+        "epochs": 1,
+        "steps": 0,
+        "seconds": 0,
+        "batch_size": 64,
+        "accumulate": 1,
+        "optimizer": {"name": "sgd"},
+        "lr": 0.01,
+        "momentum": 0,
+        "weight_decay": 0,
+        "proximal_mu": 0,
+        "seed": 0,
+        **some,
+    }
+
+
 class FakeAgent:
     """One end of a connection to a trainer. A test calls hello() first, then train() and so on,
     each of which waits for the answer."""
@@ -93,8 +111,10 @@ class FakeAgent:
         return said
 
     def begin(self, kind, weights=None, correction=None, **members):
-        """Sends a request and returns its id."""
+        """Sends a request and returns its id. `settings`: those that are no defaults."""
         self.number += 1
+        if "settings" in members:
+            members["settings"] = all_settings(**members["settings"])
         request = {"type": kind, "id": self.number, **members}
         if weights is not None:
             request["weights"] = str(self.folder / "weights.safetensors")
@@ -126,7 +146,7 @@ class FakeAgent:
 
     def train(self, weights, correction=None, round=1, **settings):
         """Returns (trained weights, done). AssertionError: the trainer says error."""
-        settings = {"epochs": 1, "batch_size": 64, "seed": 2**63 + 1, **settings}
+        settings = {"seed": 2**63 + 1, **settings}
         members = {"run": "3f0c9a1b22d4e871", "round": round, "settings": settings}
         done = self.ask("train", weights, correction, **members)
         assert done["type"] == "done" and done["wrote"] == "weights", done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The house rules that a program can check: who includes whom, how long things are, banned
+"""The house rules that a program can check: who includes whom, how long and large things are, banned
 constructs, and that documents and comments name only what exists.
 
     tests/tidy/tidy_test.py            every rule, on the repository and on fixtures that break it
@@ -7,7 +7,7 @@ constructs, and that documents and comments name only what exists.
                                        docs/design/includes.md and, where FL_BIN names the folder of
                                        the built programs, docs/guide/flags.md
 
-Tables: includes.txt, exceptions.txt, foreign.txt, unused.txt. Without FL_BIN the rules about flags are skipped.
+Tables: includes.txt, exceptions.txt, classes.txt, foreign.txt, unused.txt. Without FL_BIN the rules about flags are skipped.
 """
 
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "mutate"))
 
+import classes
 import comments
 import constructs
 import definitions
@@ -28,6 +29,7 @@ import kinds
 import programs
 import sizes
 import unused
+from classes_test import Classes  # Its tests run with those of this file.
 from exceptions import Exceptions
 from exceptions import TABLE as EXCEPTIONS
 from source import ROOT, SPDX, Finding, Tree, code_only, comments_only
@@ -61,6 +63,9 @@ class Repository(unittest.TestCase):
             + constructs.check(self.tree, self.exceptions)
             + self.exceptions.stale()
         )
+
+    def test_classes(self):
+        self.none(classes.check(self.tree))
 
     def test_comments_name_their_noun(self):
         self.none(comments.check(self.tree))

@@ -2,12 +2,14 @@
 // fl-sim's malicious clients: what they send and what they train on, by the attacks' formulas.
 #include "examples/sim/attack.hpp"
 
+#include "tests/support/guide_table.hpp"
 #include "tests/support/image_data.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,27 @@ namespace fl::test {
 namespace {
 
 Attack attack(std::string_view spec) { return parse_attack(spec).value(); }
+
+TEST_CASE("each attack has a name and a kind of its own, and is in the guide") {
+  std::set<std::string> told{"none"};
+  for (const Cells& cells : guide_table("guide/choose-a-rule.md", "| attack |")) {
+    const std::string spec = quoted_in(cells.at(0)).at(0);
+    told.insert(spec);
+  }
+  std::set<std::string> usages;
+  std::set<Attack::Kind> kinds;
+  for (const AttackRow& row : attack_rows()) {
+    CAPTURE(row.name);
+    usages.emplace(row.usage);
+    CHECK(kinds.insert(row.attack.kind).second);
+    CHECK(row.usage.starts_with(row.name));
+    CHECK((row.usage == row.name) != row.has_strength);
+    CHECK(attack(row.name).kind == row.attack.kind);
+    CHECK(attack(row.name).strength == row.attack.strength);
+  }
+  CHECK(usages == told);
+  CHECK(attack_rows().front().attack.kind == Attack::Kind::none);
+}
 
 TEST_CASE("an attack may have a strength") {
   CHECK(attack("none").kind == Attack::Kind::none);

@@ -63,7 +63,7 @@ TEST_CASE("a client killed at a run's end exports its own tensors when it enters
   for (const char* const strategy : {"ditto:lambda=0.5", "fedavg:personal=scale"}) {
     CAPTURE(strategy);
     MemFiles files;
-    const ClientState::OwnTensors own{"toy", strategy, {{"body.bias", {2}}, {"scale", {}}}, 5};
+    const client::OwnTensors own{"toy", strategy, {{"body.bias", {2}}, {"scale", {}}}, 5};
     const Layout layout = Layout::make({{"body.weight", {2}}, {"body.bias", {2}}}).value();
     std::vector<float> kept{1, 2, 3, 4, 5};
     {
@@ -112,7 +112,7 @@ TEST_CASE("a client can enter another run even if its own tensors are unreadable
   {
     auto state = ClientState::open(files, "/state").value();
     state.enter_run("run-1").value();
-    state.set_own_tensors(ClientState::OwnTensors{"toy", "ditto", {{"body", {2}}}, 2});
+    state.set_own_tensors(client::OwnTensors{"toy", "ditto", {{"body", {2}}}, 2});
     std::vector<float> update(2, 1.0F);
     save(state, run_of(layout), update, *parse_codec("none").value(), 1, {}, kept).value();
     state.settle_accepted().value();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -20,7 +21,6 @@ namespace fl {
 namespace {
 
 using Indices = std::vector<std::uint32_t>;
-using Parts = std::vector<Indices>;
 
 // Random streams of the partition's seed. Stream classes_from + k shuffles class k.
 constexpr std::uint64_t draw_stream = 0;
@@ -46,8 +46,9 @@ std::span<const std::uint32_t> piece(std::span<const std::uint32_t> all, std::si
   return all.subspan(begin, all.size() / n + (i < all.size() % n ? 1 : 0));
 }
 
-Parts partition_iid(std::uint32_t examples, std::uint32_t parties, std::uint64_t seed) {
-  const Indices order = shuffled_indices(examples, seed, draw_stream);
+Result<Parts> partition_iid(const PartitionSpec&, const PartitionInput& input,
+                            std::uint32_t parties, std::uint64_t seed) {
+  const Indices order = shuffled_indices(input.examples, seed, draw_stream);
   Parts parts(parties);
   for (std::uint32_t p = 0; p < parties; ++p) append(parts[p], piece(order, p, parties));
   return parts;
@@ -100,23 +101,23 @@ std::optional<std::vector<std::vector<std::size_t>>> draw_counts(Random& random,
   return counts;
 }
 
-Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint32_t> labels,
-                                  std::uint32_t classes, std::uint32_t parties,
-                                  std::uint64_t seed) {
+Result<Parts> partition_dirichlet(const PartitionSpec& spec, const PartitionInput& input,
+                                  std::uint32_t parties, std::uint64_t seed) {
+  const auto labels = input.labels;
   if (labels.size() / parties < dirichlet_party_examples_min) {
     return Error(Errc::invalid_input,
                  fmt::format("dirichlet: {} examples are too few for {} parties with at least {} "
                              "each",
                              labels.size(), parties, dirichlet_party_examples_min));
   }
-  const Parts by_class = shuffled_classes(labels, classes, seed);
+  const Parts by_class = shuffled_classes(labels, input.classes, seed);
   const double fair = static_cast<double>(labels.size()) / parties;
   Random random(seed, draw_stream);
   for (int draw = 0; draw < dirichlet_draws_max; ++draw) {
-    const auto counts = draw_counts(random, alpha, by_class, parties, fair);
+    const auto counts = draw_counts(random, spec.alpha, by_class, parties, fair);
     if (!counts) continue;
     Parts parts(parties);
-    for (std::uint32_t k = 0; k < classes; ++k) {
+    for (std::uint32_t k = 0; k < input.classes; ++k) {
       std::span<const std::uint32_t> left = by_class[k];
       for (std::uint32_t p = 0; p < parties; ++p) {
         append(parts[p], left.first((*counts)[k][p]));
@@ -128,13 +129,14 @@ Result<Parts> partition_dirichlet(double alpha, std::span<const std::uint32_t> l
   return Error(Errc::invalid_input,
                fmt::format("dirichlet:{}: none of {} draws gave each of {} parties {} of {} "
                            "examples; use a larger ALPHA or fewer parties",
-                           alpha, dirichlet_draws_max, parties, dirichlet_party_examples_min,
+                           spec.alpha, dirichlet_draws_max, parties, dirichlet_party_examples_min,
                            labels.size()));
 }
 
-Result<Parts> partition_labels(std::uint32_t labels_per_party,
-                               std::span<const std::uint32_t> labels, std::uint32_t classes,
+Result<Parts> partition_labels(const PartitionSpec& spec, const PartitionInput& input,
                                std::uint32_t parties, std::uint64_t seed) {
+  const std::uint32_t labels_per_party = spec.labels_per_party;
+  const std::uint32_t classes = input.classes;
   if (labels_per_party > classes) {
     return Error(Errc::invalid_input,
                  fmt::format("labels:{}: the data has only {} labels", labels_per_party, classes));
@@ -148,7 +150,7 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party,
     random.shuffle(std::span(choice).subspan(1));
     for (std::uint32_t k = 0; k < labels_per_party; ++k) owners[choice[k]].push_back(p);
   }
-  const Parts by_class = shuffled_classes(labels, classes, seed);
+  const Parts by_class = shuffled_classes(input.labels, classes, seed);
   Parts parts(parties);
   for (std::uint32_t k = 0; k < classes; ++k) {
     for (std::size_t i = 0; i < owners[k].size(); ++i) {
@@ -167,14 +169,14 @@ Result<Parts> partition_labels(std::uint32_t labels_per_party,
 // Numbers of examples, and who has them: the smallest first.
 using Load = std::pair<std::size_t, std::uint32_t>;
 
-Result<Parts> partition_by(const std::string& column, const PartitionInput& input,
-                           std::uint32_t parties) {
+Result<Parts> partition_by(const PartitionSpec& spec, const PartitionInput& input,
+                           std::uint32_t parties, std::uint64_t) {
   if (parties > input.group_count) {
     return Error(
         Errc::invalid_input,
         fmt::format("by:{}: {} parties can't share {} groups, because a group stays whole; "
                     "use at most {} parties",
-                    column, parties, input.group_count, input.group_count));
+                    spec.column, parties, input.group_count, input.group_count));
   }
   std::vector<Load> groups(input.group_count);
   for (std::uint32_t g = 0; g < groups.size(); ++g) groups[g].second = g;
@@ -220,7 +222,9 @@ Result<Indices> read_part(const nlohmann::json& numbers, std::size_t p, std::vec
   return part;
 }
 
-Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uint32_t parties) {
+Result<Parts> read_parts(const PartitionSpec& spec, const PartitionInput& input,
+                         std::uint32_t parties, std::uint64_t) {
+  const std::string& path = spec.file;
   FL_TRY(const auto text, posix_files().read_all(path));
   const auto json = parse_json(text);
   if (!json.is_array() || json.size() != parties) {
@@ -229,7 +233,7 @@ Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uin
         fmt::format("{}: must be a JSON array of {} arrays, one for each party", path, parties));
   }
   Parts parts(parties);
-  std::vector<int> owners(examples, -1);
+  std::vector<int> owners(input.examples, -1);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     auto part = read_part(json[p], p, owners);
     if (!part) return part.error().at(path);
@@ -238,65 +242,84 @@ Result<Parts> read_parts(const std::string& path, std::size_t examples, std::uin
   return parts;
 }
 
+Result<void> read_alpha(std::string_view argument, PartitionSpec& spec) {
+  const auto alpha = number_in<double>(argument);
+  // Written so that NaN fails too.
+  if (!alpha || !(*alpha >= dirichlet_alpha_min && *alpha <= dirichlet_alpha_max)) {
+    return Error(Errc::invalid_input, fmt::format("ALPHA must be a number from {} to {}",
+                                                  dirichlet_alpha_min, dirichlet_alpha_max));
+  }
+  spec.alpha = *alpha;
+  return {};
+}
+
+Result<void> read_label_count(std::string_view argument, PartitionSpec& spec) {
+  const auto count = number_in<std::uint32_t>(argument);
+  if (!count || *count == 0)
+    return Error(Errc::invalid_input, "K must be a whole number of at least 1");
+  spec.labels_per_party = *count;
+  return {};
+}
+
+template <std::string PartitionSpec::*text>
+Result<void> read_text(std::string_view argument, PartitionSpec& spec) {
+  if (argument.empty()) return Error(Errc::invalid_input, "something must stand behind the colon");
+  spec.*text = argument;
+  return {};
+}
+
+constexpr PartitionRow divisions[] = {
+    {.usage = "iid", .divide = partition_iid},
+    {.usage = "dirichlet:ALPHA",
+     .divide = partition_dirichlet,
+     .read = read_alpha,
+     .needs_classes = true},
+    {.usage = "labels:K",
+     .divide = partition_labels,
+     .read = read_label_count,
+     .needs_classes = true},
+    {.usage = "by:COLUMN",
+     .divide = partition_by,
+     .read = read_text<&PartitionSpec::column>,
+     .needs_groups = true},
+    {.usage = "file:PARTS.json", .divide = read_parts, .read = read_text<&PartitionSpec::file>},
+};
+
 }  // namespace
 
+std::span<const PartitionRow> partition_rows() { return divisions; }
+
 Result<PartitionSpec> parse_partition(std::string_view text) {
-  using Kind = PartitionSpec::Kind;
-  constexpr std::string_view dirichlet = "dirichlet:";
-  constexpr std::string_view labels = "labels:";
-  constexpr std::string_view by = "by:";
-  constexpr std::string_view file = "file:";
-  if (text == "iid") return PartitionSpec{};
-  if (text.starts_with(dirichlet)) {
-    const auto alpha = number_in<double>(text.substr(dirichlet.size()));
-    // Written so that NaN fails too.
-    if (alpha && *alpha >= dirichlet_alpha_min && *alpha <= dirichlet_alpha_max) {
-      return PartitionSpec{.kind = Kind::dirichlet, .alpha = *alpha};
-    }
-    return Error(Errc::invalid_input,
-                 fmt::format("partition \"{}\": ALPHA must be a number from {} to {}", text,
-                             dirichlet_alpha_min, dirichlet_alpha_max));
+  const auto [name, argument] = cut(text, ':');
+  const auto* const row = std::ranges::find(divisions, name, &PartitionRow::name);
+  if (row == std::end(divisions) || argument.has_value() != (row->read != nullptr)) {
+    return Error(Errc::invalid_input, fmt::format("unknown partition \"{}\"; use {}", text,
+                                                  alternatives(divisions, &PartitionRow::usage)));
   }
-  if (text.starts_with(labels)) {
-    const auto count = number_in<std::uint32_t>(text.substr(labels.size()));
-    if (count && *count > 0) {
-      return PartitionSpec{.kind = Kind::labels, .labels_per_party = *count};
-    }
-    return Error(Errc::invalid_input,
-                 fmt::format("partition \"{}\": K must be a whole number of at least 1", text));
-  }
-  if (text.starts_with(by) && text.size() > by.size())
-    return PartitionSpec{.kind = Kind::by, .column = std::string(text.substr(by.size()))};
-  if (text.starts_with(file) && text.size() > file.size())
-    return PartitionSpec{.kind = Kind::file, .file = std::string(text.substr(file.size()))};
-  return Error(Errc::invalid_input,
-               fmt::format("unknown partition \"{}\"; use one of: {}", text, partition_usages));
+  PartitionSpec spec{.row = row};
+  if (!argument) return spec;
+  if (auto right = row->read(*argument, spec); !right)
+    return right.error().at(fmt::format("partition \"{}\"", text));
+  return spec;
 }
 
 Result<Parts> partition(const PartitionSpec& spec, const PartitionInput& input,
                         std::uint32_t parties, std::uint64_t seed) {
-  using Kind = PartitionSpec::Kind;
   if (parties == 0 || parties > input.examples) {
     return Error(Errc::invalid_input,
                  fmt::format("can't divide {} examples among {} parties", input.examples, parties));
   }
-  if ((spec.kind == Kind::dirichlet || spec.kind == Kind::labels) && input.labels.empty()) {
+  if (spec.row->needs_classes && input.labels.empty()) {
+    const auto usage_without = [](const PartitionRow& row) {
+      return row.needs_classes ? std::string_view() : row.usage;
+    };
     return Error(Errc::invalid_input,
-                 "the data have no classes to divide them by; use iid, by:COLUMN or "
-                 "file:PARTS.json");
+                 fmt::format("the data have no classes to divide them by; use {}",
+                             alternatives(divisions, usage_without)));
   }
-  if (spec.kind == Kind::by && input.groups.empty())
+  if (spec.row->needs_groups && input.groups.empty())
     return Error(Errc::invalid_input, fmt::format("by:{}: the data have no groups", spec.column));
-  switch (spec.kind) {
-    case Kind::iid: return partition_iid(input.examples, parties, seed);
-    case Kind::dirichlet:
-      return partition_dirichlet(spec.alpha, input.labels, input.classes, parties, seed);
-    case Kind::labels:
-      return partition_labels(spec.labels_per_party, input.labels, input.classes, parties, seed);
-    case Kind::by: return partition_by(spec.column, input, parties);
-    case Kind::file: break;
-  }
-  return read_parts(spec.file, input.examples, parties);
+  return spec.row->divide(spec, input, parties, seed);
 }
 
 }  // namespace fl

@@ -27,13 +27,14 @@
 
 namespace fl {
 
+struct PartitionRow;
+
 struct PartitionSpec {
-  enum class Kind { iid, dirichlet, labels, by, file };
-  Kind kind = Kind::iid;
-  double alpha = 0;                    // For Kind::dirichlet.
-  std::uint32_t labels_per_party = 0;  // For Kind::labels.
-  std::string column{};                // For Kind::by.
-  std::string file{};                  // For Kind::file: its path.
+  const PartitionRow* row;             // A row of partition_rows().
+  double alpha = 0;                    // For dirichlet.
+  std::uint32_t labels_per_party = 0;  // For labels.
+  std::string column{};                // For by.
+  std::string file{};                  // For file: its path.
 };
 
 /// The examples that are to be divided.
@@ -50,12 +51,26 @@ inline constexpr double dirichlet_alpha_max = 1e6;
 inline constexpr std::uint32_t dirichlet_party_examples_min = 10;  // As in NIID-Bench.
 inline constexpr int dirichlet_draws_max = 10'000;
 
+/// For each party the indices of the examples that it holds.
+using Parts = std::vector<std::vector<std::uint32_t>>;
+
+struct PartitionRow {
+  std::string_view usage;  // "labels:K", for help and errors.
+  /// Divides as partition() says; `input` has what the row needs.
+  Result<Parts> (*divide)(const PartitionSpec& spec, const PartitionInput& input,
+                          std::uint32_t parties, std::uint64_t seed);
+  /// Reads what stands behind the colon; its error says what that must be. Null: there is none.
+  Result<void> (*read)(std::string_view argument, PartitionSpec& spec) = nullptr;
+  bool needs_classes = false;
+  bool needs_groups = false;
+
+  [[nodiscard]] std::string_view name() const { return usage.substr(0, usage.find(':')); }
+};
+/// All divisions, in the order in which help shows them.
+[[nodiscard]] std::span<const PartitionRow> partition_rows();
+
 /// Parses one of the forms above. Anything else is invalid_input.
 [[nodiscard]] Result<PartitionSpec> parse_partition(std::string_view text);
-
-/// The forms above, for --help and errors.
-inline constexpr std::string_view partition_usages =
-    "iid, dirichlet:ALPHA, labels:K, by:COLUMN, file:PARTS.json";
 
 /// Returns for each of `parties` the indices of the examples that it holds. No example is in two
 /// parts. Every example is in one, with two exceptions: labels:K drops the examples of a class that
@@ -64,9 +79,7 @@ inline constexpr std::string_view partition_usages =
 /// invalid_input: a party would hold no example (dirichlet: fewer than dirichlet_party_examples_min
 /// in each of dirichlet_draws_max draws; by: more parties than groups), the examples have no labels
 /// or groups, or the file does not fit.
-[[nodiscard]] Result<std::vector<std::vector<std::uint32_t>>> partition(const PartitionSpec& spec,
-                                                                        const PartitionInput& input,
-                                                                        std::uint32_t parties,
-                                                                        std::uint64_t seed);
+[[nodiscard]] Result<Parts> partition(const PartitionSpec& spec, const PartitionInput& input,
+                                      std::uint32_t parties, std::uint64_t seed);
 
 }  // namespace fl

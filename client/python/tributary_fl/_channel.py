@@ -124,8 +124,8 @@ class Channel:
         def fail(reason: str, diverged: bool = False) -> dict[str, Any]:
             return {"type": "error", "id": number, "reason": reason, "diverged": diverged}
 
-        task = Task(request, is_cancelled, self._send)
         try:
+            task = Task(request, is_cancelled, self._send)
             task.check()
             return {"type": "done", "id": number, **_work(trainer, task)}
         except Cancelled:

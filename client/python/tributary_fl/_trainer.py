@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 from . import _tensors
 from ._tensors import Tensor, TensorFile
+from ._version import __version__
 
 PROGRESS_PAUSE_S = 1.0
 SUPPORTS = ("optimizer", "proximal", "correction", "gradient", "initial")
@@ -118,13 +119,14 @@ class Settings:
 
     @staticmethod
     def of(message: Mapping[str, Any]) -> Settings:
-        """The settings of a message. Members that are not known are ignored."""
-        known = {key: message[key] for key in _names(Settings) if key in message}
-        optimizer = known.get("optimizer", {})
-        known["optimizer"] = OptimizerSettings(
-            **{key: optimizer[key] for key in _names(OptimizerSettings) if key in optimizer}
-        )
-        return Settings(**known)
+        """The settings of a message. ValueError: one is missing, or is not known here. Training
+        without it, or with a default, would be another training than the run asks for."""
+        _check_names("setting", message, _names(Settings))
+        optimizer = message["optimizer"]
+        is_sgd = optimizer.get("name", "sgd") in ("sgd", "nesterov")  # It has a name alone.
+        names = ["name"] if is_sgd else _names(OptimizerSettings)
+        _check_names("member of optimizer", optimizer, names)
+        return Settings(**{**message, "optimizer": OptimizerSettings(**optimizer)})
 
     def steps_max(self, epoch_steps: int) -> float:
         """The most steps that may be taken, where one pass over the data takes `epoch_steps`."""
@@ -133,6 +135,22 @@ class Settings:
 
 def _names(kind: Any) -> list[str]:
     return [member.name for member in fields(kind)]
+
+
+def _check_names(what: str, message: Mapping[str, Any], names: Sequence[str]) -> None:
+    """ValueError unless the message has exactly these names."""
+    missing = [name for name in names if name not in message]
+    if missing:
+        raise ValueError(
+            f"fl-client has sent no {what} '{missing[0]}': it is older than this tributary_fl "
+            f"{__version__}; install the same release of both"
+        )
+    unknown = [name for name in message if name not in names]
+    if unknown:
+        raise ValueError(
+            f"fl-client has sent the {what} '{unknown[0]}', which this tributary_fl "
+            f"{__version__} does not know; install the same release of both"
+        )
 
 
 @dataclass(frozen=True)
@@ -199,7 +217,8 @@ class Task:
         self.run: str = request.get("run", "")
         """Of which run this is: 16 hexadecimal digits."""
         self.round: int = request.get("round", 0)
-        self.settings = Settings.of(request.get("settings", {}))
+        has_settings = self.kind in ("train", "gradient") or "settings" in request
+        self.settings = Settings.of(request.get("settings", {})) if has_settings else Settings()
         self.begin = time.monotonic()
         self._is_cancelled = is_cancelled
         self._send = send

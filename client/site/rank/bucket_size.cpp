@@ -28,7 +28,7 @@ constexpr std::size_t bucket_bytes_min = 512 << 10;
 constexpr std::size_t bucket_bytes_max = 32 << 20;
 
 /// The least time of some sums, as rank 0 measures it.
-double sum_s(std::int64_t bytes, Topology topology, const Nodes& nodes, Ranks& ranks) {
+double sum_s(std::int64_t bytes, const Topology& topology, const Nodes& nodes, Ranks& ranks) {
   const auto options = torch::TensorOptions(ranks.device());
   torch::Tensor values = torch::zeros({bytes / 4}, options.dtype(torch::kFloat32));
   double least = std::numeric_limits<double>::infinity();
@@ -59,11 +59,11 @@ Result<BucketChoice> parse_bucket_mb(std::string_view text) {
                                                 text, mb_min, mb_max));
 }
 
-bool is_free_of_bucket_size(Topology topology, int ranks) {
-  return topology == Topology::alltoall || (topology == Topology::backend && ranks <= 2);
+bool is_free_of_bucket_size(const Topology& topology, int ranks) {
+  return ranks <= topology.ranks_max_of_same_bits;
 }
 
-SumCost measure_sum(Topology topology, const Nodes& nodes, Ranks& ranks) {
+SumCost measure_sum(const Topology& topology, const Nodes& nodes, Ranks& ranks) {
   const double small_s = sum_s(small_bytes, topology, nodes, ranks);
   double long_s = sum_s(medium_bytes, topology, nodes, ranks);
   std::int64_t bytes = medium_bytes;
@@ -98,7 +98,7 @@ Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nod
     return bucket_bytes_otherwise;
   const std::string key = fmt::format(
       "bytes of pieces: model of {} bytes, {} ranks on {}, topology {}, hook {}", plan.model_bytes,
-      ranks.size(), ranks.device().is_cpu() ? "CPUs" : "GPUs", to_string(plan.topology), plan.hook);
+      ranks.size(), ranks.device().is_cpu() ? "CPUs" : "GPUs", plan.topology.name, plan.hook);
   if (const auto kept = choices.find(key); kept != choices.end() && !is_free) {
     const auto bytes = number_in<std::size_t>(kept->second);
     if (!bytes || *bytes == 0) return no_choice(*kept);

@@ -24,7 +24,7 @@ struct BucketChoice {
 /// Whether the size of the pieces changes no bit of a sum over `ranks`: each value is the sum of
 /// two numbers, whose order does not matter, or is added up in the order of the ranks. A ring
 /// begins with another rank at each place of a piece.
-[[nodiscard]] bool is_free_of_bucket_size(Topology topology, int ranks);
+[[nodiscard]] bool is_free_of_bucket_size(const Topology& topology, int ranks);
 
 /// The seconds that a sum takes.
 struct SumCost {
@@ -32,7 +32,7 @@ struct SumCost {
   double s_per_byte = 0;
 };
 /// Measures sums of at most 8 MiB. A collective; all ranks get the numbers of rank 0.
-[[nodiscard]] SumCost measure_sum(Topology topology, const Nodes& nodes, Ranks& ranks);
+[[nodiscard]] SumCost measure_sum(const Topology& topology, const Nodes& nodes, Ranks& ranks);
 
 /// The size with which all sums and the wait for the last one take the least time: of a model of M
 /// bytes in pieces of s bytes that is M / s * latency + s * s_per_byte at the least, beside what
@@ -47,7 +47,7 @@ inline constexpr std::size_t bucket_bytes_otherwise = 4 << 20;
 struct BucketPlan {
   std::string bucket_mb;  // --bucket-mb.
   std::string hook;       // --hook.
-  Topology topology = Topology::backend;
+  Topology topology = backend_topology();
   bool is_topology_measured = false;  // --topology auto.
   std::size_t model_bytes = 0;
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 
 namespace fl {
@@ -28,86 +27,6 @@ double exchange_s(Ranks& ranks, int other, std::int64_t bytes, int repeats) {
       least = std::min(least, std::chrono::duration<double>(steady_clock::now() - begin).count());
   }
   return least;
-}
-
-/// The seconds that the slowest link among some ranks takes for a message.
-struct Slowest {
-  double latency_s = 0;
-  double s_per_byte = 0;
-  [[nodiscard]] double of(double bytes) const { return latency_s + bytes * s_per_byte; }
-};
-
-Slowest slowest(const std::vector<std::pair<int, int>>& pairs, const Links& links) {
-  Slowest worst;
-  for (const auto& [from, to] : pairs) {
-    const auto i = static_cast<std::size_t>(from);
-    const auto j = static_cast<std::size_t>(to);
-    worst.latency_s = std::max(worst.latency_s, links.latency_s[i][j]);
-    worst.s_per_byte = std::max(worst.s_per_byte, 1 / links.bytes_per_s[i][j]);
-  }
-  return worst;
-}
-
-Slowest around(const std::vector<int>& members, const Links& links) {
-  std::vector<std::pair<int, int>> pairs;
-  for (std::size_t i = 0; i < members.size() && members.size() > 1; ++i)
-    pairs.emplace_back(members[i], members[(i + 1) % members.size()]);
-  return slowest(pairs, links);
-}
-
-Slowest among(const std::vector<int>& members, const Links& links) {
-  std::vector<std::pair<int, int>> pairs;
-  for (const int from : members)
-    for (const int to : members)
-      if (from != to) pairs.emplace_back(from, to);
-  return slowest(pairs, links);
-}
-
-double steps_of_tree(std::size_t size) { return std::ceil(std::log2(static_cast<double>(size))); }
-
-double ring_s(double bytes, const std::vector<int>& members, const Links& links) {
-  const auto size = static_cast<double>(members.size());
-  return 2 * (size - 1) * around(members, links).of(bytes / size);
-}
-
-/// The time of messages one after the other, from and to the first member.
-double tree_s(double bytes, const std::vector<int>& members, const Links& links) {
-  return 2 * steps_of_tree(members.size()) * among(members, links).of(bytes);
-}
-
-/// The time of W - 1 messages at once, which share a rank's way out.
-double alltoall_s(double bytes, const std::vector<int>& members, const Links& links) {
-  const Slowest worst = among(members, links);
-  const auto size = static_cast<double>(members.size());
-  return 2 * (worst.latency_s + bytes * (size - 1) / size * worst.s_per_byte);
-}
-
-double pipelined_s(double bytes, const std::vector<int>& members, const Links& links) {
-  std::vector<std::pair<int, int>> pairs;
-  for (std::size_t i = 0; i + 1 < members.size(); ++i) {
-    pairs.emplace_back(members[i], members[i + 1]);
-    pairs.emplace_back(members[i + 1], members[i]);
-  }
-  const auto chunks = static_cast<double>(pipeline_chunks(static_cast<std::int64_t>(bytes) / 4));
-  const double steps = 2 * (static_cast<double>(members.size()) - 2 + chunks);
-  return steps * slowest(pairs, links).of(bytes / chunks);
-}
-
-double hierarchical_s(double bytes, const Nodes& nodes, const Links& links) {
-  double inside = 0;
-  for (int number = 0; number < nodes.count(); ++number)
-    inside = std::max(inside, tree_s(bytes, nodes.ranks_of(number), links));
-  return inside + ring_s(bytes, leaders_of(nodes), links);
-}
-
-/// The time of parts that cross between the nodes at once, and share a node's way out.
-double hybrid_s(double bytes, const Nodes& nodes, const Links& links) {
-  if (!nodes.is_even()) return hierarchical_s(bytes, nodes, links);
-  double inside = 0;
-  for (int number = 0; number < nodes.count(); ++number)
-    inside = std::max(inside, ring_s(bytes, nodes.ranks_of(number), links));
-  const double count = nodes.count();
-  return inside + 2 * (count - 1) * around(leaders_of(nodes), links).of(bytes / count);
 }
 
 }  // namespace
@@ -140,32 +59,6 @@ Links measure_links(Ranks& ranks, std::int64_t bytes, int repeats) {
     }
   }
   return links;
-}
-
-double estimated_s(Topology topology, std::int64_t bytes, const Nodes& nodes, const Links& links) {
-  std::vector<int> all;
-  for (std::size_t rank = 0; rank < nodes.node.size(); ++rank)
-    all.push_back(static_cast<int>(rank));
-  if (all.size() < 2) return 0;
-  const auto count = static_cast<double>(bytes);
-  switch (topology) {
-    case Topology::backend:
-    case Topology::ring: return ring_s(count, all, links);
-    case Topology::tree: return tree_s(count, all, links);
-    case Topology::pipelined: return pipelined_s(count, all, links);
-    case Topology::alltoall: return alltoall_s(count, all, links);
-    case Topology::hierarchical: return hierarchical_s(count, nodes, links);
-    case Topology::hybrid: return hybrid_s(count, nodes, links);
-  }
-  return 0;
-}
-
-Topology choose_topology(std::int64_t bytes, const Nodes& nodes, const Links& links) {
-  constexpr Topology candidates[] = {Topology::backend,      Topology::tree,   Topology::alltoall,
-                                     Topology::hierarchical, Topology::hybrid, Topology::pipelined};
-  return *std::ranges::min_element(candidates, {}, [&](Topology topology) {
-    return estimated_s(topology, bytes, nodes, links);
-  });
 }
 
 }  // namespace fl

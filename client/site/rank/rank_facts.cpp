@@ -149,7 +149,7 @@ SiteMeasurement measure_site(Ranks& ranks) {
   measured.bytes_per_s = links.bytes_per_s;
   for (const std::int64_t bytes : sizes) measured.sums.push_back(time_sum(bytes, ranks));
   const Nodes nodes = find_nodes(host_name(), ranks);
-  measured.topology = to_string(choose_topology(4 << 20, nodes, links));
+  measured.topology = choose_topology(4 << 20, nodes, links).name;
   return measured;
 }
 

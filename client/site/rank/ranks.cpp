@@ -38,7 +38,7 @@ std::string reason_of(const std::exception& error) {
 class Ranks::Turn {
  public:
   Turn(Ranks& ranks, const char* operation)
-      : ranks_(ranks), operation_(operation), sent_(ranks.bytes_sent_) {
+      : ranks_(ranks), operation_(operation), sent_(ranks.sent_.own()) {
     FL_ASSERT(!ranks.is_busy_.exchange(true));
   }
   ~Turn() {
@@ -51,9 +51,9 @@ class Ranks::Turn {
   /// Tells the observer of a part that is over; the rest counts as another call.
   void tell() {
     const auto now = std::chrono::steady_clock::now();
-    if (ranks_.observer_) ranks_.observer_({operation_, begin_, now, ranks_.bytes_sent_ - sent_});
+    if (ranks_.observer_) ranks_.observer_({operation_, begin_, now, ranks_.sent_.own() - sent_});
     begin_ = now;
-    sent_ = ranks_.bytes_sent_;
+    sent_ = ranks_.sent_.own();
   }
 
  private:
@@ -75,11 +75,6 @@ Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::millis
       size_(group_->getSize()) {}
 
 Ranks::~Ranks() = default;
-
-void Ranks::count_sent(std::uint64_t bytes) {
-  bytes_sent_ += bytes;
-  for (const Counter& counter : above_) *counter += bytes;
-}
 
 void Ranks::await(c10d::Work& work) const {
   if (!work.wait(timeout_)) throw std::runtime_error("it was aborted");
@@ -114,7 +109,7 @@ void Ranks::sum(torch::Tensor& values) {
       return backend_->allreduce(tensors, {.timeout = timeout_});
     });
   }
-  count_sent(2 * bytes_of(values) * (size_ - 1) / size_);
+  sent_.add(2 * bytes_of(values) * (size_ - 1) / size_);
 }
 
 std::int64_t Ranks::sum(std::int64_t value) {
@@ -131,7 +126,7 @@ void Ranks::broadcast(torch::Tensor& values, int root) {
     std::vector<at::Tensor> tensors = {values};
     return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
   });
-  count_sent(bytes_of(values) * children_of(rank_, size_, root, device_.is_cuda()));
+  sent_.add(bytes_of(values) * children_of(rank_, size_, root, device_.is_cuda()));
 }
 
 void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
@@ -143,7 +138,7 @@ void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
     torch::Tensor from = in.flatten();
     return backend_->_allgather_base(to, from, {.timeout = timeout_});
   });
-  count_sent(bytes_of(in) * (size_ - 1));
+  sent_.add(bytes_of(in) * (size_ - 1));
 }
 
 void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
@@ -157,7 +152,7 @@ void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
     torch::Tensor from = in;
     return backend_->alltoall_base(out, from, out_rows, in_rows, {.timeout = timeout_});
   });
-  if (rows > 0) count_sent(bytes_of(in) / rows * sent);
+  if (rows > 0) sent_.add(bytes_of(in) / rows * sent);
 }
 
 void Ranks::barrier() {
@@ -192,7 +187,7 @@ Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vec
       started.back() = way == Way::send ? backend_->send(tensors, transfer.rank, tag)
                                         : backend_->recv(tensors, transfer.rank, tag);
     });
-    if (way == Way::send) count_sent(bytes_of(transfer.tensor));
+    if (way == Way::send) sent_.add(bytes_of(transfer.tensor));
   }
   return started;
 }
@@ -280,8 +275,7 @@ std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const st
   auto group = maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
                       static_cast<int>(place - members.begin()), static_cast<int>(members.size()));
   group->observe(observer_);
-  group->above_ = above_;
-  group->above_.push_back(beneath_);
+  group->sent_.count_in(sent_);
   return group;
 }
 

@@ -11,6 +11,7 @@
 
 #include "client/learn/torch/step_sync.hpp"
 #include "client/site/rank/near_sums.hpp"
+#include "client/site/rank/sent_bytes.hpp"
 
 #include <torch/types.h>
 #include <atomic>
@@ -120,7 +121,7 @@ class Ranks {
   /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
   /// what Gloo's algorithms send, also where values went through memory; for NCCL what a ring
   /// sends. It counts the groups of subgroup(), and neither headers nor calls of others on group().
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_ + *beneath_; }
+  [[nodiscard]] std::uint64_t bytes_sent() const { return sent_.all(); }
 
   /// A call's name, its beginning and end, and the bytes that this rank has sent in it. On a GPU
   /// the call ends for the host before it ends on the device.
@@ -159,7 +160,6 @@ class Ranks {
   enum class Way { send, receive };
   Works start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags);
   void exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected);
-  void count_sent(std::uint64_t bytes);
 
   Group group_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -171,10 +171,7 @@ class Ranks {
   int size_;
   bool has_failed_ = false;
   std::atomic<bool> is_busy_ = false;
-  std::atomic<std::uint64_t> bytes_sent_ = 0;  // Sent by this group itself.
-  using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  Counter beneath_ = std::make_shared<std::atomic<std::uint64_t>>(0);  // Sent by subgroups.
-  std::vector<Counter> above_;  // Counters of the groups that this one is a subgroup of.
+  SentBytes sent_;
   Observer observer_;
   std::unique_ptr<NearSums> near_;  // Null if all sums go through the backend.
 };

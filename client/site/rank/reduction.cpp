@@ -22,7 +22,7 @@ constexpr std::string_view auto_topology = "auto";
 /// A hook that sums by the topology, if it does not do so itself.
 struct MeanByTopology {
   std::unique_ptr<GradientHook> hook;
-  Topology topology = Topology::backend;
+  Topology topology = backend_topology();
   Nodes nodes = {};
 };
 
@@ -39,23 +39,23 @@ Result<Topology> choose_measured_topology(const Nodes& nodes, MeasuredChoices& c
     return *topology;
   }
   const Topology topology = choose_topology(bucket_bytes_otherwise, nodes, measure_links(ranks));
-  choices[key] = to_string(topology);
-  log_info("gradients are summed by the topology {}, as measured now", to_string(topology));
+  choices[key] = topology.name;
+  log_info("gradients are summed by the topology {}, as measured now", topology.name);
   return topology;
 }
 
 Result<MeanByTopology> make_mean(std::unique_ptr<GradientHook> hook, const GroupOptions& group,
                                  MeasuredChoices& choices, Ranks& ranks) {
-  if (group.topology == to_string(Topology::backend) || ranks.size() == 1)
+  if (group.topology == backend_topology().name || ranks.size() == 1)
     return MeanByTopology{.hook = std::move(hook)};
   Nodes nodes = find_nodes(host_name(), ranks);
   const bool is_plain = group.hook == "allreduce";
   if (!is_plain) {
     return MeanByTopology{.hook = make_between_nodes(std::move(hook), nodes),
-                          .topology = Topology::hierarchical,
+                          .topology = topology_for_hooks(),
                           .nodes = nodes};
   }
-  Topology topology = Topology::backend;
+  Topology topology = backend_topology();
   if (group.topology == auto_topology) {
     FL_TRY(topology, choose_measured_topology(nodes, choices, ranks));
   } else {
@@ -69,16 +69,16 @@ Result<MeanByTopology> make_mean(std::unique_ptr<GradientHook> hook, const Group
 
 Result<ParsedHook> check_reduction(const std::string& hook, const std::string& topology) {
   FL_TRY(ParsedHook parsed, parse_hook(hook));
-  if (topology == auto_topology || topology == to_string(Topology::backend)) return parsed;
+  if (topology == auto_topology || topology == backend_topology().name) return parsed;
   FL_TRY(const Topology way, parse_topology(topology));
   const bool is_plain = hook == "allreduce";
-  if (!is_plain && way != Topology::hierarchical) {
+  if (!is_plain && !way.takes_any_hook) {
     return Error(Errc::invalid_input,
-                 fmt::format("--topology {} goes with --hook allreduce only; with {} use "
-                             "hierarchical, which compresses between machines",
-                             topology, hook));
+                 fmt::format("--topology {} goes with --hook allreduce only; with {} use {}, "
+                             "which compresses between machines",
+                             topology, hook, topology_for_hooks().name));
   }
-  if (way == Topology::hierarchical && parsed.row.is_local) {
+  if (way.takes_any_hook && parsed.row.is_local) {
     return Error(Errc::invalid_input,
                  fmt::format("--hook {} has groups of its own and no --topology", hook));
   }

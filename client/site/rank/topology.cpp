@@ -2,10 +2,11 @@
 #include "client/site/rank/topology.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
-#include <utility>
+#include <string>
+#include <vector>
 
 namespace fl {
 
@@ -13,27 +14,19 @@ namespace {
 
 using Members = std::vector<int>;  // Ranks of the group that sum among themselves, in order.
 
-constexpr std::array<std::pair<Topology, std::string_view>, 7> topology_names = {{
-    {Topology::backend, "backend"},
-    {Topology::ring, "ring"},
-    {Topology::tree, "tree"},
-    {Topology::pipelined, "pipelined"},
-    {Topology::alltoall, "alltoall"},
-    {Topology::hierarchical, "hierarchical"},
-    {Topology::hybrid, "hybrid"},
-}};
-
-/// A chunk is long enough that its latency counts little.
-constexpr std::int64_t chunk_elements_min = 262'144;
-constexpr std::int64_t chunks_max = 16;
-
 constexpr std::size_t host_bytes = 64;
+
+Members node_of(const Nodes& nodes, const Ranks& ranks) {
+  return nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
+}
 
 Members all_of(const Ranks& ranks) {
   Members members;
   for (int rank = 0; rank < ranks.size(); ++rank) members.push_back(rank);
   return members;
 }
+
+void backend(torch::Tensor& values, const Nodes&, Ranks& ranks) { ranks.sum(values); }
 
 int place_of(const Members& members, int rank) {
   return static_cast<int>(std::ranges::find(members, rank) - members.begin());
@@ -103,13 +96,17 @@ void add_all_gather(std::vector<Step>& steps, const torch::Tensor& values, const
                      .receives = chunks_with(ring.previous, ring.part_before(values, step + 1))});
 }
 
-void ring(torch::Tensor& values, const Members& members, Ranks& ranks) {
+void ring_of(torch::Tensor& values, const Members& members, Ranks& ranks) {
   if (members.size() < 2) return;
   const Ring ring(members, ranks);
   std::vector<Step> steps;
   add_reduce_scatter(steps, values, ring);
   add_all_gather(steps, values, ring);
   ranks.exchange(steps);
+}
+
+void ring(torch::Tensor& values, const Nodes&, Ranks& ranks) {
+  ring_of(values, all_of(ranks), ranks);
 }
 
 /// The sum of the members goes to the first one, along a binomial tree.
@@ -140,9 +137,15 @@ void tree_broadcast(torch::Tensor& values, const Members& members, Ranks& ranks)
   }
 }
 
+void tree(torch::Tensor& values, const Nodes&, Ranks& ranks) {
+  const Members all = all_of(ranks);
+  tree_reduce(values, all, ranks);
+  tree_broadcast(values, all, ranks);
+}
+
 /// Chunk i moves along the chain while chunk i + 1 follows it: each rank receives a chunk of the
 /// sums before it, adds its own values, and sends it on, while the next chunk arrives.
-void pipelined(torch::Tensor& values, Ranks& ranks) {
+void pipelined(torch::Tensor& values, const Nodes&, Ranks& ranks) {
   const std::int64_t chunks = pipeline_chunks(values.numel());
   const int rank = ranks.rank();
   const int last = ranks.size() - 1;
@@ -168,7 +171,7 @@ void pipelined(torch::Tensor& values, Ranks& ranks) {
 }
 
 /// A mean of fp32 values times W would not be their sum in all bits, so this adds up itself.
-void alltoall(torch::Tensor& values, Ranks& ranks) {
+void alltoall(torch::Tensor& values, const Nodes&, Ranks& ranks) {
   const std::int64_t size = ranks.size();
   const torch::Tensor own = part_of(values, ranks.rank(), size);
   const torch::Tensor parts = scratch_for(values, size * own.numel()).view({size, own.numel()});
@@ -193,12 +196,14 @@ void alltoall(torch::Tensor& values, Ranks& ranks) {
 void hierarchical(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
   sum_to_leader(values, nodes, ranks);
   const Members leaders = leaders_of(nodes);
-  if (std::ranges::count(leaders, ranks.rank()) > 0) ring(values, leaders, ranks);
+  if (std::ranges::count(leaders, ranks.rank()) > 0) ring_of(values, leaders, ranks);
   broadcast_from_leader(values, nodes, ranks);
 }
 
-/// Ranks at the same place of their nodes sum the same part over the nodes.
+/// Ranks at the same place of their nodes sum the same part over the nodes. Nodes of different
+/// sizes have no such places, and sum as hierarchical does.
 void hybrid(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+  if (!nodes.is_even()) return hierarchical(values, nodes, ranks);
   const Members node = nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
   const Ring inside(node, ranks);
   Members peers;
@@ -208,15 +213,22 @@ void hybrid(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
   add_reduce_scatter(scatter, values, inside);
   ranks.exchange(scatter);
   torch::Tensor part = part_of(values, inside.place, inside.size);
-  ring(part, peers, ranks);
+  ring_of(part, peers, ranks);
   std::vector<Step> gather;
   add_all_gather(gather, values, inside);
   ranks.exchange(gather);
 }
 
-Members node_of(const Nodes& nodes, const Ranks& ranks) {
-  return nodes.ranks_of(nodes.node.at(static_cast<std::size_t>(ranks.rank())));
-}
+/// How each topology of the table sums. The ranks are several, and `values` is not empty.
+struct SumOf {
+  std::string_view topology;
+  void (*sum)(torch::Tensor& values, const Nodes& nodes, Ranks& ranks);
+};
+constexpr SumOf sums_of_topologies[] = {
+    {"backend", backend},     {"ring", ring},         {"tree", tree},
+    {"pipelined", pipelined}, {"alltoall", alltoall}, {"hierarchical", hierarchical},
+    {"hybrid", hybrid},
+};
 
 }  // namespace
 
@@ -226,48 +238,6 @@ void sum_to_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
 
 void broadcast_from_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
   tree_broadcast(values, node_of(nodes, ranks), ranks);
-}
-
-std::int64_t pipeline_chunks(std::int64_t elements) {
-  return std::clamp<std::int64_t>(elements / chunk_elements_min, 1, chunks_max);
-}
-
-Result<Topology> parse_topology(std::string_view name) {
-  std::string all;
-  for (const auto& [topology, text] : topology_names) {
-    if (text == name) return topology;
-    all += (all.empty() ? "" : ", ") + std::string(text);
-  }
-  return Error(Errc::invalid_input,
-               "no topology '" + std::string(name) + "'; there are: " + all + ", auto");
-}
-
-std::string_view to_string(Topology topology) {
-  return std::ranges::find(topology_names, topology, &std::pair<Topology, std::string_view>::first)
-      ->second;
-}
-
-int Nodes::count() const { return node.empty() ? 0 : std::ranges::max(node) + 1; }
-
-std::vector<int> Nodes::ranks_of(int number) const {
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < node.size(); ++rank)
-    if (node[rank] == number) ranks.push_back(static_cast<int>(rank));
-  return ranks;
-}
-
-bool Nodes::is_even() const {
-  const std::size_t each = ranks_of(0).size();
-  for (int number = 0; number < count(); ++number)
-    if (ranks_of(number).size() != each) return false;
-  return count() > 1 && each > 1;
-}
-
-std::vector<int> leaders_of(const Nodes& nodes) {
-  std::vector<int> leaders;
-  for (int number = 0; number < nodes.count(); ++number)
-    leaders.push_back(nodes.ranks_of(number).front());
-  return leaders;
 }
 
 Nodes find_nodes(std::string_view host, Ranks& ranks) {
@@ -287,21 +257,12 @@ Nodes find_nodes(std::string_view host, Ranks& ranks) {
   return nodes;
 }
 
-void sum_by(Topology topology, torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
+void sum_by(const Topology& topology, torch::Tensor& values, const Nodes& nodes, Ranks& ranks) {
   FL_ASSERT(values.is_contiguous() && values.dim() == 1);
   if (ranks.size() == 1 || values.numel() == 0) return;
-  const Members all = all_of(ranks);
-  switch (topology) {
-    case Topology::backend: return ranks.sum(values);
-    case Topology::ring: return ring(values, all, ranks);
-    case Topology::tree: tree_reduce(values, all, ranks); return tree_broadcast(values, all, ranks);
-    case Topology::pipelined: return pipelined(values, ranks);
-    case Topology::alltoall: return alltoall(values, ranks);
-    case Topology::hybrid:
-      if (nodes.is_even()) return hybrid(values, nodes, ranks);
-      return hierarchical(values, nodes, ranks);
-    case Topology::hierarchical: return hierarchical(values, nodes, ranks);
-  }
+  const auto* const sum = std::ranges::find(sums_of_topologies, topology.name, &SumOf::topology);
+  FL_ASSERT(sum != std::end(sums_of_topologies));
+  sum->sum(values, nodes, ranks);
 }
 
 }  // namespace fl

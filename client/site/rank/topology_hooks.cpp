@@ -10,7 +10,8 @@ namespace {
 
 class TopologyMean final : public GradientHook {
  public:
-  TopologyMean(Topology topology, Nodes nodes) : topology_(topology), nodes_(std::move(nodes)) {}
+  TopologyMean(const Topology& topology, Nodes nodes)
+      : topology_(topology), nodes_(std::move(nodes)) {}
   void reduce(Bucket& bucket, Ranks& ranks) override {
     bucket.gradient.div_(ranks.size());
     sum_by(topology_, bucket.gradient, nodes_, ranks);
@@ -48,7 +49,7 @@ class BetweenNodes final : public GradientHook {
 
 }  // namespace
 
-std::unique_ptr<GradientHook> make_topology_mean(Topology topology, Nodes nodes) {
+std::unique_ptr<GradientHook> make_topology_mean(const Topology& topology, Nodes nodes) {
   return std::make_unique<TopologyMean>(topology, std::move(nodes));
 }
 

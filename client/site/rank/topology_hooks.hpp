@@ -10,7 +10,8 @@
 namespace fl {
 
 /// The mean in fp32, by that topology: each rank divides, then sum_by() sums.
-[[nodiscard]] std::unique_ptr<GradientHook> make_topology_mean(Topology topology, Nodes nodes);
+[[nodiscard]] std::unique_ptr<GradientHook> make_topology_mean(const Topology& topology,
+                                                               Nodes nodes);
 
 /// Full precision inside a node and `inner` between the nodes: a node's ranks sum their gradients
 /// to their leader, the leaders reduce by `inner` in a group of their own, and each sends the mean

@@ -4,6 +4,7 @@
 #include "server/admin/pages/json_values.hpp"
 #include "server/admin/pages/remedies.hpp"
 #include "server/history/client_figures.hpp"
+#include "server/history/format.hpp"
 #include "server/history/rows.hpp"
 #include "shared/base/limits.hpp"
 
@@ -111,6 +112,39 @@ Result<std::string> series_text(Store& store, const AddressQuery& query, bool sh
                      "bytes_up", "bytes_down", "train_loss", "eval_loss",       "eval_metric",
                      "is_exact"};
   return json_text(page);
+}
+
+/// The run of a page that is an array: an unknown one has no rows.
+Result<std::optional<RunId>> run_id_of(Runs& runs, const AddressQuery& query) {
+  FL_TRY(const auto asked, query.number("run", 0, any));
+  if (asked) return std::optional<RunId>(*asked);
+  FL_TRY(const auto shown, runs.shown());
+  return shown ? std::optional(shown->id) : std::nullopt;
+}
+
+/// An array of the rounds with all their columns.
+Result<std::string> rounds_text(Store& store, const AddressQuery& query, bool show_clients) {
+  FL_TRY(const int limit, limit_of(query, limits::admin_page_rounds_max));
+  FL_TRY(const auto after, query.number("after", 0, any_round));
+  FL_TRY(const auto run, run_id_of(store.runs(), query));
+  std::vector<RoundSummary> rounds;
+  if (run) {
+    FL_TRY(rounds, store.pages().rounds(*run, static_cast<Round>(after.value_or(0)), limit,
+                                        clients_of_a_mean(show_clients)));
+  }
+  return format_rows(rounds, Format::json);
+}
+
+/// An array of what --codec auto chose in each round.
+Result<std::string> choices_text(Store& store, const AddressQuery& query, bool) {
+  FL_TRY(const int limit, limit_of(query, limits::admin_page_choices_max));
+  FL_TRY(const auto after, query.number("after", 0, any_round));
+  FL_TRY(const auto run, run_id_of(store.runs(), query));
+  std::vector<CodecAsked> asked;
+  if (run) {
+    FL_TRY(asked, store.pages().codecs_asked(*run, static_cast<Round>(after.value_or(0)), limit));
+  }
+  return format_rows(asked, Format::json);
 }
 
 Result<std::string> codecs_text(Store& store, const AddressQuery& query, bool show_clients) {
@@ -337,7 +371,7 @@ Result<std::string> model_text(Store& store, const AddressQuery& query, bool) {
 }
 
 constexpr std::array<std::string_view, 2> runs_names{"before", "limit"};
-constexpr std::array<std::string_view, 3> series_names{"run", "after", "limit"};
+constexpr std::array<std::string_view, 3> rounds_names{"run", "after", "limit"};
 constexpr std::array<std::string_view, 1> codecs_names{"run"};
 constexpr std::array<std::string_view, 4> updates_names{"run", "round", "after", "limit"};
 constexpr std::array<std::string_view, 2> spread_names{"run", "round"};
@@ -346,7 +380,9 @@ constexpr std::array<std::string_view, 4> audit_names{"before", "limit", "kind",
 constexpr std::array<std::string_view, 3> model_names{"run", "before", "limit"};
 
 constexpr std::array pages{HistoryPage{"/api/runs", runs_names, runs_text},
-                           HistoryPage{"/api/series", series_names, series_text},
+                           HistoryPage{"/api/rounds", rounds_names, rounds_text},
+                           HistoryPage{"/api/choices", rounds_names, choices_text},
+                           HistoryPage{"/api/series", rounds_names, series_text},
                            HistoryPage{"/api/codecs", codecs_names, codecs_text},
                            HistoryPage{"/api/updates", updates_names, updates_text},
                            HistoryPage{"/api/spread", spread_names, spread_text},

@@ -2,6 +2,7 @@
 #include "shared/base/spec/spec_text.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace fl {
 
@@ -46,6 +47,17 @@ std::optional<SpecFault> split_settings(std::string_view text, std::vector<SpecS
     rest = next;
   }
   return std::nullopt;
+}
+
+std::string alternatives(const std::vector<std::string_view>& texts) {
+  std::vector<std::string_view> left;
+  std::ranges::copy_if(texts, std::back_inserter(left), [](auto text) { return !text.empty(); });
+  std::string all;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (i > 0) all += i + 1 == left.size() ? " or " : ", ";
+    all += left[i];
+  }
+  return all;
 }
 
 }  // namespace fl

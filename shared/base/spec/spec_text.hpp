@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pieces that all specs are made of ("topk:0.01,scope=global", "fedadam:lr=0.1,beta1=0.9"):
-// texts cut at a mark, settings KEY=VALUE behind commas, and numbers. Whoever reads a spec says in
-// its own words what is wrong with it.
+// texts cut at a mark, settings KEY=VALUE behind commas, numbers, and lists of what may be there.
+// Whoever reads a spec says in its own words what is wrong with it.
 #pragma once
 
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,5 +48,17 @@ struct SpecFault {
 /// fault, if there is one.
 [[nodiscard]] std::optional<SpecFault> split_settings(std::string_view text,
                                                       std::vector<SpecSetting>& settings);
+
+/// "a, b or c"; texts that are empty are left out.
+[[nodiscard]] std::string alternatives(const std::vector<std::string_view>& texts);
+
+/// Lists the rows of a table, each by the text that `text_of` takes from it: a member, or a
+/// function, which returns "" for a row that is left out.
+template <class Rows, class TextOf>
+[[nodiscard]] std::string alternatives(const Rows& rows, TextOf text_of) {
+  std::vector<std::string_view> texts;
+  for (const auto& row : rows) texts.push_back(std::invoke(text_of, row));
+  return alternatives(texts);
+}
 
 }  // namespace fl

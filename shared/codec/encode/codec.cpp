@@ -2,6 +2,7 @@
 #include "shared/codec/encode/codec.hpp"
 
 #include "shared/codec/device/device_levels.hpp"
+#include "shared/codec/encode/encoder.hpp"
 #include "shared/codec/payload/reader.hpp"
 
 #include <fmt/format.h>
@@ -86,25 +87,6 @@ std::vector<const Rule*> Codec::rules_of(const Layout& layout) const {
   return out;
 }
 
-std::vector<Codec::Plan> Codec::plan(VectorToPlan vector,
-                                     std::span<const Rule* const> rule_of) const {
-  std::vector<Plan> plans;
-  for (const Rule& rule : rules_) {
-    std::vector<std::uint32_t> tensors;
-    for (std::uint32_t t = 0; t < rule_of.size(); ++t) {
-      if (rule_of[t] == &rule) tensors.push_back(t);
-    }
-    vector.tensors = tensors;
-    Plan& plan = plans.emplace_back();
-    if (rule.selector) {
-      plan.selection = rule.selector->plan(vector);
-    } else {
-      plan.compressor = rule.quantizer->plan(vector);
-    }
-  }
-  return plans;
-}
-
 std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block_elements) const {
   if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
   const BlockMap map(layout, block_elements);
@@ -119,6 +101,30 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
                   : dense_compressor().bytes_max_of(layout.tensors()[block.tensor], block);
   }
   return bytes;
+}
+
+Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x, Seeds seeds,
+                                    PayloadSink& out, std::uint32_t block_elements,
+                                    CodecState* state, int threads,
+                                    const DeviceCopy& device) const {
+  FL_ASSERT(x.size() == layout.elements() && threads >= 0);
+  const std::uint32_t largest = this->block_elements(layout);
+  if (block_elements == block_elements_of_codec) block_elements = largest;
+  FL_ASSERT(block_elements <= largest);
+  const BlockMap map(layout, block_elements);
+  const auto rule_of = rules_of(layout);
+  const bool is_for_it = device.coder != nullptr && device.coder->is_there() &&
+                         is_for_device(layout, device.values != nullptr);
+  return encode_vector({.rules = rules_,
+                        .rule_of = rule_of,
+                        .map = &map,
+                        .x = x,
+                        .seeds = seeds,
+                        .state = state,
+                        .threads = threads,
+                        .is_plain = is_plain(),
+                        .device = is_for_it ? device : DeviceCopy()},
+                       out);
 }
 
 }  // namespace fl

@@ -94,19 +94,10 @@ class Codec {
  private:
   /// The rule of each tensor; null for tensors that are sent dense.
   [[nodiscard]] std::vector<const Rule*> rules_of(const Layout& layout) const;
-  struct Plan {
-    SelectionPlan selection;
-    CompressorPlan compressor;
-  };
-  /// One plan for each rule.
-  [[nodiscard]] std::vector<Plan> plan(VectorToPlan vector,
-                                       std::span<const Rule* const> rule_of) const;
-  class Encoding;
-
-  std::vector<Rule> rules_;
   /// What error feedback without momentum adds to the spec: "+ef"; "" if there is none.
   [[nodiscard]] std::string feedback() const;
 
+  std::vector<Rule> rules_;
   Upkeep upkeep_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codec::encode().
-#include "shared/codec/encode/codec.hpp"
+#include "shared/codec/encode/encoder.hpp"
 
 #include "kernels/kernels.hpp"
 #include "shared/base/async/parallel.hpp"
@@ -47,35 +46,54 @@ struct Batch {
   std::vector<std::size_t> device_indices;  // and their indices in `blocks`.
 };
 
-}  // namespace
+/// What a rule's codec needs of the whole vector.
+struct Plan {
+  SelectionPlan selection;
+  CompressorPlan compressor;
+};
 
-/// The encoding of one vector.
-class Codec::Encoding {
+/// One plan for each rule. `vector`: without its tensors, which are those of the rule.
+std::vector<Plan> plan_rules(const VectorToEncode& what, VectorToPlan vector) {
+  std::vector<Plan> plans;
+  for (const Rule& rule : what.rules) {
+    std::vector<std::uint32_t> tensors;
+    for (std::uint32_t t = 0; t < what.rule_of.size(); ++t) {
+      if (what.rule_of[t] == &rule) tensors.push_back(t);
+    }
+    vector.tensors = tensors;
+    Plan& plan = plans.emplace_back();
+    if (rule.selector) {
+      plan.selection = rule.selector->plan(vector);
+    } else {
+      plan.compressor = rule.quantizer->plan(vector);
+    }
+  }
+  return plans;
+}
+
+class Encoder {
  public:
-  Encoding(const Codec& codec, const BlockMap& map, std::span<const float> x, Seeds seeds,
-           CodecState* state, int threads, const DeviceCopy& device)
-      : codec_(&codec),
-        map_(&map),
-        x_(x),
-        seed_(seeds.own),
-        rule_of_(codec.rules_of(map.layout())),
-        device_(on_device(codec, map.layout(), x, device)),
-        plans_(codec.plan({.layout = &map.layout(),
-                           .x = x,
-                           .tensors = {},
-                           .block_elements = map.block_elements(),
-                           .seeds = seeds,
-                           .state = state,
-                           .device = device_ ? &*device_ : nullptr},
-                          rule_of_)),
+  explicit Encoder(const VectorToEncode& what)
+      : what_(&what),
+        map_(what.map),
+        x_(what.x),
+        seed_(what.seeds.own),
+        device_(on_device(what)),
+        plans_(plan_rules(what, {.layout = &what.map->layout(),
+                                 .x = what.x,
+                                 .tensors = {},
+                                 .block_elements = what.map->block_elements(),
+                                 .seeds = what.seeds,
+                                 .state = what.state,
+                                 .device = device_ ? &*device_ : nullptr})),
         // Plain copying is not worth the buffers of several lanes.
-        lanes_(threads, codec.is_plain() ? 1 : map.blocks() / map.run_blocks()),
+        lanes_(what.threads, what.is_plain ? 1 : map_->blocks() / map_->run_blocks()),
         scratches_(lanes_.count()) {}
-  ~Encoding() {
+  ~Encoder() {
     if (device_) device_->coder().end();
   }
-  Encoding(const Encoding&) = delete;
-  Encoding& operator=(const Encoding&) = delete;
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
 
   Result<std::uint64_t> write(PayloadSink& out) {
     std::vector<std::uint32_t> sizes(map_->blocks());
@@ -107,14 +125,13 @@ class Codec::Encoding {
 
  private:
   /// The vector on the device. nullopt: the CPU does everything.
-  static std::optional<DeviceVector> on_device(const Codec& codec, const Layout& layout,
-                                               std::span<const float> x, const DeviceCopy& device) {
-    if (device.coder == nullptr || !device.coder->is_there() ||
-        !codec.is_for_device(layout, device.values != nullptr))
-      return std::nullopt;
-    const float* const there = device.values != nullptr ? device.values : device.coder->copy(x);
+  static std::optional<DeviceVector> on_device(const VectorToEncode& what) {
+    const DeviceCopy& device = what.device;
+    if (device.coder == nullptr) return std::nullopt;
+    const float* const there =
+        device.values != nullptr ? device.values : device.coder->copy(what.x);
     if (there == nullptr) return std::nullopt;
-    return DeviceVector(*device.coder, there, x);
+    return DeviceVector(*device.coder, there, what.x);
   }
 
   [[nodiscard]] std::uint64_t batch_blocks() const {
@@ -125,7 +142,7 @@ class Codec::Encoding {
   }
 
   Plan& plan_of(const Rule& rule) {
-    return plans_[static_cast<std::size_t>(&rule - codec_->rules_.data())];
+    return plans_[static_cast<std::size_t>(&rule - what_->rules.data())];
   }
 
   /// Starts a batch: gives the device its blocks, and selects, which needs the blocks in order.
@@ -136,7 +153,7 @@ class Codec::Encoding {
     for (std::size_t i = 0; i < batch.blocks.size(); ++i) {
       Coded& coded = batch.blocks[i];
       coded.block = map_->at(first + i);
-      coded.rule = rule_of_[coded.block.tensor];
+      coded.rule = what_->rule_of[coded.block.tensor];
       coded.values = x_.subspan(coded.block.flat, coded.block.elements);
       coded.is_coded = false;
       coded.result = {};
@@ -275,11 +292,10 @@ class Codec::Encoding {
                                 scratches_[lane], coded.bytes);
   }
 
-  const Codec* codec_;
+  const VectorToEncode* what_;
   const BlockMap* map_;
   std::span<const float> x_;
   std::uint64_t seed_;
-  std::vector<const Rule*> rule_of_;
   std::optional<DeviceVector> device_;
   std::vector<Plan> plans_;
   Lanes lanes_;
@@ -290,16 +306,10 @@ class Codec::Encoding {
   bool is_selection_checked_ = false;
 };
 
-Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x, Seeds seeds,
-                                    PayloadSink& out, std::uint32_t block_elements,
-                                    CodecState* state, int threads,
-                                    const DeviceCopy& device) const {
-  FL_ASSERT(x.size() == layout.elements() && threads >= 0);
-  const std::uint32_t largest = this->block_elements(layout);
-  if (block_elements == block_elements_of_codec) block_elements = largest;
-  FL_ASSERT(block_elements <= largest);
-  const BlockMap map(layout, block_elements);
-  return Encoding(*this, map, x, seeds, state, threads, device).write(out);
+}  // namespace
+
+Result<std::uint64_t> encode_vector(const VectorToEncode& what, PayloadSink& out) {
+  return Encoder(what).write(out);
 }
 
 }  // namespace fl

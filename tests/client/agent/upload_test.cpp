@@ -191,6 +191,18 @@ TEST_CASE("a Resume that does not fit the upload breaks the protocol") {
   CHECK(world.resume(7, bytes));
 }
 
+TEST_CASE("a Resume for an update that is not announced breaks the protocol") {
+  UploadWorld world;
+  world.train(7);
+  CHECK(world.resume(7, 0).error().code() == Errc::protocol);
+  REQUIRE(world.announce());
+  CHECK(world.take(7, Verdict::LATER).value() == false);
+  CHECK(world.resume(7, 0).error().code() == Errc::protocol);
+  CHECK(!world.upload.can_send());
+  REQUIRE(world.announce());
+  CHECK(world.resume(7, 0));
+}
+
 TEST_CASE("a connection that breaks ends a chunk with its error, and the update stays") {
   UploadWorld world;
   world.train(7);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/partition.hpp"
 #include "client/learn/data/random.hpp"
+#include "tests/support/guide_table.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +15,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,9 +111,7 @@ TEST_CASE("iid parts are equal in size") {
 TEST_CASE("with labels:K each party has K classes") {
   const auto labels = balanced_labels(6000);
   for (const std::uint32_t k : {1u, 2u, 3u, 10u}) {
-    const auto parts = divide({.kind = fl::PartitionSpec::Kind::labels, .labels_per_party = k},
-                              labels, classes, 20, 3)
-                           .value();
+    const auto parts = divide(spec_of(fmt::format("labels:{}", k)), labels, classes, 20, 3).value();
     std::array<std::set<std::size_t>, classes> sizes;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const auto counts = histogram(parts[p], labels);
@@ -133,9 +134,9 @@ TEST_CASE("dirichlet parts are more uneven for a small alpha") {
   for (const double alpha : {0.1, 0.5, 5.0, 1e6}) {
     double unevenness = 0;
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
-      const auto parts = divide({.kind = fl::PartitionSpec::Kind::dirichlet, .alpha = alpha},
-                                labels, classes, parties, seed)
-                             .value();
+      const auto parts =
+          divide(spec_of(fmt::format("dirichlet:{}", alpha)), labels, classes, parties, seed)
+              .value();
       for (const auto& part : parts) {
         CHECK(part.size() >= fl::dirichlet_party_examples_min);
         // A party that has 1/n of all examples gets no more, so it has less than 1/n plus a class.
@@ -291,12 +292,29 @@ TEST_CASE("a partition is read from a file, and errors name the file and the par
   CHECK(gone.error().message().find(path.string()) != std::string::npos);
 }
 
+TEST_CASE("the guide has the divisions of the table") {
+  std::vector<std::string> told;
+  for (const auto& cells : fl::test::guide_table("guide/data.md", "| partition |"))
+    told.push_back(fl::test::quoted_in(cells.at(0)).at(0));
+  std::vector<std::string> usages;
+  for (const fl::PartitionRow& row : fl::partition_rows()) usages.emplace_back(row.usage);
+  CHECK(told == usages);
+}
+
 TEST_CASE("partition specs are parsed, and wrong ones refused") {
-  using Kind = fl::PartitionSpec::Kind;
-  CHECK(spec_of("iid").kind == Kind::iid);
+  std::set<std::string_view> names;
+  const std::string unknown = fl::parse_partition("quantity:1").error().message();
+  for (const fl::PartitionRow& row : fl::partition_rows()) {
+    CAPTURE(row.usage);
+    CHECK(names.insert(row.name()).second);
+    CHECK(unknown.find(row.usage) != std::string::npos);
+    const std::string argument = row.read == nullptr ? "" : ":1";
+    CHECK(spec_of(std::string(row.name()) + argument).row == &row);
+    CHECK((row.usage == row.name()) == (row.read == nullptr));
+  }
   CHECK(spec_of("dirichlet:0.5").alpha == 0.5);
   CHECK(spec_of("labels:2").labels_per_party == 2);
-  CHECK(spec_of("by:a b:c").kind == Kind::by);
+  CHECK(spec_of("by:a b:c").row->name() == "by");
   CHECK(spec_of("by:a b:c").column == "a b:c");
   for (const std::string_view text : {"",
                                       "IID",

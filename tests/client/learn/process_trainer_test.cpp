@@ -4,58 +4,27 @@
 #include "client/learn/process/process_trainer.hpp"
 
 #include "client/learn/initial_file.hpp"
-#include "client/learn/process/child_process.hpp"
 #include "client/learn/process/trainer_messages.hpp"
 #include "shared/base/io/file.hpp"
-#include "shared/base/log.hpp"
 #include "shared/params/model_table.hpp"
+#include "tests/client/learn/temporary_state.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/train_settings.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 using namespace fl;
+using fl::test::State;
 
 namespace {
-
-namespace fs = std::filesystem;
-
-/// An empty state folder that is removed at the end.
-struct State {
-  State() {
-    set_log_level(LogLevel::error);  // The programs print much.
-    std::string text = (fs::temp_directory_path() / "fl-process-XXXXXX").string();
-    REQUIRE(mkdtemp(text.data()) != nullptr);
-    path = text;
-  }
-  ~State() { fs::remove_all(path); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  [[nodiscard]] int starts() const {
-    std::ifstream file(path / "starts");
-    int lines = 0;
-    for (std::string line; std::getline(file, line);) ++lines;
-    return lines;
-  }
-  fs::path path;
-};
 
 TrainerCommand command_of(const State& state, const std::string& mode) {
   TrainerCommand command;
@@ -106,40 +75,6 @@ Error start_error(const std::string& mode, double silence_s = 20) {
   const auto started = TrainerProgram::start(command, state.path, {});
   REQUIRE_FALSE(started);
   return started.error();
-}
-
-/// The process ids that a command has written, one a line, once there are so many.
-std::vector<pid_t> read_pids(const fs::path& path, std::size_t count) {
-  std::vector<pid_t> pids;
-  for (int i = 0; i < 1000 && pids.size() < count; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    pids.clear();
-    std::ifstream file(path);
-    for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
-  }
-  REQUIRE(pids.size() == count);
-  return pids;
-}
-
-/// Whether the process ends. One that nobody has waited for yet has ended too.
-bool ends(pid_t pid) {
-  for (int i = 0; i < 1000; ++i) {
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string stat;
-    if (!std::getline(file, stat)) return true;
-    if (stat.at(stat.rfind(')') + 2) == 'Z') return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
-/// Writes the process ids of itself, of a child, and of a child in a session of its own, none of
-/// which ends by itself or by SIGTERM.
-std::string stubborn_command(const fs::path& pids) {
-  return fmt::format(
-      "trap '' TERM; (echo $$ >> {0}; exec sleep 1000) & setsid sh -c "
-      "'echo $$ >> {0}; exec sleep 1000' & sh -c 'echo $$ >> {0}; exec sleep 1000' & wait",
-      pids.string());
 }
 
 bool says(const Error& error, std::string_view text) {
@@ -446,49 +381,6 @@ TEST_CASE("programs with the same work count their failures together, and for ea
   CHECK(failures.worst() == 0);
 }
 
-TEST_CASE("a command and what it has started do not outlive a client that is killed") {
-  const State state;
-  const auto pids = state.path / "pids";
-  const pid_t client = fork();
-  if (client == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // A check below may end the test.
-    const auto child =
-        ChildProcess::start({.command = stubborn_command(pids), .variables = {}, .folder = {}});
-    for (;;) pause();
-  }
-  const auto started = read_pids(pids, 3);
-  kill(client, SIGKILL);
-  waitpid(client, nullptr, 0);
-  for (const pid_t pid : started) CHECK(ends(pid));
-}
-
-TEST_CASE("what a command has started ends with a command that is given up") {
-  const State state;
-  const auto pids = state.path / "pids";
-  auto child =
-      ChildProcess::start({.command = stubborn_command(pids), .variables = {}, .folder = {}})
-          .value();
-  const auto started = read_pids(pids, 3);
-  child.reset();
-  for (const pid_t pid : started) CHECK(ends(pid));
-}
-
-TEST_CASE("what a command leaves in its group ends with it, and its ending is told") {
-  const State state;
-  const auto pids = state.path / "pids";
-  auto child =
-      ChildProcess::start({.command = fmt::format("sh -c 'echo $$ > {}; exec sleep 1000' & "
-                                                  "while [ ! -s {} ]; do sleep 0.01; done; "
-                                                  "kill -USR1 $$",
-                                                  pids.string(), pids.string()),
-                           .variables = {},
-                           .folder = {}})
-          .value();
-  REQUIRE(child->wait(Clock::now() + std::chrono::seconds(20)));
-  CHECK(child->ending() == fmt::format("killed by signal {}", SIGUSR1));
-  CHECK(ends(read_pids(pids, 1).front()));
-}
-
 TEST_CASE("initial weights are written as the server's file") {
   Running running("-");
   const auto path = running.state.path / "initial.safetensors";
@@ -497,85 +389,4 @@ TEST_CASE("initial weights are written as the server's file") {
   std::vector<float> values(8);
   REQUIRE(read_safetensors(*file, running.trainer->layout(), values));
   CHECK(values == std::vector<float>(8, 5.0F));
-}
-
-TEST_CASE("what a killed program has left in memory goes with any start of the same user") {
-  const State memory;
-  const State killed;
-  const State living;
-  const State next;
-  const pid_t pid = fork();
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // A check below may end the test.
-    auto left = TensorFolder::make(killed.path, memory.path).value();
-    std::ofstream(left.path() / "weights") << "x";
-    std::ofstream(killed.path / "made").flush();
-    for (;;) pause();
-  }
-  for (int i = 0; i < 1000 && !fs::exists(killed.path / "made"); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  const auto folders = [&memory] {
-    return std::distance(fs::directory_iterator(memory.path), fs::directory_iterator());
-  };
-  const auto used = TensorFolder::make(living.path, memory.path).value();
-  std::ofstream(used.path() / "weights") << "x";
-  CHECK(folders() == 2);
-  kill(pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
-  // One that has no lock may be of an older release that runs; another user's has another name.
-  const auto older = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid());
-  const auto other = memory.path / fmt::format("tributary-{}-0123456789ab", geteuid() + 1);
-  for (const auto& path : {older, other}) {
-    fs::create_directory(path);
-    if (path == other) std::ofstream(path / "lock").flush();
-  }
-  const auto made = TensorFolder::make(next.path, memory.path).value();
-  CHECK(folders() == 4);  // The killed one's is gone.
-  CHECK(fs::exists(used.path() / "weights"));
-  CHECK(fs::exists(older));
-  CHECK(fs::exists(other));
-  // One state is used twice: the second folder does without memory.
-  const auto twice = TensorFolder::make(living.path, memory.path).value();
-  CHECK(twice.path() == fs::canonical(living.path) / "trainer");
-  CHECK(fs::exists(used.path() / "weights"));
-}
-
-TEST_CASE("a start waits while another one removes what a killed program has left of its folder") {
-  const State memory;
-  const State state;
-  const fs::path folder = TensorFolder::make(state.path, memory.path).value().path();
-  fs::create_directory(folder);
-  std::ofstream(folder / "lock").flush();
-  const int lock = open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC);
-  REQUIRE(flock(lock, LOCK_EX) == 0);
-  const std::jthread other([lock] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    close(lock);
-  });
-  const auto made = TensorFolder::make(state.path, memory.path).value();
-  CHECK(made.path() == folder);
-}
-
-TEST_CASE("the folder of tensors is private, and is gone at the end") {
-  const State state;
-  fs::path folder;
-  {
-    auto made = TensorFolder::make(state.path, state.path).value();
-    folder = made.path();
-    CHECK((fs::status(folder).permissions() & fs::perms::all) == fs::perms::owner_all);
-    std::ofstream(folder / "left") << "x";
-    REQUIRE(made.make_room(1));
-    CHECK(made.tensors() == folder);
-    // More than any disk has.
-    REQUIRE(made.make_room(std::uint64_t{1} << 62));
-    CHECK(made.tensors() == fs::canonical(state.path) / "trainer");
-    CHECK(fs::exists(made.tensors()));
-  }
-  CHECK_FALSE(fs::exists(folder));
-  // A file that is no folder of ours is not touched.
-  std::ofstream(folder) << "someone's";
-  const auto other = TensorFolder::make(state.path, state.path);
-  REQUIRE(other);
-  CHECK(other->path() == fs::canonical(state.path) / "trainer");
-  CHECK(fs::is_regular_file(folder));
 }

@@ -34,7 +34,7 @@ TEST_CASE("the best size is the root of the model's bytes, the latency and the b
 
 TEST_CASE("all ranks measure the same cost of a sum") {
   for (const int size : {2, 3}) {
-    for (const Topology topology : {Topology::backend, Topology::alltoall}) {
+    for (const Topology& topology : {backend_topology(), parse_topology("alltoall").value()}) {
       std::mutex mutex;
       std::set<std::pair<double, double>> found;
       on_ranks(size, [&](Ranks& ranks) {
@@ -55,7 +55,7 @@ TEST_CASE("all ranks measure the same cost of a sum") {
 TEST_CASE("a size that was measured is taken by every later group that it was measured for") {
   const BucketPlan plan = {.bucket_mb = "auto",
                            .hook = "topk:0.1",
-                           .topology = Topology::backend,
+                           .topology = backend_topology(),
                            .model_bytes = 8 << 20};
   std::mutex mutex;
   std::set<MeasuredChoices> kept;
@@ -81,7 +81,7 @@ TEST_CASE("a size that was measured is taken by every later group that it was me
     for (BucketPlan other : {BucketPlan(plan), BucketPlan(plan), BucketPlan(plan)}) {
       if (entries == 2) other.model_bytes = 9 << 20;
       if (entries == 3) other.hook = "sign";
-      if (entries == 4) other.topology = Topology::tree;
+      if (entries == 4) other.topology = parse_topology("tree").value();
       right += size(other) != 777 && calls > 0;
       right += choices.size() == ++entries;
     }
@@ -111,14 +111,14 @@ TEST_CASE("where the size is chosen by a measurement without being asked, it cha
     std::string hook;
     Topology topology;
   };
-  for (const Case& one : {Case{2, "allreduce", Topology::backend},
-                          {2, "bf16", Topology::backend},
-                          {2, "allreduce", Topology::alltoall},
-                          {3, "allreduce", Topology::alltoall},
-                          {4, "allreduce", Topology::alltoall}}) {
+  for (const Case& one : {Case{2, "allreduce", backend_topology()},
+                          {2, "bf16", backend_topology()},
+                          {2, "allreduce", parse_topology("alltoall").value()},
+                          {3, "allreduce", parse_topology("alltoall").value()},
+                          {4, "allreduce", parse_topology("alltoall").value()}}) {
     CAPTURE(one.size);
     CAPTURE(one.hook);
-    CAPTURE(to_string(one.topology));
+    CAPTURE(one.topology.name);
     REQUIRE(is_free_of_bucket_size(one.topology, one.size));
     Training training;
     training.hook = one.hook;
@@ -131,7 +131,8 @@ TEST_CASE("where the size is chosen by a measurement without being asked, it cha
       for (const Trained& rank : pieces) CHECK(rank.update == whole[0].update);
     }
   }
-  for (const Topology topology : {Topology::backend, Topology::ring, Topology::hybrid})
+  for (const Topology& topology :
+       {backend_topology(), parse_topology("ring").value(), parse_topology("hybrid").value()})
     CHECK_FALSE(is_free_of_bucket_size(topology, 3));
 }
 

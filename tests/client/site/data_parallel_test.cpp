@@ -337,7 +337,7 @@ TEST_CASE("ranks weigh their texts by bytes, as one process does") {
     const Trained alone = std::move(train_ranks(1, training).front());
     training.settings.batch_size = batch;
     training.settings.accumulate = accumulate;
-    for (const Topology topology : {Topology::backend, Topology::ring}) {
+    for (const Topology& topology : {backend_topology(), parse_topology("ring").value()}) {
       training.topology = topology;
       const auto together = train_ranks(ranks, training);
       for (const Trained& rank : together) {

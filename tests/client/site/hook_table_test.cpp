@@ -1,44 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of hooks against itself and against the table of docs/guide/choose-a-hook.md.
 #include "client/site/hooks/hook_table.hpp"
+#include "tests/support/guide_table.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace fl::test {
 namespace {
-
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells;
-  for (std::size_t begin = 1; begin < line.size();) {
-    const std::size_t end = std::min(line.find('|', begin), line.size());
-    std::string cell = line.substr(begin, end - begin);
-    cell.erase(0, cell.find_first_not_of(' '));
-    cell.erase(cell.find_last_not_of(' ') + 1);
-    cells.push_back(std::move(cell));
-    begin = end + 1;
-  }
-  return cells;
-}
-
-/// What stands between backquotes.
-std::vector<std::string> quoted_in(const std::string& text) {
-  std::vector<std::string> all;
-  for (std::size_t begin = text.find('`'); begin != std::string::npos;) {
-    const std::size_t end = text.find('`', begin + 1);
-    REQUIRE(end != std::string::npos);
-    all.push_back(text.substr(begin + 1, end - begin - 1));
-    begin = text.find('`', end + 1);
-  }
-  return all;
-}
 
 std::string name_in(const std::string& spec) { return spec.substr(0, spec.find_first_of(": ")); }
 
@@ -49,14 +22,9 @@ struct GuideRow {
 
 /// The rows of the guide's table of hooks, by the names of the hooks.
 std::map<std::string, GuideRow> guide_rows() {
-  std::ifstream guide(FL_HOOK_GUIDE);
   std::map<std::string, GuideRow> rows;
-  bool is_table = false;
-  for (std::string line; std::getline(guide, line);) {
-    if (line.starts_with("| hook | bits a value | exchange |")) is_table = true;
-    if (!line.starts_with("|")) is_table = false;
-    const auto cells = is_table ? cells_of(line) : std::vector<std::string>();
-    if (cells.size() < 5 || cells[0].find('`') == std::string::npos) continue;
+  for (const Cells& cells : guide_table("guide/choose-a-hook.md", "| hook | bits a value |")) {
+    REQUIRE(cells.size() >= 5);
     const std::string python = "hooks.codec";
     for (const std::string& spec : quoted_in(cells[0])) {
       if (spec == "tributary_fl") continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums by each topology, and the choice of one.
+// Sums by each topology of the table.
 #include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/topology_hooks.hpp"
@@ -9,29 +9,13 @@
 #include <doctest/doctest.h>
 #include <atomic>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 namespace fl::test {
 namespace {
 
-const std::vector<Topology> topologies = {
-    Topology::backend,  Topology::ring,         Topology::tree,  Topology::pipelined,
-    Topology::alltoall, Topology::hierarchical, Topology::hybrid};
-
-/// All links alike, but slower between nodes.
-Links links_of(const Nodes& nodes, double latency_s, double bytes_per_s, double latency_between_s,
-               double bytes_per_s_between) {
-  Links links;
-  for (const int from : nodes.node) {
-    auto& latencies = links.latency_s.emplace_back();
-    auto& rates = links.bytes_per_s.emplace_back();
-    for (const int to : nodes.node) {
-      latencies.push_back(from == to ? latency_s : latency_between_s);
-      rates.push_back(from == to ? bytes_per_s : bytes_per_s_between);
-    }
-  }
-  return links;
-}
+Topology named(std::string_view name) { return parse_topology(name).value(); }
 
 }  // namespace
 
@@ -45,7 +29,7 @@ TEST_CASE("each topology sums, with the same bits on all ranks, at odd sizes too
     std::mutex mutex;
     std::vector<std::vector<torch::Tensor>> found(static_cast<std::size_t>(size));
     on_ranks(size, [&](Ranks& ranks) {
-      for (const Topology topology : topologies) {
+      for (const Topology& topology : topologies()) {
         for (const std::int64_t length : {0, 1, 3, 7, 1001, 70'001}) {
           torch::Tensor values = made_up_values(length, 1, ranks.rank(), 0);
           sum_by(topology, values, nodes, ranks);
@@ -54,8 +38,8 @@ TEST_CASE("each topology sums, with the same bits on all ranks, at odd sizes too
       }
     });
     std::size_t i = 0;
-    for (const Topology topology : topologies) {
-      const std::string name(to_string(topology));
+    for (const Topology& topology : topologies()) {
+      const std::string name(topology.name);
       CAPTURE(name);
       for (const std::int64_t length : {0, 1, 3, 7, 1001, 70'001}) {
         CAPTURE(length);
@@ -78,7 +62,7 @@ TEST_CASE("long values go in several chunks, again and again") {
     std::atomic<int> right = 0;
     on_ranks(size, [&](Ranks& ranks) {
       const torch::Tensor place = torch::arange(length, torch::kFloat32).remainder(1009);
-      for (const Topology topology : topologies) {
+      for (const Topology& topology : topologies()) {
         for (int again = 1; again <= 2; ++again) {
           torch::Tensor values = place * again + ranks.rank();
           sum_by(topology, values, nodes, ranks);
@@ -86,7 +70,7 @@ TEST_CASE("long values go in several chunks, again and again") {
         }
       }
     });
-    CHECK(std::cmp_equal(right.load(), 2 * size * topologies.size()));
+    CHECK(std::cmp_equal(right.load(), 2 * size * topologies().size()));
   }
 }
 
@@ -96,8 +80,8 @@ TEST_CASE("alltoall and pipelined add in rank order, and every topology gives al
   const auto rounded = [](int rank) { return torch::sin(made_up_values(1003, 2, rank, 0)) * 1e3; };
   torch::Tensor in_order = rounded(0);
   for (int rank = 1; rank < size; ++rank) in_order += rounded(rank);
-  for (const Topology topology : topologies) {
-    CAPTURE(to_string(topology));
+  for (const Topology& topology : topologies()) {
+    CAPTURE(topology.name);
     std::vector<torch::Tensor> found(size);
     on_ranks(size, [&](Ranks& ranks) {
       torch::Tensor values = rounded(ranks.rank());
@@ -105,7 +89,7 @@ TEST_CASE("alltoall and pipelined add in rank order, and every topology gives al
       found[static_cast<std::size_t>(ranks.rank())] = values;
     });
     for (const torch::Tensor& values : found) CHECK(values.equal(found[0]));
-    if (topology == Topology::alltoall || topology == Topology::pipelined)
+    if (topology == named("alltoall") || topology == named("pipelined"))
       CHECK(found[0].equal(in_order));
   }
 }
@@ -113,8 +97,8 @@ TEST_CASE("alltoall and pipelined add in rank order, and every topology gives al
 TEST_CASE("topologies send what their headers say") {
   constexpr std::int64_t length = 60'000;
   const Nodes nodes{{0, 0, 1, 1}};
-  for (const Topology topology : topologies) {
-    CAPTURE(to_string(topology));
+  for (const Topology& topology : topologies()) {
+    CAPTURE(topology.name);
     std::atomic<std::uint64_t> bytes = 0;
     on_ranks(4, [&](Ranks& ranks) {
       torch::Tensor values = made_up_values(length, 1, ranks.rank(), 0);
@@ -174,7 +158,7 @@ TEST_CASE("between nodes a hook compresses, inside of them nothing is lost") {
     Bucket bucket = made_up_bucket(bucket_shapes(), 0, 0, ranks.rank());
     hook->reduce(bucket, ranks);
     right += torch::allclose(bucket.gradient, mean, 1e-5, 1e-6);
-    const auto plain = make_topology_mean(Topology::tree, {{0, 0, 0}});
+    const auto plain = make_topology_mean(named("tree"), {{0, 0, 0}});
     Bucket again = made_up_bucket(bucket_shapes(), 0, 0, ranks.rank());
     plain->reduce(again, ranks);
     right += torch::allclose(again.gradient, mean, 1e-5, 1e-6);
@@ -232,45 +216,13 @@ TEST_CASE("links are measured, and are the same numbers on all ranks") {
   }
 }
 
-TEST_CASE("the choice follows size, latency and where the slow links are") {
-  const Nodes one{{0, 0, 0, 0, 0, 0, 0, 0}};
-  const Nodes two{{0, 0, 0, 0, 1, 1, 1, 1}};
-  const Nodes uneven{{0, 0, 0, 0, 0, 0, 0, 1}};
-  const Links alike = links_of(one, 50e-6, 1e9, 50e-6, 1e9);
-  const Links slow_between = links_of(two, 5e-6, 50e9, 100e-6, 1e8);
-  const Links slow_uneven = links_of(uneven, 5e-6, 50e9, 100e-6, 1e8);
-  const std::int64_t small = 1000;
-  const std::int64_t large = 100'000'000;
-
-  // 2 (W - 1) (a + n / W b), by hand: 14 (50e-6 + 0.0125).
-  CHECK(estimated_s(Topology::ring, large, one, alike) == doctest::Approx(14 * (50e-6 + 0.0125)));
-  CHECK(estimated_s(Topology::tree, large, one, alike) == doctest::Approx(6 * (50e-6 + 0.1)));
-  CHECK(estimated_s(Topology::alltoall, small, one, alike) ==
-        doctest::Approx(2 * (50e-6 + 875e-9)));
-  CHECK(estimated_s(Topology::ring, large, Nodes{{0}}, {}) == 0);
-
-  CHECK(choose_topology(small, one, alike) == Topology::alltoall);
-  // Latency counts little, and a ring's messages never share a way.
-  const Topology for_large = choose_topology(large, one, alike);
-  CHECK((for_large == Topology::alltoall || for_large == Topology::backend));
-  const Topology between = choose_topology(large, two, slow_between);
-  CHECK((between == Topology::hybrid || between == Topology::hierarchical));
-  CHECK(choose_topology(large, uneven, slow_uneven) == Topology::hierarchical);
-}
-
-TEST_CASE("a topology has a name, and an unknown one is refused with the names") {
-  for (const Topology topology : topologies)
-    CHECK(parse_topology(to_string(topology)).value() == topology);
-  CHECK(parse_topology("star").error().message().find("ring, tree") != std::string::npos);
-}
-
 TEST_CASE("each step of a ring is told by itself, with its bytes") {
   std::atomic<int> right = 0;
   on_ranks(3, [&](Ranks& ranks) {
     std::vector<std::uint64_t> told;
     ranks.observe([&told](const Ranks::Call& call) { told.push_back(call.bytes); });
     torch::Tensor values = torch::ones({300});
-    sum_by(Topology::ring, values, {{0, 0, 0}}, ranks);
+    sum_by(named("ring"), values, {{0, 0, 0}}, ranks);
     right += told == std::vector<std::uint64_t>(4, 400);
   });
   CHECK(right == 3);

@@ -23,7 +23,7 @@ struct Training {
   std::string model = "lenet";
   std::string precision = "fp32";
   std::string hook = "allreduce";
-  Topology topology = Topology::backend;
+  Topology topology = backend_topology();
   std::size_t bucket_bytes = 4 << 20;
   TrainSettings settings = {.local_steps = 6, .batch_size = 4, .lr = 0.05, .seed = 9};
   float weights_times = 1;  // The initial weights are made so much larger.
@@ -54,7 +54,7 @@ inline Trained train_rank(Ranks& ranks, const Training& training) {
   if (!parsed) throw std::runtime_error(parsed.error().message());
   const bool is_local = parsed->row.is_local;
   std::vector<int> members(static_cast<std::size_t>(ranks.size()));
-  auto hook = training.topology == Topology::backend
+  auto hook = training.topology == backend_topology()
                   ? std::move(parsed->hook)
                   : make_topology_mean(training.topology, Nodes{members});
   std::iota(members.begin(), members.end(), 0);

@@ -13,10 +13,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace fl::test {
 namespace {
@@ -36,20 +39,19 @@ void fill(const fs::path& path, Round rounds) {
   }
 }
 
-Awaitable<void> ask(AdminHistory& history, PageQuery query, bool is_choices,
+Awaitable<void> ask(AdminHistory& history, const HistoryPage& page, AddressQuery query,
                     std::optional<Result<std::string>>& out) {
-  if (is_choices) {
-    out = co_await history.choices(query);
-  } else {
-    out = co_await history.rounds(query, true);
-  }
+  out = co_await history.read(page, std::move(query), true);
 }
 
 /// The rounds of a page, as "run:round run:round …".
-std::string rounds_of(AdminHistory& history, const PageQuery& query, bool is_choices) {
+std::string rounds_of(AdminHistory& history, std::string_view path, std::string_view query) {
+  const auto page = std::ranges::find(history_pages(), path, &HistoryPage::path);
+  REQUIRE(page != history_pages().end());
   net::io_context io;
   std::optional<Result<std::string>> text;
-  net::co_spawn(io, ask(history, query, is_choices, text), net::detached);
+  net::co_spawn(io, ask(history, *page, AddressQuery::parse(query, page->names).value(), text),
+                net::detached);
   io.run();
   std::string found;
   for (const auto& row : parse_json(text.value().value()))
@@ -73,40 +75,27 @@ TEST_CASE("only hosts that a foreign web page can't have are answered") {
   }
 }
 
-TEST_CASE("the query of a page has numbers within their limits, or says what is allowed") {
-  const auto all = parse_page_query("", 100).value();
-  CHECK((!all.run && all.after == 0 && all.limit == 100));
-  const auto some = parse_page_query("limit=7&run=3&after=4294967295", 100).value();
-  CHECK((some.run == RunId{3} && some.after == 4294967295U && some.limit == 7));
-  for (const char* text : {"limit=0", "limit=101", "after=-1", "after=4294967296", "run=", "run",
-                           "round=1", "after=1x", "&", "after=1;limit=2", "after=%31"}) {
-    CAPTURE(text);
-    const auto wrong = parse_page_query(text, 100);
-    REQUIRE(!wrong);
-    CHECK(wrong.error().message().find("limit=N with N up to 100") != std::string::npos);
-  }
-}
-
 TEST_CASE("the history comes page by page, over a connection of its own") {
   const TemporaryFolder folder;
   const fs::path path = folder / "history.sqlite";
   fill(path, 5);
   const auto history = AdminHistory::open(path).value();
-  for (const bool is_choices : {false, true}) {
-    CAPTURE(is_choices);
+  for (const std::string_view page : {"/api/rounds", "/api/choices"}) {
+    CAPTURE(page);
+    const bool is_choices = page == "/api/choices";
     const std::string each = is_choices ? "2:1 2:1 2:2 2:2 " : "2:1 2:2 ";
     // The run under way, or the newest that has rounds, unless the query names one.
-    CHECK(rounds_of(*history, {.limit = 2}, is_choices) == each);
+    CHECK(rounds_of(*history, page, "limit=2") == each);
     const std::string last = is_choices ? "1:5 1:5 " : "1:5 ";
-    CHECK(rounds_of(*history, {.run = 1, .after = 4, .limit = 2}, is_choices) == last);
-    CHECK(rounds_of(*history, {.run = 1, .after = 5, .limit = 2}, is_choices).empty());
-    CHECK(rounds_of(*history, {.run = 7, .limit = 2}, is_choices).empty());
+    CHECK(rounds_of(*history, page, "run=1&after=4&limit=2") == last);
+    CHECK(rounds_of(*history, page, "run=1&after=5&limit=2").empty());
+    CHECK(rounds_of(*history, page, "run=7&limit=2").empty());
   }
   // Commits of another connection meanwhile are seen.
   const auto writer = Store::open({.path = path}).value();
   writer->rounds().open(2, some_round(6), {some_task("a")}).value();
   writer->rounds().commit(some_commit(2, 6)).value();
-  CHECK(rounds_of(*history, {.run = 2, .after = 5, .limit = 9}, false) == "2:6 ");
+  CHECK(rounds_of(*history, "/api/rounds", "run=2&after=5&limit=9") == "2:6 ");
 }
 
 TEST_CASE("the door is a port or a Unix socket that only this user may open") {

@@ -7,12 +7,14 @@
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/server/history/records.hpp"
+#include "tests/support/guide_table.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
 
 #include <array>
+#include <set>
 #include <string>
 
 namespace fl::test {
@@ -70,6 +72,30 @@ std::vector<std::pair<std::string, double>> eleven_clients() {
 }
 
 }  // namespace
+
+TEST_CASE("every page has an address of its own, takes its names, and is in the guide") {
+  History history;
+  history.add_round(1, {{"a", 1}});
+  std::set<std::string_view> paths;
+  std::string guide;
+  for (const Cells& cells : guide_table("guide/dashboard.md", "| page |"))
+    guide += quoted_in(cells.at(0)).at(0) + " ";
+  for (const HistoryPage& page : history_pages()) {
+    CAPTURE(page.path);
+    CHECK(paths.insert(page.path).second);
+    CHECK(page.path.starts_with("/api/"));
+    const std::string path(page.path);
+    const bool is_told =
+        guide.find(path + "?") != guide.npos || guide.find(path + " ") != guide.npos;
+    CHECK(is_told);
+    CHECK(!history.ask(page.path).is_discarded());
+    for (const std::string_view name : page.names) {
+      CAPTURE(name);
+      const bool is_number = name == "limit" || name == "run" || name == "round";
+      if (is_number) CHECK(history.ask(page.path, std::string(name) + "=1").is_structured());
+    }
+  }
+}
 
 TEST_CASE("a query of an address has known names, each once, and its values are decoded") {
   constexpr std::array<std::string_view, 2> names{"text", "limit"};

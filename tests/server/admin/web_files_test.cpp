@@ -3,6 +3,7 @@
 // Content-Security-Policy forbids, and no text that could become markup.
 #include "server/admin/web_files.hpp"
 #include "server/history/rows.hpp"
+#include "tests/support/guide_table.hpp"
 
 #include <doctest/doctest.h>
 
@@ -47,6 +48,29 @@ TEST_CASE("all scripts are begun to be loaded together, not one after the other"
     if (is_script(file) && file.path != "/app.js")
       CHECK(loaded.contains(std::string(file.path.substr(1))));
   }
+}
+
+TEST_CASE("every view that all readers have is in the list of kinds and in the guide") {
+  const std::string app(find_web_file("/app.js")->bytes);
+  const auto begin = app.find("const kinds = [");
+  REQUIRE(begin != app.npos);
+  const auto kinds = found_in(app.substr(begin, app.find("];", begin) - begin), R"(\b([A-Z]\w+))");
+  std::set<std::string> told;
+  for (const Cells& cells : guide_table("guide/dashboard.md", "| view |")) told.insert(cells.at(0));
+  std::set<std::string> shown;
+  for (const WebFile& file : web_files()) {
+    const std::string text(file.bytes);
+    const auto titles = found_in(text, R"x(\n  title = "([^"]+)")x");
+    if (titles.empty()) continue;
+    CAPTURE(file.path);
+    CHECK(titles.size() == 1);
+    const bool is_control = file.path == "/control.js";  // Operators alone have it.
+    CHECK(told.contains(*titles.begin()) != is_control);
+    for (const std::string& name : found_in(text, R"(export class (\w+))"))
+      if (kinds.contains(name)) shown.insert(name);
+  }
+  CHECK(shown == kinds);
+  CHECK(told.size() == kinds.size());
 }
 
 TEST_CASE("the log can be cut down to each level and kind that the history has") {

@@ -106,6 +106,28 @@ TEST_CASE("a flag that a sub-command would ignore is refused") {
   CHECK(parse({"--optimizer", "adam", "--momentum", "0.5"}).code == wrong_usage);
 }
 
+TEST_CASE("a sub-command takes the program's flags that all have, and refuses the server's") {
+  const std::set<std::string> shared{"--state", "--ca-passphrase-file", "--log-json", "--verbose"};
+  const std::string help = parse({"--help"}).printed;
+  const std::string flags = help.substr(0, help.find("The run (stored with it"));
+  const auto known = parse({}).line.serve_flags;
+  std::size_t refused = 0;
+  for (std::size_t at = flags.find("\n  --"); at != flags.npos; at = flags.find("\n  --", at + 1)) {
+    const std::size_t begin = at + 3;
+    const std::string name = flags.substr(begin, flags.find_first_of(" ,\n", begin) - begin);
+    CAPTURE(name);
+    if (name == "--version" || name == "--config") continue;
+    const std::string word = name + "=1";
+    const Parsed parsed = parse({"greet", "--whom", "anna", word.c_str()});
+    const bool is_refused = contains(parsed.printed, name + " is for the server itself");
+    CHECK(known.contains(name) != shared.contains(name));
+    if (name == "--log-json" || name == "--verbose") CHECK(parsed.code == -1);
+    refused += is_refused ? 1 : 0;
+  }
+  CHECK(refused >= 10);  // Some refuse "1" as a value.
+  CHECK(known.size() >= refused);
+}
+
 TEST_CASE("every sub-command has a unique name, and help") {
   std::set<std::string_view> names;
   for (const Command& command : server_commands()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every sampler picks distinct clients, is deterministic, and prefers the clients that it should.
 #include "server/cohort/sampler.hpp"
+#include "tests/support/guide_table.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace fl::test {
 namespace {
@@ -33,8 +36,9 @@ TEST_CASE("every sampler picks the requested number of distinct clients, the sam
   auto candidates = crowd(20);
   for (std::size_t i = 0; i < 12; ++i)
     candidates[i].history = {static_cast<Round>(1 + i % 4), 0.5 + static_cast<double>(i), 3.0};
-  for (const char* const spec : {"uniform", "examples", "round-robin", "power-of-choice",
-                                 "power-of-choice:d=3", "oort", "oort:explore=1"}) {
+  std::vector<std::string> specs{"power-of-choice:d=3", "oort:explore=1"};
+  for (const SamplerRow& row : sampler_rows()) specs.emplace_back(row.name);
+  for (const std::string& spec : specs) {
     CAPTURE(spec);
     const Sampler sampler = parse_sampler(spec).value();
     for (const std::size_t count : {0, 1, 7, 19, 20}) {
@@ -131,6 +135,22 @@ TEST_CASE(
   for (const auto& [i, n] : tally(parse_sampler("examples").value(), many, 1, 2000))
     times += i == 0 ? n : 0;
   CHECK(std::abs(times - 1053) < 112);  // 10 of 19; 5 standard deviations.
+}
+
+TEST_CASE("each sampler has a name of its own, is read by it, and is in the guide") {
+  std::set<std::string> told;
+  for (const Cells& cells : guide_table("guide/choose-a-method.md", "| `--sampling` |"))
+    for (const std::string& spec : quoted_in(cells.at(0)))
+      told.insert(spec.substr(0, spec.find(':')));
+  std::set<std::string> names;
+  for (const SamplerRow& row : sampler_rows()) {
+    CAPTURE(row.name);
+    CHECK(names.insert(std::string(row.name)).second);
+    CHECK(row.usage.starts_with(row.name));
+    CHECK(parse_sampler(row.name).value().row == &row);
+    CHECK((row.read == nullptr) == (row.usage == row.name));
+  }
+  CHECK(told == names);
 }
 
 TEST_CASE("the error for an unknown sampling lists the samplings") {

@@ -33,11 +33,11 @@ float value_at(std::uint64_t element) { return static_cast<float>(element % 8'38
 
 /// Reads all of the mean in steps of an odd length, as the next version is made.
 void read_all(MeanSample& sample, std::uint64_t elements) {
-  const ReadMean mean = [](std::uint64_t first, std::span<float> out) {
+  const ReadValues mean = [](std::uint64_t first, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = value_at(first + i);
     return success();
   };
-  const ReadMean kept = sample.keep_of(mean);
+  const ReadValues kept = sample.keep_of(mean);
   std::vector<float> out(77'777);
   for (std::uint64_t first = 0; first < elements; first += out.size()) {
     const auto some =

@@ -30,7 +30,7 @@ std::vector<float> noise(std::uint64_t seed, float scale) {
   return values;
 }
 
-ReadMeanAt values_of(const std::vector<float>& mean) {
+ReadValues values_of(const std::vector<float>& mean) {
   return [&mean](std::uint64_t first, std::span<float> out) {
     std::ranges::copy(std::span(mean).subspan(first, out.size()), out.begin());
     return success();
@@ -44,7 +44,7 @@ struct Folder {
 
   Folder() { REQUIRE(disk.make_folder("/kept")); }
 
-  Result<DirectionSums> try_sums_of(const std::vector<float>& update, const ReadMeanAt& mean,
+  Result<DirectionSums> try_sums_of(const std::vector<float>& update, const ReadValues& mean,
                                     const std::string& codec, const AdjustUpdate& adjust,
                                     std::span<const ElementRange> ranges) {
     const auto coded = disk.open("/kept/update", OpenMode::truncate).value();
@@ -110,7 +110,7 @@ TEST_CASE("an update counts as its block is decoded and adjusted") {
   };
   const std::vector<ElementRange> all{{0, parameters}};
   CHECK(folder.try_sums_of(update, values_of(mean), "none", fail, all).error().code() == Errc::io);
-  const ReadMeanAt lost = [](std::uint64_t, std::span<float>) -> Result<void> {
+  const ReadValues lost = [](std::uint64_t, std::span<float>) -> Result<void> {
     return Error(Errc::io, "no");
   };
   CHECK(folder.try_sums_of(update, lost, "none", {}, all).error().code() == Errc::io);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a run's settings: everything about a setting follows from its one row.
 #include "server/app/setting_flags.hpp"
+#include "server/cohort/sampler.hpp"
 #include "server/run/run_plan.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/run/target.hpp"
+#include "server/sums/rules/rule_table.hpp"
 #include "shared/params/model_table.hpp"
 #include "shared/wire/train_messages.hpp"
 #include "tests/support/print_result.hpp"
@@ -11,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <functional>
 
 namespace fl::test {
 namespace {
@@ -139,6 +142,26 @@ TEST_CASE("every setting's row has a unique key, and help if it has a flag") {
   }
   CHECK(run_setting_table().find("") == nullptr);
   CHECK(run_setting_table().find("nonesuch") == nullptr);
+}
+
+/// Help lists what a table of names has, by the texts of its rows.
+template <class Rows, class TextOf>
+void check_help_lists(std::string_view flag, const Rows& rows, TextOf text_of) {
+  CAPTURE(flag);
+  const std::string help = run_setting_table().find(flag)->help_text();
+  CHECK(help.find("{}") == std::string::npos);
+  for (const auto& row : rows) {
+    const std::string text(std::invoke(text_of, row));
+    CAPTURE(text);
+    CHECK(help.find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("help has the names of every table behind a setting") {
+  check_help_lists("model", builtin_models(), &ModelRow::name);
+  check_help_lists("sampling", sampler_rows(), &SamplerRow::usage);
+  check_help_lists("optimizer", optimizer_rows(), &OptimizerRow::usage);
+  check_help_lists("aggregate", rule_rows(), &RuleRow::usage);
 }
 
 TEST_CASE("an offer has the local work of its round") {

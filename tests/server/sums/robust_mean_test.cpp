@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for all robust rules: the same bits with any number of threads, no update beside the
 // others moves the result far, and edge cases end well.
+#include "server/sums/rules/rule_table.hpp"
 #include "server/sums/sorted_rows.hpp"
 #include "tests/server/sums/rows_in_memory.hpp"
 #include "tests/support/print_result.hpp"
@@ -40,6 +41,21 @@ Vectors draw(std::size_t updates, std::size_t elements) {
   for (auto& update : drawn)
     for (float& value : update) value = 3 + static_cast<float>(random() % 1000) / 1000;
   return drawn;
+}
+
+TEST_CASE("the tests of this file look at every robust rule, also behind nnm+") {
+  for (const RuleRow& row : rule_rows()) {
+    CAPTURE(row.name);
+    const auto is_this = [&](std::string_view spec) {
+      return spec.substr(0, spec.find(':')) == row.name;
+    };
+    CHECK(std::ranges::any_of(specs, is_this) != row.is_mean());
+    const auto mixes_this = [&](std::string_view spec) {
+      const std::size_t plus = spec.find('+');
+      return plus != std::string_view::npos && is_this(spec.substr(plus + 1));
+    };
+    CHECK(std::ranges::any_of(specs, mixes_this) != row.is_mean());
+  }
 }
 
 TEST_CASE("the bits do not depend on the number of threads, nor on the size of the reads") {

@@ -37,7 +37,7 @@ inline std::vector<float> aggregate(const AggregateRule& rule,
                                     int threads = 1) {
   std::vector<float> out(updates.at(0).size());
   RowsInMemory rows(std::move(updates));
-  RobustMean::ReadCenter read_center;
+  ReadValues read_center;
   if (!center.empty()) {
     read_center = [&center](std::uint64_t first, std::span<float> to) -> Result<void> {
       std::ranges::copy(std::span(center).subspan(first, to.size()), to.begin());

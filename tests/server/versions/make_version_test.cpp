@@ -43,7 +43,7 @@ class Run {
   Result<void> make_next() {
     const Version base = records.rbegin()->first;
     FL_TRY(const auto version, open_version(files, models, records.at(base), layout_.all));
-    const ReadMean mean = [base](std::uint64_t first, std::span<float> out) {
+    const ReadValues mean = [base](std::uint64_t first, std::span<float> out) {
       for (std::size_t i = 0; i < out.size(); ++i)
         out[i] = static_cast<float>(((first + i) * 37 + base * 11) % 101) / 100 - 0.5F;
       return success();
