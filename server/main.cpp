@@ -9,17 +9,20 @@
 //   Uploads::begin              round/uploads.cpp        may it come; where it goes on
 //   Session::take_chunk         net/session.cpp          each chunk into its file (upload.cpp)
 //   Uploads::finish             round/uploads.cpp        the whole end of an upload:
-//     Spool::finish             round/spool.cpp            its digest; its bytes are synced
-//     RoundSums::add            round/round_sums.cpp       decoded block by block (PayloadReader),
-//                                                          and added up (Accumulator)
-//     Uploads::await_judgement  round/uploads.cpp          is its norm too large
-//     Uploads::settle           round/uploads.cpp          ends the task, and waits for:
+//     DecodedIntake::take       round/decoded_intake.cpp   takes it in (update_intake.hpp):
+//       RoundSums::add          round/round_sums.cpp         its digest; its bytes are synced;
+//                                                            decoded block by block
+//                                                            (PayloadReader), and added up
+//                                                            (Accumulator)
+//       NormJudge::judge        round/norm_judge.cpp         is its norm too large
+//     TaskDecisions::settle     round/task_decisions.cpp   ends the task, and waits for:
 //   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
 //     Rounds::decide            history/rounds.cpp         then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told
 //   RoundEngine::collect        round/engine.cpp         when has the round enough
+//   RoundEngine::settle         round/engine.cpp         the sums become final
 //   RoundEngine::apply          round/engine.cpp         makes the next version:
-//     NextVersion::make         round/next_version.cpp     the sums become final
+//     NextVersion::make         round/next_version.cpp     of the mean of the sums
 //     make_next_version         versions/make_version.cpp  the new model, a file
 //   RoundEngine::record         round/engine.cpp
 //     Rounds::commit            history/rounds.cpp         rows of tables round and checkpoint

@@ -24,6 +24,18 @@ using RunId = std::int64_t;
 using Round = std::uint32_t;    // From 1.
 using Version = std::uint32_t;  // A model's: round r makes version r; 0 is the first.
 
+// A round's number and a version's are one type to the compiler, and one number to a run whose
+// rounds all make the whole model. Code that goes from one to the other says so by these functions.
+
+/// The version that the clients of a round train from.
+[[nodiscard]] constexpr Version base_of(Round round) { return round - 1; }
+/// The version that a round makes.
+[[nodiscard]] constexpr Version made_by(Round round) { return round; }
+/// The round that made a version; 0: none did, it is the initial model.
+[[nodiscard]] constexpr Round round_of(Version version) { return version; }
+/// The round in which clients are asked to train from a version.
+[[nodiscard]] constexpr Round round_from(Version base) { return base + 1; }
+
 /// Unique in the database; names the task on the wire. A type of its own, as tasks and runs are
 /// both numbers from the same kind of column.
 enum class TaskId : std::int64_t { none = 0 };
@@ -155,7 +167,7 @@ struct TaskRecord {
 
 struct RoundRecord {
   Round round = 0;
-  Version base_version = 0;  // The version that was sent out: round - 1.
+  Version base_version = 0;  // The version that was sent out: base_of(round).
   double started_at = 0;
   std::uint32_t target = 0;  // Accepted updates that close the round.
   /// Weight of all clients that were connected when it opened, or were asked in an earlier round.

@@ -26,6 +26,7 @@ Digest mark_digest(const Upload& upload, std::uint64_t next_offset) {
 }  // namespace
 
 Result<void> Upload::append(Bytes bytes) {
+  FL_ASSERT(!differs_);  // Nothing is written after finish().
   FL_ASSERT(bytes.size() <= bytes_ - next_offset_);
   FL_CHECK(file_->write_at(next_offset_, bytes));
   hasher_.update(bytes);
@@ -83,6 +84,7 @@ Result<void> Upload::resume() {
     hasher_.update(part);
     next_offset_ += bytes;
   }
+  FL_ASSERT(next_offset_ == there && there <= bytes_);
   return {};
 }
 

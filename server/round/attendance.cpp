@@ -173,7 +173,7 @@ void Attendance::leave(const std::shared_ptr<Peer>& peer, bool for_good, std::st
   const Task* const task = parts_.tasks.task_of(peer->facts().name);
   if (for_good && task != nullptr && task->is_open() && !parts_.control.has_ended())
     parts_.control.group.spawn(
-        parts_.uploads.lose_task(peer->facts().name, task->record.id, std::move(reason)));
+        parts_.decisions.lose_task(peer->facts().name, task->record.id, std::move(reason)));
   report_unless_over(peer->facts().name, peer->facts().name + " left");
   parts_.control.changed.notify();
 }
@@ -185,8 +185,8 @@ void Attendance::expel(const std::string& name, const std::string& reason) {
   // A client that is not here would keep its task until the deadline.
   const bool has_task = task != nullptr && task->is_open();
   if (!parts_.control.has_ended() && (!parts_.control.is_restored() || has_task)) {
-    const TaskId id = task != nullptr ? task->record.id : Uploads::any_task;
-    parts_.control.group.spawn(parts_.uploads.lose_task(name, id, reason));
+    const TaskId id = task != nullptr ? task->record.id : TaskDecisions::any_task;
+    parts_.control.group.spawn(parts_.decisions.lose_task(name, id, reason));
   }
   const auto peer = parts_.roster.find(name);
   if (!peer) return;

@@ -21,7 +21,7 @@ class Attendance {
     Evaluations& evaluations;
     const RunEnd& end;
     Offers& offers;
-    Uploads& uploads;
+    TaskDecisions& decisions;
   };
   explicit Attendance(const Parts& parts) : parts_(parts) {}
 

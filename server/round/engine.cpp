@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <list>
 #include <set>
 
 namespace fl {
@@ -30,19 +29,23 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       tasks_(plan_, roster_),
       evaluations_({control_, store_, plan_, roster_, files_.versions}),
       end_(plan_, tasks_, files_.versions, evaluations_),
-      sums_({control_, store_, compute_, plan_, files_.spool, files_.references, files_.versions,
-             tasks_, past_}),
+      sums_({store_, compute_, plan_, files_.spool, files_.references, files_.versions, tasks_,
+             past_}),
+      intake_({control_, plan_, files_.references, tasks_, sums_, past_}),
       verdicts_(control_, store_, files_.spool, strand),
+      decisions_({control_, store_, plan_, roster_, tasks_, verdicts_, end_, control_.group}),
+      upload_files_(control_, store_, compute_, files_.spool),
       transfers_(std::move(shared.bulk)),
-      uploads_({control_, store_, compute_, plan_, files_.spool, files_.references, roster_, tasks_,
-                sums_, verdicts_, evaluations_, end_, past_, control_.group, transfers_.budget()}),
+      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_,
+                transfers_.budget()}),
       initial_({control_, store_, compute_, plan_, files, roster_, files_.versions, evaluations_},
                std::move(make_weights)),
-      offers_({control_, files_, roster_, tasks_, past_, sums_, uploads_}),
+      offers_({control_, files_, roster_, tasks_, intake_, decisions_, past_}),
       next_({store_, compute_, plan_, files_.references, files_.versions, tasks_, past_, sums_}),
       attendance_(
-          {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, uploads_}),
-      host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, evaluations_}),
+          {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, decisions_}),
+      host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, decisions_,
+             evaluations_}),
       view_({control_, files_.versions, roster_, tasks_, past_, evaluations_, verdicts_,
              transfers_}) {}
 
@@ -57,6 +60,9 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
     if (going && is_going()) going = co_await collect();
     if (!going || !is_going()) continue;
     const TimePoint collected_at = Clock::now();
+    const auto settled = co_await settle();
+    if (!settled) going = settled.error();
+    if (!settled || !*settled) continue;
     const auto made = co_await apply();
     if (made && *made) going = co_await record(**made, Clock::now() - collected_at);
     if (!made) going = made.error();
@@ -86,7 +92,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   }
   co_await control_.group.join();
   co_await store_.join();
-  if (!tasks_.has_round()) sums_.release();  // The server may wait long for another run.
+  if (!tasks_.has_round()) intake_.release();  // The server may wait long for another run.
   if (control_.failure()) co_return *control_.failure();
   co_return is_finished ? Outcome::finished : Outcome::stopped;
 }
@@ -166,7 +172,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
 /// Restores the updates of the last recorded round that a crash has left in the spool, and the
 /// references they need.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
-  const Round last = files_.versions.empty() ? 0 : files_.versions.newest_number();
+  const Round last = files_.versions.empty() ? 0 : round_of(files_.versions.newest_number());
   auto list = [run = plan_.run.id, last](Store& store) { return store.rounds().tasks(run, last); };
   FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
   co_return files_.kept.restore(last, tasks);
@@ -199,7 +205,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   }
   tasks_.open(std::move(round));
   FL_CO_CHECK(files_.spool.keep_only(spooled));
-  FL_CO_CHECK(co_await sums_.rebuild());
+  FL_CO_CHECK(co_await intake_.rebuild());
   // Set the deadline only now: adding up again may take long, or wait for the disk.
   if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
   if (const auto accepted = tasks_.round().count(TaskState::accepted); accepted > 0)
@@ -249,11 +255,12 @@ Awaitable<Result<void>> RoundEngine::collect() {
   while (!control_.is_stopping()) {
     control_.phase = Phase::collecting;
     if (plan_.mode.is_async) {
-      FL_CO_TRY(const bool dropped, co_await drop_overdue());
+      FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
       if (dropped) continue;
     }
     const TimePoint now = Clock::now();
     const std::uint32_t ready = tasks_.ready();
+    const std::size_t to_ask = tasks_.to_ask(now);
     const bool is_late = now >= round.deadline;  // Never in an asynchronous run.
     if (is_late && ready < tasks_.quorum()) {
       control_.report(
@@ -261,73 +268,60 @@ Awaitable<Result<void>> RoundEngine::collect() {
           fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
                       "{} s",
                       round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
-      note_misses();
+      decisions_.note_misses();
       round.deadline = plan_.deadline_after(now);
-      FL_CO_CHECK(co_await offers_.add(tasks_.quorum() - ready));
+      if (to_ask > 0) FL_CO_CHECK(co_await offers_.add(to_ask));
       continue;
     }
-    const std::size_t missing = round.is_closing || is_late ? 0 : tasks_.missing();
-    if (missing > 0) {
-      FL_CO_TRY(const bool asked, co_await offers_.add(missing));
+    if (to_ask > 0) {
+      FL_CO_TRY(const bool asked, co_await offers_.add(to_ask));
       if (asked) continue;
     }
     if (tasks_.has_enough(now)) {
       if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing) {
-        note_misses();
+        decisions_.note_misses();
         control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
                                                       round.record.round, tasks_.names_missing()));
       }
-      if (!round.is_closing) control_.changed.notify();  // Waiting updates are judged now.
-      round.is_closing = true;
+      if (!round.is_closing) {
+        round.begin_closing();
+        control_.changed.notify();  // Waiting updates are judged now.
+      }
     }
     if (round.is_closing && !round.is_verifying()) {
-      // The round had enough when it began to close. If updates were judged too large since, it may
-      // lack some, and other clients are asked. If no client is left to ask, a buffer closes with
-      // fewer updates than its target.
-      const bool is_full = round.count(TaskState::accepted) >= round.record.target;
-      const bool is_enough = is_full || (tasks_.has_enough(now) && !plan_.mode.is_async);
-      if (is_enough || !round.has_refused_updates) co_return success();
+      if (tasks_.may_end(now)) co_return success();
       round.reopen();
       continue;
     }
-    co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, missing > 0));
+    co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, to_ask > 0));
   }
   co_return success();
 }
 
-/// The deadline of a synchronous round has passed: notes a miss for each client whose update has
-/// not come. Where late updates count, a slow client does no harm, and gets no miss.
-void RoundEngine::note_misses() {
-  for (auto& [client, task] : tasks_.round().tasks) {
-    if (!task.is_open() || task.has_arrived) continue;
-    task.has_missed = true;
-    if (!plan_.mode.carries()) uploads_.note_miss(task);
-  }
-}
+// Settle, apply and record ---------------------------------------------------------------------
 
-/// Ends the tasks of clients that have not answered in time, which gives their places to others.
-/// Returns false if there were none.
-Awaitable<Result<bool>> RoundEngine::drop_overdue() {
-  const auto overdue = tasks_.overdue(Clock::now());
-  std::list<VerifyingGuard> guards;  // While a guard lives, nothing else decides on the task.
-  for (Task* const task : overdue) guards.emplace_back(*task);
-  for (Task* const task : overdue) {
-    TaskRecord record = task->record;
-    record.state = TaskState::lost;
-    record.reason = fmt::format("no update within {} s", plan_.settings.deadline_s);
-    FL_CO_CHECK(co_await uploads_.settle(*task, std::move(record)));
-    guards.pop_front();
-  }
-  co_return !overdue.empty();
+/// Stands between the last update and the next version: makes the result of the accepted updates
+/// final. Meanwhile the round is closing, so nothing else is taken in, and nobody is asked to
+/// train. False: the run was stopped while it waited for room on the disk.
+///
+/// The history knows nothing of this step. After a kill, also one in apply(), the restart has the
+/// round open with its accepted tasks; it takes them in again from the spool, collects, and settles
+/// anew. So what is settled must follow from the accepted tasks and their spooled files alone. What
+/// does not follow from them has to be durable before anybody is told of it.
+Awaitable<Result<bool>> RoundEngine::settle() {
+  FL_ASSERT(tasks_.round().is_closing && !tasks_.round().is_verifying());
+  control_.phase = Phase::making_model;
+  const auto settled = co_await intake_.settle();
+  if (will_pass(settled)) co_return false;
+  FL_CO_CHECK(settled);
+  co_return true;
 }
-
-// Apply and record -----------------------------------------------------------------------------
 
 /// Makes the next version durable. None: the run was stopped while it waited for room on the disk;
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
-  control_.phase = Phase::making_model;
-  const auto made = co_await next_.make(files_.versions.folder());
+  auto open_mean = [this] { return intake_.mean(); };
+  const auto made = co_await next_.make(files_.versions.folder(), std::move(open_mean));
   if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   co_return std::optional<CheckpointRecord>(*made);
@@ -351,7 +345,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const Version awaited = evaluations_.oldest_awaited(made.version);
   for (const auto& [version, files] : files_.versions.all()) {
     const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
-    const bool is_kept = is_base || plan_.is_for_replay(version, made.version);
+    const bool is_kept = is_base || plan_.is_for_replay(version, round_of(made.version));
     if (keep > 0 && version + keep <= made.version && version < awaited && !is_kept)
       commit.dropped_versions.push_back(version);
   }
@@ -370,6 +364,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
 /// that file.
 Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration apply_time) {
   const OpenRound& round = tasks_.round();
+  FL_ASSERT(round.is_closing && made.version == made_by(round.record.round));
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   RoundCommit commit = commit_of(made);
@@ -441,9 +436,9 @@ Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
     FL_CO_CHECK(co_await evaluations_.keep_end(why));
-    control_.report(EventLevel::notice,
-                    fmt::format("the run ends after {} of {} rounds: {}",
-                                files_.versions.newest_number(), plan_.settings.rounds, why));
+    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}",
+                                                    round_of(files_.versions.newest_number()),
+                                                    plan_.settings.rounds, why));
   }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The round engine: gather, offer, collect, apply, record, round after round. In an asynchronous
-// run (round_mode.hpp) a round is a buffer of updates, and tasks go on from one round to the next.
-// The engine decides; sessions carry. It and its parts run on one strand (executor()). They reach
-// the disk through Files and StoreThread, time through Clock, and clients through Peer: so the
-// simulated federations of the tests run this same code. Long work (syncs of data, decoding,
+// The round engine: gather, offer, collect, settle, apply, record, round after round. In an
+// asynchronous run (round_mode.hpp) a round is a buffer of updates, and tasks go on from one round
+// to the next. The engine decides; sessions carry. It and its parts run on one strand (executor()).
+// They reach the disk through Files and StoreThread, time through Clock, and clients through Peer:
+// so the simulated federations of the tests run this same code. Long work (syncs of data, decoding,
 // models, SQLite) runs on workers; short calls of Files (open, rename, remove) run on the strand,
 // and so does the tidying up after a round.
 //
@@ -17,6 +17,7 @@
 #pragma once
 
 #include "server/history/recorded_rounds.hpp"
+#include "server/round/decoded_intake.hpp"
 #include "server/round/initial_model.hpp"
 #include "server/round/next_version.hpp"
 #include "server/round/run_files.hpp"
@@ -81,13 +82,12 @@ class RoundEngine {
   Awaitable<Result<void>> restore_round();
   Awaitable<Result<void>> gather();
   Awaitable<Result<void>> collect();
+  Awaitable<Result<bool>> settle();
   Awaitable<Result<std::optional<CheckpointRecord>>> apply();
   Awaitable<Result<void>> record(CheckpointRecord made, Duration apply_time);
   Awaitable<Result<void>> finish();
   Awaitable<Result<Outcome>> end(Result<void> going, bool is_finished);
 
-  Awaitable<Result<bool>> drop_overdue();
-  void note_misses();
   [[nodiscard]] RoundCommit commit_of(const CheckpointRecord& made) const;
   Awaitable<void> await_absent();
   Awaitable<void> dismiss_finished();
@@ -105,7 +105,10 @@ class RoundEngine {
   Evaluations evaluations_;
   RunEnd end_;
   RoundSums sums_;
+  DecodedIntake intake_;
   VerdictLog verdicts_;
+  TaskDecisions decisions_;
+  UploadFiles upload_files_;
   Transfers transfers_;
   Uploads uploads_;
   InitialModel initial_;

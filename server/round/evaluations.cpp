@@ -391,7 +391,7 @@ std::string Evaluations::end_by_patience() const {
 
 std::string Evaluations::early_end() const {
   if (!kept_end_.empty()) return kept_end_;
-  if (parts_.versions.newest_number() >= parts_.plan.settings.rounds) return "";
+  if (round_of(parts_.versions.newest_number()) >= parts_.plan.settings.rounds) return "";
   const std::string why = end_by_target();
   return why.empty() ? end_by_patience() : why;
 }

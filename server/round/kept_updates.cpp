@@ -42,7 +42,7 @@ KeptRound KeptUpdates::description_of(const OpenRound& round) const {
 Result<void> KeptUpdates::describe(KeptRound round) const {
   if (plan_.kept_rounds == 0) return {};
   FL_CHECK(files_.make_folder(folders_.kept));
-  for (const std::string& name : state_names(round.round - 1)) {
+  for (const std::string& name : state_names(base_of(round.round))) {
     const auto path = folders_.checkpoints / name;
     if (!files_.exists(path)) continue;
     FL_TRY(round.state.emplace_back(), kept_file(files_, path, name));
@@ -93,7 +93,7 @@ Result<void> KeptUpdates::drop(Round round) {
       FL_CHECK(files_.remove(folders_.kept / kept_reference_name(round, update.reference)));
     }
   }
-  for (const std::string& name : state_names(round - 1))
+  for (const std::string& name : state_names(base_of(round)))
     FL_CHECK(files_.remove(folders_.checkpoints / name));
   return {};
 }
@@ -111,8 +111,8 @@ Result<void> KeptUpdates::restore(Round last, const std::vector<TaskRecord>& tas
   }
   FL_CHECK(tidy(last));
   // Keeps the state of the oldest replay's base, and always that of the version before the last.
-  const Version oldest = is_on ? plan_.first_kept(last) - 1 : last;
-  return drop_state_before(std::min<Version>(oldest, last > 0 ? last - 1 : 0));
+  const Version oldest = is_on ? base_of(plan_.first_kept(last)) : made_by(last);
+  return drop_state_before(std::min<Version>(oldest, last > 0 ? base_of(last) : 0));
 }
 
 /// Removes all files that belong to no kept round: descriptions of rounds that were never recorded,

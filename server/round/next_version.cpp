@@ -8,12 +8,13 @@
 
 namespace fl {
 
-Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) {
-  FL_CO_CHECK(co_await parts_.sums.settle());
+Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
+                                                      OpenMean open_mean) {
   const RunPlan& plan = parts_.plan;
   const Versions& versions = parts_.versions;
   const OpenRound& round = parts_.tasks.round();
   const auto base = versions.at(round.record.base_version);
+  FL_ASSERT(base->part == round.part);
   const auto downlink =
       parse_downlink_codec(plan.settings.downlink_codec, round.record.round).value();
   const bool is_replay = to != versions.folder();
@@ -36,8 +37,8 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to) 
                      {"clients", std::to_string(round.count(TaskState::accepted))}},
                     drops_state};
   const auto deltas = parts_.tasks.accepted_deltas();
-  auto work = [this, &job, &mean, &deltas]() -> Result<CheckpointRecord> {
-    FL_TRY(const ReadValues whole, parts_.sums.mean());
+  auto work = [this, &job, &mean, &deltas, &open_mean]() -> Result<CheckpointRecord> {
+    FL_TRY(const ReadValues whole, open_mean());
     mean = sample_.keep_of(whole);
     FL_CHECK(parts_.references.sync(deltas));
     return make_next_version(job);

@@ -7,6 +7,7 @@
 #include "server/round/round_sums.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 namespace fl {
@@ -21,17 +22,18 @@ class NextVersion {
     const Versions& versions;
     const Tasks& tasks;
     const PastRounds& past;
-    RoundSums& sums;
+    const RoundSums& sums;
   };
   explicit NextVersion(const Parts& parts)
       : parts_(parts), sample_(parts.plan.layout, parts.plan.run_layout.parameter_elements) {}
 
-  /// Gives the open round's sums their final units and writes the version that they make into the
-  /// folder `to`, durably. If `to` is not the versions' own folder (a replay), the mean update is
-  /// written beside the version (open_kept_mean()), and nothing of other versions is removed. Only
-  /// while nobody adds. While the disk is full it waits. Errors: those of RoundSums::settle(),
-  /// RoundSums::mean() and make_next_version().
-  Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to);
+  /// Opens what reads the mean of the closed round's updates. Called on a worker.
+  using OpenMean = std::function<Result<ReadValues>()>;
+  /// Writes the version that the closed round's mean makes into the folder `to`, durably. If `to`
+  /// is not the versions' own folder (a replay), the mean update is written beside the version
+  /// (open_kept_mean()), and nothing of other versions is removed. While the disk is full it waits.
+  /// Errors: those of `open_mean`, of what it returns, and of make_next_version().
+  Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to, OpenMean open_mean);
   /// The cosine of each accepted update with the mean of which make() has made the version, on a
   /// sample. Updates without a cosine are left out. Errors: those of reading the updates.
   Awaitable<Result<std::vector<TaskCosine>>> cosines();

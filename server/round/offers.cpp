@@ -38,13 +38,15 @@ Awaitable<Result<void>> Offers::read_histories() {
 
 Awaitable<Result<void>> Offers::open_round() {
   parts_.control.expect_strand();
+  FL_ASSERT(!parts_.tasks.has_round());
   const RunPlan& plan = parts_.control.plan;
   const auto base = parts_.files.versions.newest();
   const std::size_t available = parts_.roster.trainers_to_ask(plan.settings.min_clients).size();
   OpenRound opening;
-  opening.record.round = base->record.version + 1;
+  opening.record.round = round_from(base->record.version);
   opening.record.base_version = base->record.version;
   opening.record.started_at = Clock::unix_seconds();
+  opening.part = base->part;
   weigh_everyone(opening.record);
   opening.opened_at = Clock::now();
   if (!plan.mode.is_async) opening.deadline = plan.deadline_after(opening.opened_at);
@@ -69,10 +71,11 @@ Awaitable<Result<void>> Offers::open_round() {
   for (auto& record : opened) {
     Task task;
     task.record = std::move(record);
+    task.part = round.part;
     send(round.put(std::move(task)));
   }
-  parts_.sums.begin();
-  parts_.uploads.end_tasks_of_expelled();
+  parts_.intake.open_round();
+  parts_.decisions.end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
   warn_of_settings(available);
@@ -128,6 +131,7 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
   const RunPlan& plan = parts_.control.plan;
   Tasks& open = parts_.tasks;
   OpenRound& round = open.round();
+  FL_ASSERT(!round.is_frozen && round.is_durable);
   auto tasks = pick(count);
   std::uint64_t weight = 0;
   for (const auto& [client, task] : round.tasks) {
@@ -153,11 +157,12 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
       log_info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
+    task.part = round.part;
     if (const Task* const before = open.task_of(task.record.client))
       task.failures = before->failures;
     send(round.put(std::move(task)));
   }
-  parts_.uploads.end_tasks_of_expelled();
+  parts_.decisions.end_tasks_of_expelled();
   co_return true;
 }
 
@@ -201,7 +206,7 @@ void Offers::send(Task& task) {
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
   const auto& base = *parts_.files.versions.at(task.record.base_version);
-  const Round round = task.record.base_version + 1;  // In which the task was first offered.
+  const Round round = round_from(task.record.base_version);  // In which the task was first offered.
   TrainSettings work = plan.work_of(round, parts_.past.losses);
   work.seed = plan.client_seed_of(round, client);
   if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {

@@ -6,7 +6,8 @@
 
 #include "server/cohort/picker.hpp"
 #include "server/round/run_files.hpp"
-#include "server/round/uploads.hpp"
+#include "server/round/task_decisions.hpp"
+#include "server/round/update_intake.hpp"
 
 #include <set>
 #include <string>
@@ -21,9 +22,9 @@ class Offers {
     const RunFiles& files;
     Roster& roster;
     Tasks& tasks;
+    UpdateIntake& intake;
+    TaskDecisions& decisions;
     const PastRounds& past;
-    RoundSums& sums;
-    Uploads& uploads;
   };
   explicit Offers(const Parts& parts);
 

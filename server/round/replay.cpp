@@ -126,7 +126,7 @@ Result<void> check_files(const ReplaySource& from, const KeptRound& kept) {
                         fmt::format("the update of {} (task {})", update.client, update.task)));
   }
   FL_CHECK(check_references(from, kept));
-  const auto names = state_names(kept.round - 1);
+  const auto names = state_names(base_of(kept.round));
   for (const KeptState& state : kept.state) {
     if (std::ranges::find(names, state.file) == names.end()) {
       return Error(Errc::corrupt, fmt::format("{} names {}, which is not of its round",
@@ -182,14 +182,12 @@ class Workbench {
         strand_(net::make_strand(io_)),
         plan_(all_.settings, from.run, model),
         store_(strand_, from.store, caller_, from.run.id, {[](const Error&) {}}),
-        control_(strand_, plan_, store_),
         spool_(from.files, from.kept),
         references_(from.files, reference_places(from, all_.kept)),
         versions_(from.files, from.checkpoints, plan_.layout),
         roster_(plan_.mode.ahead),
         tasks_(plan_, roster_),
-        sums_(
-            {control_, store_, caller_, plan_, spool_, references_, versions_, tasks_, all_.past}),
+        sums_({store_, caller_, plan_, spool_, references_, versions_, tasks_, all_.past}),
         next_({store_, caller_, plan_, references_, versions_, tasks_, all_.past, sums_}) {
     store_.stop();  // A step that would wait for room on the disk ends instead.
     store_.close();
@@ -227,7 +225,6 @@ class Workbench {
   Offload caller_;
   const RunPlan plan_;
   StoreThread store_;
-  RunControl control_;
   Spool spool_;
   DeltaReferences references_;
   Versions versions_;
@@ -276,7 +273,9 @@ void Workbench::open_round() {
 
 Awaitable<Result<CheckpointRecord>> Workbench::close_round() {
   FL_CO_CHECK(co_await sums_.rebuild());
-  co_return co_await next_.make(from_.scratch);
+  FL_CO_CHECK(co_await sums_.settle());
+  auto open_mean = [this] { return sums_.mean(); };
+  co_return co_await next_.make(from_.scratch, std::move(open_mean));
 }
 
 Result<CheckpointRecord> Workbench::make() {

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 namespace fl {
 
@@ -31,13 +33,13 @@ Error in_accepted(const TaskRecord& task, const Error& error) {
 }  // namespace
 
 void RoundSums::begin() {
-  parts_.control.expect_strand();
+  FL_ASSERT(parts_.tasks.has_round());
   const OpenRound& round = parts_.tasks.round();
   std::optional<std::uint64_t> seed;
   SummedSketches sketches;
   // A robust rule reads each update decoded, so it is checked decoded too.
   if (parts_.plan.rule.is_mean()) {
-    seed = parts_.plan.shared_seed_of(round.record.base_version + 1);
+    seed = parts_.plan.shared_seed_of(round_from(round.record.base_version));
     sketches = parts_.plan.summed_sketches(round.record.round);
   }
   const std::uint64_t expected = expected_weight();
@@ -45,9 +47,16 @@ void RoundSums::begin() {
   if (sums_) {
     sums_->reset(expected, seed, std::move(sketches));
   } else {
-    sums_ = std::make_unique<Accumulator>(parts_.plan.layout, expected, seed, std::move(sketches));
+    sums_ = std::make_unique<Accumulator>(layout(), expected, seed, std::move(sketches));
   }
 }
+
+void RoundSums::release() {
+  FL_ASSERT(!parts_.tasks.has_round());
+  sums_.reset();
+}
+
+const Layout& RoundSums::layout() const { return parts_.plan.layout_of(parts_.tasks.round().part); }
 
 /// The weight that the round's updates will probably have. Rounds of a run are alike; for the first
 /// round only its tasks are known.
@@ -62,13 +71,12 @@ std::uint64_t RoundSums::expected_weight() const {
 }
 
 Awaitable<Result<void>> RoundSums::rebuild() {
-  parts_.control.expect_strand();
   begin();
   const auto tasks = accepted_tasks();
   for (const TaskRecord& task : tasks) {
     auto work = [this, &task]() -> Result<void> {
       FL_TRY(const auto file, open_accepted(task));
-      const auto added = add(*file, task.update_bytes, task);
+      const auto added = add_file(*file, task.update_bytes, task);
       if (!added) return in_accepted(task, added.error());
       count(*added);
       return {};
@@ -78,10 +86,18 @@ Awaitable<Result<void>> RoundSums::rebuild() {
   co_return success();
 }
 
+/// What the updates of these tasks add to the weight of the sums together.
+std::uint64_t RoundSums::discounted_weight_of(const std::vector<TaskRecord>& tasks) const {
+  std::uint64_t sum = 0;
+  for (const TaskRecord& task : tasks) sum += parts_.tasks.discounted_weight_of(task);
+  return sum;
+}
+
 Awaitable<Result<void>> RoundSums::settle() {
-  parts_.control.expect_strand();
   if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
+  FL_ASSERT(sums_ && !parts_.tasks.round().is_verifying());
+  FL_ASSERT(sums_->total_weight() == discounted_weight_of(tasks));  // Each counts once.
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
     for (const TaskRecord& task : tasks) FL_CHECK(read_accepted(task, again));
     return {};
@@ -92,7 +108,7 @@ Awaitable<Result<void>> RoundSums::settle() {
 
 Result<ReadValues> RoundSums::mean() const {
   if (!parts_.plan.rule.is_mean()) return robust_mean();
-  FL_ASSERT(sums_->total_weight() > 0);
+  FL_ASSERT(sums_ && sums_->total_weight() > 0);
   const auto divisor =
       static_cast<double>(parts_.tasks.accepted_weight() * parts_.plan.mode.unit());
   return ReadValues([this, divisor](std::uint64_t first, std::span<float> out) {
@@ -113,7 +129,7 @@ Result<ReadValues> RoundSums::robust_mean() const {
     source.open = [this, task] { return parts_.spool.open_accepted(task.spool_file); };
     source.adjust = [this, task] { return adjustment_of(task, Reading::again); };
     source.named = [task](const Error& error) { return in_accepted(task, error); };
-    FL_CHECK(reading->rows.add(std::move(source), task.update_bytes, parts_.plan.layout));
+    FL_CHECK(reading->rows.add(std::move(source), task.update_bytes, layout()));
   }
   const RunPlan& plan = parts_.plan;
   if (plan.rule.has_center()) {
@@ -157,7 +173,23 @@ Result<void> RoundSums::read_accepted(const TaskRecord& task,
   return done;
 }
 
-Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const TaskRecord& task) {
+Awaitable<Result<Accumulator::Added>> RoundSums::add(std::shared_ptr<Upload> upload,
+                                                     TaskRecord& task) {
+  FL_ASSERT(sums_ && upload->is_complete() && upload->task() == task.id);
+  FL_ASSERT(task.state == TaskState::offered);
+  auto work = [this, upload = std::move(upload), &task]() -> Result<Accumulator::Added> {
+    FL_CHECK(parts_.spool.finish(*upload));
+    failpoint("upload.synced");
+    const TimePoint began = Clock::now();
+    auto added = add_file(*upload->file(), upload->bytes(), task);
+    task.decode_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    return added;
+  };
+  co_return co_await parts_.compute.run(std::move(work));
+}
+
+Result<Accumulator::Added> RoundSums::add_file(File& file, std::uint64_t bytes,
+                                               const TaskRecord& task) {
   std::optional<Accumulator::Added> added;
   const auto use = [&](PayloadReader& reader, std::uint64_t weight,
                        const AdjustUpdate& adjust) -> Result<void> {
@@ -168,11 +200,16 @@ Result<Accumulator::Added> RoundSums::add(File& file, std::uint64_t bytes, const
   return std::move(*added);
 }
 
-Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRecord& task) {
-  const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
-    return sums_->take_back(reader, weight, adjust);
+Awaitable<Result<void>> RoundSums::take_back(std::shared_ptr<Upload> upload,
+                                             const TaskRecord& task) {
+  FL_ASSERT(sums_ && upload->task() == task.id && task.state == TaskState::offered);
+  auto undo = [this, upload = std::move(upload), &task] {
+    const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
+      return sums_->take_back(reader, weight, adjust);
+    };
+    return read(*upload->file(), upload->bytes(), task, Reading::again, use);
   };
-  return read(file, bytes, task, Reading::again, use);
+  co_return co_await parts_.store.with_room(parts_.compute, std::move(undo));
 }
 
 /// Opens the update and gives it to `use`, with its weight and the function that changes it before
@@ -180,7 +217,7 @@ Result<void> RoundSums::take_back(File& file, std::uint64_t bytes, const TaskRec
 Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
                              Reading reading, const Accumulator::AddUpdate& use) const {
   FileSource source(file);
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, parts_.plan.layout));
+  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout()));
   FL_TRY(const AdjustUpdate adjust, adjustment_of(task, reading));
   return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }
@@ -192,7 +229,7 @@ Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task, Reading re
                                      : parts_.references.apply(task.reference);
   }
   if (plan.mode.compensation == 0 || parts_.tasks.staleness_of(task) == 0) return AdjustUpdate();
-  const TrainSettings work = plan.work_of(task.base_version + 1, parts_.past.losses);
+  const TrainSettings work = plan.work_of(round_from(task.base_version), parts_.past.losses);
   const double factor = plan.mode.compensation / (work.lr * effective_steps(work, task.steps));
   return AdjustUpdate(
       DelayCompensation(parts_.versions.at(task.base_version),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of the open round: adds the updates up as they come, and anew from the spool after a
 // restart. With a robust rule (--aggregate) they only check the updates and measure their norms;
-// the rule reads the spool when the round closes. add(), count(), take_back() and is_broken() on
-// any thread; mean() on a worker; the others on the engine's strand.
+// the rule reads the spool when the round closes. count(), read_accepted() and is_broken() on any
+// thread; mean() on a worker; the others on the engine's strand, and they work on workers.
 #pragma once
 
-#include "server/round/run_control.hpp"
+#include "server/history/store_thread.hpp"
 #include "server/round/spool.hpp"
 #include "server/round/tasks.hpp"
 #include "server/run/run_plan.hpp"
@@ -22,7 +22,6 @@ namespace fl {
 class RoundSums {
  public:
   struct Parts {
-    RunControl& control;
     StoreThread& store;
     Offload& compute;
     const RunPlan& plan;
@@ -49,15 +48,16 @@ class RoundSums {
   /// keeps a block of each update in memory. Errors: those of reading the spool.
   [[nodiscard]] Result<ReadValues> mean() const;
 
-  /// Adds an update; then count() or take_back(). On a worker, also on several at once: it reads
-  /// what does not change while a round is open. Errors: those of Accumulator::add,
-  /// PayloadReader::open and DeltaReferences::keep.
-  [[nodiscard]] Result<Accumulator::Added> add(File& file, std::uint64_t bytes,
-                                               const TaskRecord& task);
+  /// Makes a complete upload durable (Spool::finish) and adds it; then count() or take_back(). Also
+  /// several at once: a worker reads what does not change while a round is open. `task` must live
+  /// until it returns, and gets the time that decoding took. Errors: those of Spool::finish,
+  /// Accumulator::add, PayloadReader::open and DeltaReferences::keep.
+  Awaitable<Result<Accumulator::Added>> add(std::shared_ptr<Upload> upload, TaskRecord& task);
   void count(const Accumulator::Added& added) { sums_->count(added); }
-  /// Takes an update that was added out again, and writes nothing to the disk. On a worker. Errors:
-  /// those of opening its files, and then nothing has changed; after others is_broken() is true.
-  [[nodiscard]] Result<void> take_back(File& file, std::uint64_t bytes, const TaskRecord& task);
+  /// Takes an update that was added out again, and writes nothing to the disk. While the disk is
+  /// full it waits. Errors: those of opening its files, and then nothing has changed; after others
+  /// is_broken() is true.
+  Awaitable<Result<void>> take_back(std::shared_ptr<Upload> upload, const TaskRecord& task);
   /// Gives an accepted update to `use` as it counts, block by block, and changes nothing. On a
   /// worker. Errors: those of opening its files, and those of `use`; they name the update.
   [[nodiscard]] Result<void> read_accepted(const TaskRecord& task,
@@ -65,14 +65,17 @@ class RoundSums {
   /// The sums are lost until rebuild().
   [[nodiscard]] bool is_broken() const { return sums_->broken(); }
   /// Frees the memory. Only while no round is open.
-  void release() { sums_.reset(); }
+  void release();
 
  private:
   /// Whether an update is read for the first time, or again: then its reference is on the disk
   /// already.
   enum class Reading { first, again };
+  [[nodiscard]] const Layout& layout() const;
   [[nodiscard]] std::uint64_t expected_weight() const;
+  Result<Accumulator::Added> add_file(File& file, std::uint64_t bytes, const TaskRecord& task);
   [[nodiscard]] std::vector<TaskRecord> accepted_tasks() const;
+  [[nodiscard]] std::uint64_t discounted_weight_of(const std::vector<TaskRecord>& tasks) const;
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const TaskRecord& task) const;
   Result<void> read(File& file, std::uint64_t bytes, const TaskRecord& task, Reading reading,
                     const Accumulator::AddUpdate& use) const;

@@ -19,7 +19,8 @@ class RunEnd {
   [[nodiscard]] bool is_over() const {
     if (was_over()) return true;
     if (tasks_.has_round() || versions_.empty()) return false;
-    return versions_.newest_number() >= plan_.settings.rounds || !evaluations_.early_end().empty();
+    return round_of(versions_.newest_number()) >= plan_.settings.rounds ||
+           !evaluations_.early_end().empty();
   }
   /// Whether the run was recorded as finished before this engine began.
   [[nodiscard]] bool was_over() const { return plan_.run.state == RunState::finished; }

@@ -66,7 +66,7 @@ Awaitable<void> RunHost::record_failure(std::shared_ptr<Peer> peer, wire::Failed
     co_return;
   }
   const TaskId task{failed.task()};
-  co_await parts_.uploads.lose_task(name, task, reason);
+  co_await parts_.decisions.lose_task(name, task, reason);
 }
 
 Awaitable<void> RunHost::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id, bool trickles,
@@ -77,7 +77,7 @@ Awaitable<void> RunHost::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id, 
   Task* const task = parts_.tasks.find(name, id);
   if (task == nullptr) co_return;
   if (++task->slow_uploads < limits::slow_uploads_max && !trickles) co_return;
-  co_await parts_.uploads.lose_task(name, id, std::move(text));
+  co_await parts_.decisions.lose_task(name, id, std::move(text));
 }
 
 void RunHost::revoke(const std::string& name) {

@@ -6,6 +6,7 @@
 #include "server/host/session_host.hpp"
 #include "server/round/attendance.hpp"
 #include "server/round/transfers.hpp"
+#include "server/round/uploads.hpp"
 
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ class RunHost final : public SessionHost {
     Transfers& transfers;
     Tasks& tasks;
     Uploads& uploads;
+    TaskDecisions& decisions;
     Evaluations& evaluations;
   };
   explicit RunHost(const Parts& parts) : parts_(parts) {}

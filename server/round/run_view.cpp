@@ -47,7 +47,7 @@ EngineStatus RunView::status() const {
   const std::string& paused = parts_.control.store.why_paused();
   status.phase = paused.empty() ? phase_text() : paused;
   status.rounds_total = plan.settings.rounds;
-  if (!parts_.versions.empty()) status.round = parts_.versions.newest_number();
+  if (!parts_.versions.empty()) status.round = round_of(parts_.versions.newest_number());
   status.clients = static_cast<std::uint32_t>(parts_.roster.trainer_count());
   status.evaluators = static_cast<std::uint32_t>(parts_.roster.evaluator_count());
   if (parts_.tasks.has_round()) {

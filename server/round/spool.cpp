@@ -95,6 +95,7 @@ Result<void> Spool::drop_others(TaskId task, const std::string& name) {
 
 Result<std::unique_ptr<File>> Spool::open_file(const std::string& name) {
   if (!spares_.empty() && !files_.exists(folder_ / name)) {
+    FL_ASSERT(!writers_.contains(spares_.back()));  // A spare has no writer, ever.
     FL_CHECK(files_.rename(folder_ / spares_.back(), folder_ / name));
     spares_.pop_back();
   }
@@ -108,7 +109,11 @@ Result<std::shared_ptr<File>> Spool::open_accepted(const std::string& name) {
 
 Result<void> Spool::finish(Upload& upload) {
   FL_CHECK(upload.finish());
+  FL_ASSERT(upload.is_complete() && !upload.differs());
   const MutexLock lock(mutex_);
+  // Two sessions of a client may write one file, and the first of them end in its removal.
+  if (!writers_.contains(upload.file_name()))
+    return Error(Errc::unavailable, "the file of the upload was removed while it came");
   whole_.insert(upload.file_name());
   return {};
 }

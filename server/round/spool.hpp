@@ -46,6 +46,7 @@ class Spool {
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
   /// Calls Upload::finish(). A whole upload stays until remove() or keep_only() removes it.
+  /// `unavailable`: one of them has removed the file already.
   [[nodiscard]] Result<void> finish(Upload& upload);
   /// Opens an accepted upload, to read it again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);

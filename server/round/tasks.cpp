@@ -20,15 +20,20 @@ void Task::note_failure() {
 }
 
 void OpenRound::take(std::map<std::string, Task> carried) {
+  FL_ASSERT(tasks.empty());
   tasks = std::move(carried);
   for (auto& [client, task] : tasks) {
+    FL_ASSERT(task.record.state != TaskState::accepted);  // An update counts in its own round.
+    FL_ASSERT(task.part == part);
     task.record.round = record.round;
     ++counts_[static_cast<std::size_t>(task.record.state)];
   }
 }
 
 Task& OpenRound::put(Task task) {
+  FL_ASSERT(task.part == part);
   auto [place, is_new] = tasks.try_emplace(task.record.client);
+  FL_ASSERT(is_new || (place->second.has_failed() && !place->second.is_verifying));
   if (!is_new) --counts_[static_cast<std::size_t>(place->second.record.state)];
   ++counts_[static_cast<std::size_t>(task.record.state)];
   place->second = std::move(task);
@@ -36,13 +41,21 @@ Task& OpenRound::put(Task task) {
 }
 
 void OpenRound::update_task(Task& task, TaskRecord changed) {
+  FL_ASSERT(task.record.state == TaskState::offered && changed.state != TaskState::offered);
+  FL_ASSERT(task.record.id == changed.id && task.record.client == changed.client);
   --counts_[static_cast<std::size_t>(task.record.state)];
   ++counts_[static_cast<std::size_t>(changed.state)];
   task.record = std::move(changed);
 }
 
+void OpenRound::begin_closing() {
+  FL_ASSERT(!is_closing && !has_refused_updates);
+  is_closing = is_frozen = true;
+}
+
 void OpenRound::reopen() {
-  is_closing = false;
+  FL_ASSERT(is_closing && is_frozen && !is_verifying());
+  is_closing = is_frozen = false;
   has_refused_updates = false;
   if (norms) norms->reopen();
 }
@@ -57,12 +70,14 @@ bool OpenRound::has_all_norms() const {
 }
 
 void Tasks::open(OpenRound round) {
+  FL_ASSERT(!round_);
   FL_ASSERT(round.tasks.empty() || carried_.empty());  // After a restart the round has its tasks.
   if (!carried_.empty()) round.take(std::exchange(carried_, {}));
   round_ = std::move(round);
 }
 
 void Tasks::close(Version oldest_base) {
+  FL_ASSERT(round_ && round_->is_closing && !round_->is_verifying() && carried_.empty());
   for (auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
     task.before = roster_.traffic_of(client);
@@ -72,6 +87,7 @@ void Tasks::close(Version oldest_base) {
 }
 
 void Tasks::carry(TaskRecord record) {
+  FL_ASSERT(!round_ && record.state == TaskState::offered);
   Task& task = carried_[record.client];
   task.offered_at = Clock::now();
   task.record = std::move(record);
@@ -105,6 +121,20 @@ bool Tasks::has_enough(TimePoint now) const {
   return all >= round_->record.target || (all >= quorum() && none_to_come);
 }
 
+bool Tasks::may_end(TimePoint now) const {
+  FL_ASSERT(round_->is_closing && !round_->is_verifying());
+  const bool is_full = round_->count(TaskState::accepted) >= round_->record.target;
+  const bool is_enough = is_full || (has_enough(now) && !plan_.mode.is_async);
+  return is_enough || !round_->has_refused_updates;
+}
+
+std::size_t Tasks::to_ask(TimePoint now) const {
+  if (round_->is_frozen) return 0;
+  if (now < round_->deadline) return missing();
+  return quorum() - std::min(quorum(), ready());
+}
+
+/// How many updates the round lacks, its deadline aside.
 std::size_t Tasks::missing() const {
   if (plan_.mode.is_async) return ready() < round_->record.target ? free_places() : 0;
   return round_->record.target - std::min(round_->record.target, expected());

@@ -11,6 +11,8 @@
 #include "server/round/roster.hpp"
 #include "server/run/run_plan.hpp"
 #include "shared/base/async/clock.hpp"
+#include "shared/base/error.hpp"
+#include "shared/params/model_part.hpp"
 
 #include <array>
 #include <map>
@@ -23,8 +25,9 @@ namespace fl {
 
 struct Task {
   TaskRecord record;
-  bool has_norm = false;          // Verifying: its update is in the sums, and OpenRound::norms.
-  bool waits_for_others = false;  // Verifying: its norm is judged when the round closes.
+  ModelPart part = ModelPart::whole;  // What the client trains and sends an update of.
+  bool has_norm = false;              // Verifying: its update is in the sums, and OpenRound::norms.
+  bool waits_for_others = false;      // Verifying: its norm is judged when the round closes.
   bool is_verifying = false;  // A decision is being made: its update is checked, or its final state
                               // is being made durable.
   bool has_arrived = false;   // The complete update is here and waits for a round that takes it.
@@ -52,8 +55,14 @@ struct Task {
 /// can't close, so the task stays where it is.
 class VerifyingGuard {
  public:
-  explicit VerifyingGuard(Task& task) : task_(task) { task_.is_verifying = true; }
-  ~VerifyingGuard() { task_.is_verifying = false; }
+  explicit VerifyingGuard(Task& task) : task_(task) {
+    FL_ASSERT(task_.is_open());
+    task_.is_verifying = true;
+  }
+  ~VerifyingGuard() {
+    FL_ASSERT(task_.is_verifying);
+    task_.is_verifying = false;
+  }
   VerifyingGuard(const VerifyingGuard&) = delete;
   VerifyingGuard& operator=(const VerifyingGuard&) = delete;
 
@@ -63,13 +72,19 @@ class VerifyingGuard {
 
 struct OpenRound {
   RoundRecord record;
+  ModelPart part = ModelPart::whole;  // What its updates are added to, and it makes a version of.
   std::map<std::string, Task> tasks;  // Tasks by client.
   TimePoint opened_at{};  // When this process opened it; earlier processes may have had it open.
   double seconds_before = 0;  // How long earlier processes had it open.
   TimePoint deadline = never;
   Traffic before;           // All traffic when it opened.
   bool is_durable = false;  // The history has its row, and carried tasks belong to it.
-  /// The round takes no further updates. Those that wait for their norm are judged.
+  /// The cohort is frozen: whoever fails, nobody else is asked (Tasks::to_ask()). The round closes
+  /// with the updates that come, if they are a quorum, or is reopened. This is not durable: after a
+  /// restart others may be asked until the round closes again.
+  bool is_frozen = false;
+  /// The round takes no further updates, and its cohort is frozen. Updates that wait for their norm
+  /// are judged.
   bool is_closing = false;
   /// The norms that its updates are compared with. None before the first is judged.
   std::optional<RoundNorms> norms;
@@ -79,8 +94,10 @@ struct OpenRound {
   void take(std::map<std::string, Task> carried);
   /// Adds a client's task, or its next one if its last one has failed.
   Task& put(Task task);
+  /// Gives an open task its final state.
   void update_task(Task& task, TaskRecord record);
-  /// Takes updates again: the round was closing, and has too few now.
+  void begin_closing();
+  /// Takes updates and asks clients again: the round was closing, and has too few now.
   void reopen();
   /// The number of tasks in a state. Takes the same time with any number of tasks.
   [[nodiscard]] std::uint32_t count(TaskState state) const {
@@ -132,9 +149,14 @@ class Tasks {
   [[nodiscard]] std::uint32_t ready() const;
   /// Whether the round has its target of updates; or the quorum, and no others come in time.
   [[nodiscard]] bool has_enough(TimePoint now) const;
-  /// How many more clients should be asked now: in an asynchronous run as many as may train at the
-  /// same time, else as many as the target lacks.
-  [[nodiscard]] std::size_t missing() const;
+  /// Whether a closing round, in which nothing is being checked any more, may end with what it has;
+  /// else it is to be reopened. If updates were judged too large since it began to close, it may
+  /// lack some. A buffer then ends with fewer than its target only if no client is left to ask.
+  [[nodiscard]] bool may_end(TimePoint now) const;
+  /// How many more clients are to be asked now; nothing else decides that. None while the cohort is
+  /// frozen. After the deadline as many as the quorum lacks. Before it, in an asynchronous run as
+  /// many as may train at the same time, else as many as the target lacks.
+  [[nodiscard]] std::size_t to_ask(TimePoint now) const;
   /// When the time for a task is over; `never` without a deadline.
   [[nodiscard]] TimePoint due(const Task& task) const;
   /// The earliest of the open tasks' ends, the round's deadline and, with `asks_others`, the moment
@@ -183,6 +205,7 @@ class Tasks {
   [[nodiscard]] bool is_base(Version version) const;
 
  private:
+  [[nodiscard]] std::size_t missing() const;
   /// The largest magnitude of an accepted update's loss that counts.
   [[nodiscard]] double loss_limit() const;
   /// The number of updates that are accepted, or may be.

@@ -10,6 +10,9 @@ namespace fl {
 
 Awaitable<Result<void>> VerdictLog::commit_verdict(TaskRecord record) {
   control_.expect_strand();
+  FL_ASSERT(record.state != TaskState::offered);
+  // After a restart the sums are made of the files that accepted tasks name.
+  FL_ASSERT((record.state == TaskState::accepted) == !record.spool_file.empty());
   if (is_closed_) co_return Error(Errc::unavailable, "the server is shutting down");
   const auto decision = std::make_shared<Decision>();
   decision->record = std::move(record);

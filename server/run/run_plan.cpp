@@ -27,6 +27,11 @@ RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& m
       run_layout(fl::run_layout(model_tensors, *strategy).value()),
       layout(run_layout.all) {}
 
+const Layout& RunPlan::layout_of(ModelPart part) const {
+  FL_ASSERT(part == ModelPart::whole);
+  return layout;
+}
+
 std::uint32_t RunPlan::target_clients(std::size_t available) const {
   if (!rule.is_mean()) available = std::min<std::size_t>(available, limits::robust_updates_max);
   const auto all = static_cast<double>(available);

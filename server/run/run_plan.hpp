@@ -12,6 +12,7 @@
 #include "shared/base/error.hpp"
 #include "shared/codec/encode/codec.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/model_part.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <algorithm>
@@ -50,6 +51,9 @@ struct RunPlan {
   const Layout model;
   const RunLayout run_layout;  // The layout of versions, updates and sums.
   const Layout& layout;        // The layout's tensors.
+
+  /// The tensors of a part, of its versions, updates and sums.
+  [[nodiscard]] const Layout& layout_of(ModelPart part) const;
 
   /// How many clients a round wants of `available` trainers.
   [[nodiscard]] std::uint32_t target_clients(std::size_t available) const;

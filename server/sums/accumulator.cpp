@@ -192,12 +192,14 @@ Result<void> Accumulator::take_back_blocks(PayloadReader& update, std::uint64_t 
       return taken.error().at("while taking an update back");
     }
   }
+  FL_ASSERT(weight_.total >= weight);
   weight_.total -= weight;
   return {};
 }
 
 Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t weight,
                                     const AdjustUpdate& adjust) {
+  FL_ASSERT(update.layout().digest() == layout_.digest());
   std::vector<float> values = room_for(update);
   return take_back_blocks(update, update.blocks(), weight, adjust, values);
 }

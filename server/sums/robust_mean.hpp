@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a robust rule (aggregate_rule.hpp) over a round's updates, block by block: at no time are all
-// updates in memory. Rules that need distances read the updates twice: prepare() makes the distances
-// of all pairs, and read() the result. The same updates in the same order give the same bits, with
-// any number of threads: so callers pass them in the order of the clients' names.
+// Runs a robust rule (aggregate_rule.hpp) over a round's updates, block by block: at no time are
+// all updates in memory. Rules that need distances read the updates twice: prepare() makes the
+// distances of all pairs, and read() the result. The same updates in the same order give the same
+// bits, with any number of threads: so callers pass them in the order of the clients' names.
 //
 // Memory, for n updates: 2,048 elements of each (24 KiB an update), 24 n^2 bytes, and what the
 // UpdateRows hold.
@@ -13,10 +13,10 @@
 #include "server/sums/distances.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/error.hpp"
-#include "shared/params/read_values.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -36,11 +36,13 @@ class UpdateRows {
 /// One thread at a time.
 class RobustMean {
  public:
+  /// Reads elements of the last round's result (centered-clip). Null: they are zeros.
+  using ReadCenter = std::function<Result<void>(std::uint64_t first, std::span<float> out)>;
+
   /// `parameters`: distances are those of this many elements from the front. `threads`: 0 means one
-  /// per core. `rows` has at least one update and must outlive this object. `center`: the last
-  /// round's result (centered-clip). Null: it is zeros.
+  /// per core. `rows` has at least one update and must outlive this object.
   RobustMean(const AggregateRule& rule, UpdateRows& rows, std::uint64_t parameters, int threads,
-             ReadValues center = nullptr);
+             ReadCenter center = nullptr);
 
   /// Call it once, before read(). Errors: those of the rows and of the center.
   [[nodiscard]] Result<void> prepare();
@@ -60,7 +62,7 @@ class RobustMean {
   UpdateRows& rows_;
   std::uint64_t parameters_;
   Lanes lanes_;
-  ReadValues center_;
+  ReadCenter center_;
   std::vector<double> weights_;  // For rules that are not by coordinate.
   Neighbours near_;              // For rules by coordinate, with mixing.
   std::vector<float> block_;     // A block of the updates and, if there is one, of the center.

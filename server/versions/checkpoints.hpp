@@ -11,6 +11,7 @@
 #include "shared/base/error.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/model_part.hpp"
 
 #include <memory>
 #include <span>
@@ -29,6 +30,7 @@ struct ModelVersion {
         delta(files, folder / record.delta_file) {}
 
   CheckpointRecord record;
+  ModelPart part = ModelPart::whole;  // Neither the record nor the file's name says another.
   FileOnDemand file;
   std::uint64_t data_offset = 0;
   FileOnDemand delta;  // Only if the record has a coded step.

@@ -66,6 +66,19 @@ TEST_CASE("an upload that is being written or is complete is not replaced") {
   CHECK(world.spool.open(TaskId{1}, 5, other));
 }
 
+TEST_CASE("an upload whose file was removed while it came is not whole") {
+  SpoolWorld world;
+  const auto first = world.open(1, "first");
+  const auto second = world.open(1, "first");  // Another session of the same client.
+  REQUIRE(second->append(bytes_of("first")));
+  REQUIRE(world.spool.remove(first->file_name()));
+  CHECK(world.spool.finish(*second).error().code() == Errc::unavailable);
+  const auto third = world.open(1, "first");
+  CHECK(third->next_offset() == 0);
+  REQUIRE(third->append(bytes_of("first")));
+  CHECK(world.spool.finish(*third));
+}
+
 TEST_CASE("an upload with a wrong digest is corrupt and begins again") {
   SpoolWorld world;
   {

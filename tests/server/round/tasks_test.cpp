@@ -67,6 +67,12 @@ struct RoundWorld {
     record.state = state;
     tasks.round().update_task(task, record);
   }
+  /// Asks a client again whose task has failed.
+  void ask_again(const std::string& client) {
+    Task task = *tasks.task_of(client);
+    task.record.state = TaskState::offered;
+    tasks.round().put(std::move(task));
+  }
 
   Simulation simulation;
   RunPlan plan;
@@ -101,7 +107,7 @@ TEST_CASE(
   CHECK(world.tasks.has_enough(now + 60s));  // Not after the deadline.
   world.set("c", TaskState::lost);
   CHECK(world.tasks.has_enough(now));
-  CHECK(world.tasks.missing() == 1);           // Another is asked, if there is one,
+  CHECK(world.tasks.to_ask(now) == 1);         // Another is asked, if there is one,
   CHECK_FALSE(world.tasks.may_be_asked("c"));  // but not c, without which it can close.
   world.tasks.task_of("c")->ask_again_at = now;
   CHECK_FALSE(world.tasks.may_be_asked("c"));
@@ -114,7 +120,7 @@ TEST_CASE("a round below its quorum never has enough, even after the deadline") 
   world.add("b", TaskState::lost);
   CHECK(world.tasks.quorum() == 2);
   CHECK_FALSE(world.tasks.has_enough(Clock::now() + 60s));
-  CHECK(world.tasks.missing() == 2);
+  CHECK(world.tasks.to_ask(Clock::now()) == 2);
 }
 
 TEST_CASE("a buffer asks idle clients until it is full, and then takes no more updates") {
@@ -122,7 +128,7 @@ TEST_CASE("a buffer asks idle clients until it is full, and then takes no more u
   world.add("a");
   world.add("b");
   world.roster.enter(trainer("c"));
-  CHECK(world.tasks.missing() == 1);
+  CHECK(world.tasks.to_ask(Clock::now()) == 1);
   CHECK(world.tasks.takes_updates());
   world.set("a", TaskState::accepted);
   CHECK(world.tasks.takes_updates());
@@ -131,7 +137,7 @@ TEST_CASE("a buffer asks idle clients until it is full, and then takes no more u
   world.tasks.task_of("b")->is_verifying = false;
   world.set("b", TaskState::accepted);
   CHECK(world.tasks.has_enough(Clock::now()));
-  CHECK(world.tasks.missing() == 0);
+  CHECK(world.tasks.to_ask(Clock::now()) == 0);
 }
 
 TEST_CASE("a client that failed is asked again after a pause that doubles") {
@@ -154,7 +160,7 @@ TEST_CASE("a client that failed is asked again after a pause that doubles") {
   CHECK(world.tasks.next_event(Clock::now(), false) == world.tasks.round().deadline);
   task.ask_again_at = Clock::now();
   CHECK(world.tasks.may_be_asked("a"));
-  world.set("a", TaskState::offered);
+  world.ask_again("a");
   CHECK_FALSE(world.tasks.may_be_asked("a"));
 }
 
@@ -169,7 +175,7 @@ TEST_CASE("a silent client that missed a deadline does not hold the place of one
   CHECK(world.tasks.may_be_asked("failed"));
   CHECK_FALSE(world.tasks.may_be_asked("silent"));
   // Once it is asked, nobody else need be.
-  world.set("failed", TaskState::offered);
+  world.ask_again("failed");
   Task& other = world.add("other", TaskState::lost);
   other.ask_again_at = Clock::now();
   CHECK_FALSE(world.tasks.may_be_asked("other"));
@@ -195,6 +201,7 @@ TEST_CASE("open tasks that are not too old move into the next round") {
   world.add("new").record.base_version = 5;
   const auto peer = std::static_pointer_cast<FakePeer>(world.roster.find("new"));
   peer->up = 1000;
+  world.tasks.round().begin_closing();
   world.tasks.close(5);
   CHECK_FALSE(world.tasks.has_round());
   REQUIRE(world.tasks.carried().size() == 1);
@@ -286,10 +293,72 @@ TEST_CASE("updates that wait for others are ready, and the round closes with the
   record.state = TaskState::accepted;
   world.tasks.round().update_task(last, record);
   CHECK(world.tasks.has_enough(Clock::now()));
-  world.tasks.round().is_closing = world.tasks.round().has_refused_updates = true;
+  world.tasks.round().begin_closing();
+  world.tasks.round().has_refused_updates = true;
+  guards.clear();
   world.tasks.round().reopen();
   CHECK_FALSE(world.tasks.round().is_closing);
   CHECK_FALSE(world.tasks.round().has_refused_updates);
+}
+
+TEST_CASE("a frozen round asks nobody else, whoever fails and however late it is") {
+  RoundWorld world("sync", 4);
+  for (const char* const client : {"a", "b", "c"}) world.add(client);
+  const TimePoint now = Clock::now();
+  CHECK(world.tasks.to_ask(now) == 1);
+  world.tasks.round().is_frozen = true;
+  CHECK(world.tasks.to_ask(now) == 0);
+  world.set("a", TaskState::accepted);
+  world.set("b", TaskState::lost);
+  CHECK(world.tasks.to_ask(now) == 0);
+  CHECK(world.tasks.to_ask(now + 60s) == 0);
+  // It takes the updates of those that were asked, and has enough with its quorum.
+  CHECK(world.tasks.takes_updates());
+  CHECK_FALSE(world.tasks.has_enough(now));
+  world.set("c", TaskState::accepted);
+  CHECK(world.tasks.has_enough(now));
+}
+
+TEST_CASE("a frozen round without its quorum never has enough") {
+  RoundWorld world("sync", 3);
+  world.add("a", TaskState::accepted);
+  world.add("b", TaskState::lost);
+  world.tasks.round().is_frozen = true;
+  CHECK_FALSE(world.tasks.has_enough(Clock::now()));
+  CHECK_FALSE(world.tasks.has_enough(Clock::now() + 60s));
+  CHECK(world.tasks.to_ask(Clock::now() + 60s) == 0);
+  world.tasks.round().is_frozen = false;
+  CHECK(world.tasks.to_ask(Clock::now() + 60s) == 1);
+}
+
+TEST_CASE("a round that is closing asks nobody else, and is reopened if it lacks its quorum then") {
+  RoundWorld world("sync", 3);
+  world.add("a", TaskState::accepted);
+  std::list<VerifyingGuard> guards;
+  for (const char* const client : {"b", "c"}) {
+    Task& task = world.add(client);
+    guards.emplace_back(task);
+    task.waits_for_others = true;
+  }
+  const TimePoint now = Clock::now();
+  OpenRound& round = world.tasks.round();
+  CHECK(world.tasks.has_enough(now));
+  round.begin_closing();
+  CHECK(round.is_frozen);
+  // Both updates that wait are judged too large.
+  guards.clear();
+  for (const char* const client : {"b", "c"}) {
+    world.tasks.task_of(client)->waits_for_others = false;
+    world.set(client, TaskState::refused);
+  }
+  round.has_refused_updates = true;
+  CHECK(world.tasks.to_ask(now) == 0);
+  CHECK(world.tasks.to_ask(now + 60s) == 0);
+  CHECK_FALSE(world.tasks.may_end(now));
+  round.reopen();
+  CHECK_FALSE(round.is_frozen);
+  CHECK(world.tasks.to_ask(now) == 2);
+  CHECK(world.tasks.to_ask(now + 60s) == 1);  // As many as the quorum lacks.
 }
 
 TEST_CASE("if many clients are missing, ten of them are named") {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/decoded_intake.hpp"
+
+#include "server/round/announcement.hpp"
+
+#include <utility>
+
+namespace fl {
+
+void DecodedIntake::open_round() {
+  parts_.control.expect_strand();
+  parts_.sums.begin();
+}
+
+Awaitable<Result<void>> DecodedIntake::rebuild() {
+  parts_.control.expect_strand();
+  co_return co_await parts_.sums.rebuild();
+}
+
+Result<void> DecodedIntake::check(const wire::UploadBegin& begin, const Task& task) const {
+  FL_CHECK(check_coding(begin, task.record, parts_.plan.layout_of(task.part)));
+  FL_CHECK(check_work(begin, task.record, parts_.plan, parts_.past.losses));
+  return check_figures(begin);
+}
+
+Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,
+                                            std::shared_ptr<Upload> upload) {
+  parts_.control.expect_strand();
+  const auto added = co_await parts_.sums.add(upload, record);
+  if (!added) {
+    // Sums that could not be taken back are added up again from the spool by a restart.
+    if (parts_.sums.is_broken()) co_return Error(Errc::internal, added.error().message());
+    co_return added.error();
+  }
+  record.norm = added->norms.l2;
+  const auto judged = co_await norms_.judge(task, record.norm);
+  if (judged) {
+    parts_.sums.count(*added);
+    co_return success();
+  }
+  if (judged.error().code() == Errc::cancelled)
+    co_return judged;  // The process ends, and the sums with it.
+  const auto undone = co_await parts_.sums.take_back(std::move(upload), record);
+  if (undone) co_return judged;
+  if (will_pass(undone.error())) co_return Error(Errc::cancelled, "the server is shutting down");
+  co_return Error(Errc::internal, "an update can't be taken back: " + undone.error().message());
+}
+
+Result<void> DecodedIntake::forget(const TaskRecord& refused, const Error& error) {
+  if (!refused.codec.starts_with(delta_prefix)) return {};
+  const bool is_reference_bad = refused.reference != TaskId::none &&
+                                (error.code() == Errc::not_found || error.code() == Errc::corrupt);
+  return parts_.references.refuse(refused.client, refused.id, is_reference_bad);
+}
+
+Awaitable<Result<void>> DecodedIntake::settle() {
+  parts_.control.expect_strand();
+  co_return co_await parts_.sums.settle();
+}
+
+}  // namespace fl

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes updates in that the server can read: each is decoded into the sums at once, its values must
+// be finite, and its norm is judged by the others'. On the engine's strand.
+#pragma once
+
+#include "server/round/norm_judge.hpp"
+#include "server/round/round_sums.hpp"
+#include "server/round/update_intake.hpp"
+
+namespace fl {
+
+class DecodedIntake final : public UpdateIntake {
+ public:
+  struct Parts {
+    RunControl& control;
+    const RunPlan& plan;
+    DeltaReferences& references;
+    Tasks& tasks;
+    RoundSums& sums;
+    PastRounds& past;
+  };
+  explicit DecodedIntake(const Parts& parts)
+      : parts_(parts), norms_(parts.control, parts.plan, parts.tasks, parts.past) {}
+
+  void open_round() override;
+  Awaitable<Result<void>> rebuild() override;
+  [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const override;
+  /// Adds the update to the sums, and waits until its norm is judged. Then it counts, or it is
+  /// taken back.
+  Awaitable<Result<void>> take(Task& task, TaskRecord& record,
+                               std::shared_ptr<Upload> upload) override;
+  [[nodiscard]] Result<void> forget(const TaskRecord& refused, const Error& error) override;
+  Awaitable<Result<void>> settle() override;
+  [[nodiscard]] Result<ReadValues> mean() const override { return parts_.sums.mean(); }
+  void release() override { parts_.sums.release(); }
+
+ private:
+  Parts parts_;
+  NormJudge norms_;
+};
+
+}  // namespace fl

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Judges the norms of the open round's updates (norm_limit.hpp), and lets an update that looks too
+// large wait until its round closes. On the engine's strand.
+#pragma once
+
+#include "server/round/run_control.hpp"
+#include "server/round/tasks.hpp"
+
+namespace fl {
+
+class NormJudge {
+ public:
+  NormJudge(RunControl& control, const RunPlan& plan, Tasks& tasks, PastRounds& past)
+      : control_(control), plan_(plan), tasks_(tasks), past_(past) {}
+
+  /// Returns when it is clear whether an update with this norm counts. The update is in the sums;
+  /// the caller holds a VerifyingGuard of its task. Errors: invalid_input for an update that is too
+  /// large; cancelled when the server goes down.
+  Awaitable<Result<void>> judge(Task& task, double norm);
+
+ private:
+  [[nodiscard]] static JudgedNorm judged(OpenRound& round, double norm);
+  RoundNorms& norms_of(OpenRound& round);
+
+  RunControl& control_;
+  const RunPlan& plan_;
+  Tasks& tasks_;
+  PastRounds& past_;
+};
+
+}  // namespace fl

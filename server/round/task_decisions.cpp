@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/task_decisions.hpp"
+
+#include "server/host/upload_grant.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+namespace fl {
+
+Awaitable<Task*> TaskDecisions::await_task(const std::string& client, TaskId id) {
+  const auto must_wait = [this] {
+    const Tasks& tasks = parts_.tasks;
+    return (tasks.has_round() && tasks.round().is_closing) ||
+           (parts_.plan.mode.carries() && !tasks.takes_updates());
+  };
+  while (!parts_.control.is_stopping() && !parts_.end.is_over() && must_wait())
+    co_await parts_.control.changed.wait(never);
+  co_return parts_.end.is_over() ? nullptr : parts_.tasks.find(client, id);
+}
+
+Awaitable<wire::Verdict> TaskDecisions::verdict_of_earlier(const std::string& client,
+                                                           const wire::UploadBegin& begin) {
+  auto read = [run = parts_.plan.run.id, id = TaskId{begin.task()}](Store& store) {
+    return store.rounds().find_task(run, id);
+  };
+  const auto found = co_await parts_.store.with_store(std::move(read));
+  if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
+  if (!*found || (*found)->client != client) {
+    co_return verdict_for(begin, wire::Verdict::STALE,
+                          fmt::format("task {} of round {} was not given to {}", begin.task(),
+                                      begin.round(), client));
+  }
+  const TaskRecord& task = **found;
+  if (task.state == TaskState::accepted) co_return verdict_for(begin, wire::Verdict::ACCEPTED, "");
+  if (task.state == TaskState::refused)
+    co_return verdict_for(begin, wire::Verdict::REFUSED, task.reason);
+  if (task.state == TaskState::offered && !parts_.end.is_over())
+    co_return verdict_for(begin, wire::Verdict::LATER, "it is being checked");
+  co_return verdict_for(begin, wire::Verdict::STALE,
+                        task.reason.empty() ? "the round went on without it" : task.reason);
+}
+
+Awaitable<Result<void>> TaskDecisions::settle(Task& task, TaskRecord record) {
+  parts_.control.expect_strand();
+  FL_ASSERT(task.is_verifying && task.record.state == TaskState::offered);
+  FL_ASSERT(record.id == task.record.id && record.state != TaskState::offered);
+  // An update that counts can only be one of the open round, which does not close meanwhile.
+  FL_ASSERT(record.state != TaskState::accepted || parts_.tasks.has_round());
+  if (record.state == TaskState::accepted) parts_.roster.count_update(record.client);
+  // After a restart of the server the offer is younger than the work.
+  if (record.seconds == 0)
+    record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
+  const auto committed = co_await parts_.verdicts.commit_verdict(record);
+  FL_ASSERT(task.is_verifying);
+  if (committed && parts_.tasks.has_round()) {
+    parts_.tasks.round().update_task(task, record);
+  } else if (committed) {
+    task.record = record;  // The task is carried to the next round.
+  }
+  if (record.state != TaskState::accepted) {
+    task.note_failure();
+    note_miss(task);
+  }
+  // The round may be waiting for this verdict, and other uploads for this one's place.
+  parts_.control.changed.notify();
+  co_return committed;
+}
+
+Awaitable<void> TaskDecisions::lose_task(std::string client, TaskId id, std::string reason) {
+  parts_.control.expect_strand();
+  RunControl& control = parts_.control;
+  Tasks& tasks = parts_.tasks;
+  const auto must_wait = [&] {
+    return !control.is_restored() || (tasks.has_round() && tasks.round().is_closing);
+  };
+  while (!control.is_going_down() && must_wait()) co_await control.changed.wait(never);
+  if (control.is_going_down() || parts_.end.is_over()) co_return;
+  Task* const task = id == any_task ? tasks.task_of(client) : tasks.find(client, id);
+  if (task == nullptr || !task->is_open()) co_return;
+  const VerifyingGuard verifying(*task);
+  TaskRecord record = task->record;
+  record.state = TaskState::lost;
+  record.reason = std::move(reason);
+  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
+}
+
+void TaskDecisions::note_miss(const Task& task) {
+  const std::string& client = task.record.client;
+  const Duration pause = parts_.roster.note_miss(client, Clock::now() - task.offered_at);
+  if (pause == Duration::zero()) return;
+  parts_.control.report_of(
+      client, EventLevel::warning,
+      fmt::format(
+          "{} was asked {} times in a row without an update that counts: it is not asked for "
+          "{:.0f} s",
+          client, parts_.roster.misses_of(client), seconds(pause)));
+}
+
+void TaskDecisions::note_misses() {
+  for (auto& [client, task] : parts_.tasks.round().tasks) {
+    if (!task.is_open() || task.has_arrived) continue;
+    task.has_missed = true;
+    if (!parts_.plan.mode.carries()) note_miss(task);
+  }
+}
+
+Awaitable<Result<bool>> TaskDecisions::drop_overdue() {
+  const auto overdue = parts_.tasks.overdue(Clock::now());
+  std::list<VerifyingGuard> guards;  // While a guard lives, nothing else decides on the task.
+  for (Task* const task : overdue) guards.emplace_back(*task);
+  for (Task* const task : overdue) {
+    TaskRecord record = task->record;
+    record.state = TaskState::lost;
+    record.reason = fmt::format("no update within {} s", parts_.plan.settings.deadline_s);
+    FL_CO_CHECK(co_await settle(*task, std::move(record)));
+    guards.pop_front();
+  }
+  co_return !overdue.empty();
+}
+
+void TaskDecisions::end_tasks_of_expelled() {
+  parts_.control.expect_strand();
+  for (const auto& [client, reason] : parts_.roster.expelled()) {
+    const Task* const task = parts_.tasks.task_of(client);
+    if (task != nullptr && task->is_open())
+      parts_.group.spawn(lose_task(client, task->record.id, reason));
+  }
+}
+
+}  // namespace fl

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides tasks: waits until a task may be decided, makes its final state durable, and says what
+// was decided before. On the engine's strand.
+#pragma once
+
+#include "server/round/run_end.hpp"
+#include "server/round/verdict_log.hpp"
+#include "shared/base/async/task_group.hpp"
+#include "shared/wire/message.hpp"
+
+#include <string>
+
+namespace fl {
+
+class TaskDecisions {
+ public:
+  struct Parts {
+    RunControl& control;
+    StoreThread& store;
+    const RunPlan& plan;
+    Roster& roster;
+    Tasks& tasks;
+    VerdictLog& verdicts;
+    const RunEnd& end;
+    TaskGroup& group;
+  };
+  explicit TaskDecisions(const Parts& parts) : parts_(parts) {}
+
+  /// The task of an upload, or null if the client has none with this id, or the run is over.
+  /// It waits
+  /// - while the round is closing, so what is answered then is durable,
+  /// - where tasks outlive their round: for a round that takes the update in, if there will be one.
+  Awaitable<Task*> await_task(const std::string& client, TaskId id);
+  /// The answer to an upload whose task is not open, or whose server stops: its verdict, if the
+  /// client has not heard it, or that it is too late, or that it is to be announced again.
+  Awaitable<wire::Verdict> verdict_of_earlier(const std::string& client,
+                                              const wire::UploadBegin& begin);
+
+  /// Ends a task with a final state, and returns when that is durable. The caller holds a
+  /// VerifyingGuard of the task: until then nothing else decides on it, and its round can't close.
+  Awaitable<Result<void>> settle(Task& task, TaskRecord record);
+  static constexpr TaskId any_task = TaskId::none;  // Real ids are above it.
+  /// Ends a client's open task without an update: the task with this id, or with any_task any task
+  /// that it has. While a round is closing its tasks stay as they are, so this waits.
+  Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
+  /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
+  /// not asked for a while.
+  void note_miss(const Task& task);
+  /// The deadline of a synchronous round has passed: notes a miss for each client whose update has
+  /// not come. Where late updates count, a slow client does no harm, and gets no miss.
+  void note_misses();
+  /// Ends the tasks of clients that have not answered in time, which gives their places to others.
+  /// Returns false if there were none.
+  Awaitable<Result<bool>> drop_overdue();
+  /// Ends the open tasks of clients that were expelled while their tasks were being made durable,
+  /// or verified.
+  void end_tasks_of_expelled();
+
+ private:
+  Parts parts_;
+};
+
+}  // namespace fl

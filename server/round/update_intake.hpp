@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a round takes updates in. There are two kinds of updates: those that the server can decode,
+// judge and add at once (decoded_intake.hpp), and those that it can't read and only adds. Whatever
+// depends on the kind stands behind this interface: what an announcement must fit, what is checked
+// of a whole upload, what the sums are, and what the mean is read from. Uploads, Offers and the
+// main loop know only the interface.
+//
+// All functions run on the engine's strand, but mean() on a worker. An implementation may block
+// only on workers.
+#pragma once
+
+#include "server/round/spool.hpp"
+#include "server/round/tasks.hpp"
+#include "shared/base/async/asio.hpp"
+#include "shared/params/read_values.hpp"
+#include "shared/wire/message.hpp"
+
+#include <memory>
+
+namespace fl {
+
+class UpdateIntake {
+ public:
+  virtual ~UpdateIntake() = default;
+
+  /// The open round begins, and nothing counts in it yet. Before the first call, and after
+  /// release(), nothing else may be called, except rebuild().
+  virtual void open_round() = 0;
+  /// Takes the open round's accepted updates in again, from the spool: a restart comes to what was
+  /// there before. While the disk is full it waits.
+  virtual Awaitable<Result<void>> rebuild() = 0;
+
+  /// Whether an announcement fits its task, which is open, in all that depends on the kind. Its
+  /// round, version and digest have been checked (check_origin()). An error refuses the update.
+  [[nodiscard]] virtual Result<void> check(const wire::UploadBegin& begin,
+                                           const Task& task) const = 0;
+  /// Takes a complete upload in, once or not at all: checks its digest, makes its bytes durable
+  /// (Spool::finish()), and adds it. May take until the round closes. The caller holds a
+  /// VerifyingGuard of the task, and has put the announcement's figures into `record`, to which
+  /// this adds its own.
+  /// Errors: `cancelled` when the server goes down. `io` and `internal` stop the run: the disk
+  /// failed, or what was added can't be taken back, and a restart begins with rebuild(). After an
+  /// error that will pass, or when the bytes differ from the announced digest (Upload::differs()),
+  /// the client may send the update again. Any other error refuses it.
+  virtual Awaitable<Result<void>> take(Task& task, TaskRecord& record,
+                                       std::shared_ptr<Upload> upload) = 0;
+  /// An update was refused for an error of take(), and its file is gone: forgets what the client's
+  /// next updates would refer to.
+  [[nodiscard]] virtual Result<void> forget(const TaskRecord& refused, const Error& error) = 0;
+
+  /// The round is closed: makes the result of its accepted updates final. Only while nothing is
+  /// being taken in. While the disk is full it waits.
+  virtual Awaitable<Result<void>> settle() = 0;
+  /// Reads the mean of the accepted updates, or what counts as it. After settle(), and valid until
+  /// the next open_round(). Errors: those of reading the spool.
+  [[nodiscard]] virtual Result<ReadValues> mean() const = 0;
+  /// Frees the memory. Only while no round is open.
+  virtual void release() = 0;
+};
+
+}  // namespace fl
