@@ -5,9 +5,9 @@
 //   Admission::admit            net/admission.cpp        is that certificate still let in
 //   WsLink::read_all            shared/wire/ws_link.cpp  bytes become messages (message.cpp)
 //   Session::handle             net/session.cpp          what each message asks for
-//   RoundEngine::begin_upload   round/engine_calls.cpp   onto the engine's strand
+//   RunHost::begin_upload       round/run_host.cpp       onto the engine's strand
 //   Uploads::begin              round/uploads.cpp        may it come; where it goes on
-//   Session::take_chunk         net/session.cpp          each chunk into its file (spool.cpp)
+//   Session::take_chunk         net/session.cpp          each chunk into its file (upload.cpp)
 //   Uploads::finish             round/uploads.cpp        the whole end of an upload:
 //     DecodedIntake::take       round/decoded_intake.cpp   takes it in (update_intake.hpp):
 //       RoundSums::add          round/round_sums.cpp         its digest; its bytes are synced;

@@ -60,18 +60,18 @@ Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(
 class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
-                World& world, std::shared_ptr<RoundEngine> engine, TrainerFactory factory,
+                World& world, std::shared_ptr<SessionHost> host, TrainerFactory factory,
                 bool is_evaluator)
       : strand_(std::move(strand)),
         name_(std::move(name)),
-        engine_(std::move(engine)),
+        host_(std::move(host)),
         slots_(is_evaluator ? nullptr : &world.slots),
         agent_(strand_, *this, nullptr, world.files, std::move(folder), std::move(factory),
                world.workers, agent_options(is_evaluator, world)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
     const auto [client_end, server_end] = InProcessLink::make(strand_, name_, slots_);
-    net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, engine_)), rethrow);
+    net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, host_)), rethrow);
     co_return std::shared_ptr<Link>(client_end);
   }
 
@@ -90,7 +90,7 @@ class VirtualClient final : public client::Connector {
 
   net::any_io_executor strand_;
   std::string name_;
-  std::shared_ptr<RoundEngine> engine_;
+  std::shared_ptr<SessionHost> host_;
   WorkSlots* slots_;
   client::Agent agent_;
 };
@@ -209,12 +209,10 @@ class Federation {
       : options_(options),
         run_(std::move(run)),
         world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings)),
-        engine_(std::make_shared<RoundEngine>(
-            net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
-            RoundEngine::Workers{&store_thread_, &world_.workers},
-            RoundEngine::Paths{checkpoints_of(options.state, run_.record), spool_folder(),
-                               std::filesystem::path(options.state) / "references",
-                               kept_updates_of(options.state, run_.record)})),
+        engine_(std::make_shared<RoundEngine>(net::make_strand(io_), run_.settings, run_.record,
+                                              learning.layout, world_.files, store,
+                                              RoundEngine::Shared{&store_thread_, &world_.workers},
+                                              paths_of(options.state, run_.record))),
         signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard)
@@ -234,7 +232,7 @@ class Federation {
     }
     net::co_spawn(engine_->executor(), live(), rethrow);
     const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options_.log_json;
-    net::co_spawn(engine_->executor(), is_live ? show_status(current_, is_over_) : log_rounds(),
+    net::co_spawn(engine_->executor(), is_live ? show_status(engines_, is_over_) : log_rounds(),
                   rethrow);
     {
       std::vector<std::jthread> crew;
@@ -256,14 +254,12 @@ class Federation {
   static std::size_t models_max(const RunSettings& settings) {
     return settings.keep_checkpoints > 0 ? settings.keep_checkpoints : settings.rounds + 1;
   }
-  [[nodiscard]] std::filesystem::path spool_folder() const {
-    return std::filesystem::path(options_.state) / "spool";
-  }
 
   void add(const std::string& name, bool is_evaluator, TrainerFactory factory) {
     const auto folder = std::filesystem::path(options_.state) / "clients" / name;
     clients_.push_back(std::make_unique<VirtualClient>(net::make_strand(io_), name, folder, world_,
-                                                       engine_, std::move(factory), is_evaluator));
+                                                       host_of(engine_), std::move(factory),
+                                                       is_evaluator));
   }
 
   Awaitable<void> live() {
@@ -280,7 +276,7 @@ class Federation {
     Duration pause = log_pause_min;
     while (!*is_over_) {
       co_await stopped_.wait(Clock::now() + pause);
-      const EngineStatus status = engine_->status();
+      const EngineStatus status = engine_->view().status();
       if (!*is_over_ && status.round != said) log_progress(format_status(status));
       said = status.round;
       pause = std::min(2 * pause, log_pause_max);
@@ -313,7 +309,7 @@ class Federation {
   Offload store_thread_{net::make_strand(io_)};
   World world_;
   std::shared_ptr<RoundEngine> engine_;
-  CurrentEngine current_{engine_};
+  Engines engines_{engine_};
   std::vector<std::unique_ptr<VirtualClient>> clients_;
   bool has_evaluator_ = false;
   StopSignals signals_;

@@ -44,12 +44,12 @@ constexpr std::array<std::string_view, 2> version_names{"run", "version"};
 constexpr std::int64_t any_number = std::numeric_limits<std::uint32_t>::max();
 
 Awaitable<EngineStatus> status_of(std::shared_ptr<RoundEngine> engine) {
-  co_return engine->status();
+  co_return engine->view().status();
 }
 
 Awaitable<std::vector<MemberStatus>> members_of(std::shared_ptr<RoundEngine> engine,
                                                 std::vector<std::string> names) {
-  co_return engine->members(names);
+  co_return engine->view().members(names);
 }
 
 /// A file of the dashboard. A browser keeps it and asks whether it is still the same.
@@ -91,11 +91,10 @@ std::string format_health(const EngineStatus& status) {
   return json_text(json) + "\n";
 }
 
-Admin::Admin(net::io_context& io, const CurrentEngine& current,
-             std::unique_ptr<AdminHistory> history, AdminDoor door,
-             std::unique_ptr<ControlStore> store, std::vector<ControlAction> actions,
-             Options options, const Probes& probes)
-    : current_(current),
+Admin::Admin(net::io_context& io, const Engines& engines, std::unique_ptr<AdminHistory> history,
+             AdminDoor door, std::unique_ptr<ControlStore> store,
+             std::vector<ControlAction> actions, Options options, const Probes& probes)
+    : engines_(engines),
       history_(std::move(history)),
       door_(std::move(door)),
       store_(std::move(store)),
@@ -103,7 +102,7 @@ Admin::Admin(net::io_context& io, const CurrentEngine& current,
       access_(options_.access, *store_),
       desk_(*store_, std::move(actions)),
       probes_(probes),
-      feed_(net::make_strand(io), current, *history_, options_.state),
+      feed_(net::make_strand(io), engines, *history_, options_.state),
       requests_(std::make_shared<VisitorPlaces>(request_limits)),
       streams_(std::make_shared<VisitorPlaces>(stream_limits)),
       doorway_(io, door_.acceptor(), "admin pages: ", stranger_limits, Opening::any_byte,
@@ -270,7 +269,7 @@ Awaitable<PageAnswer> Admin::page(std::string path, std::string query) {
 }
 
 Awaitable<PageAnswer> Admin::health_page(std::string) {
-  const auto engine = current_.get();
+  const auto engine = engines_.newest();
   const EngineStatus status = co_await on(engine->executor(), status_of(engine));
   PageAnswer made;
   made.body = format_health(status);
@@ -278,7 +277,7 @@ Awaitable<PageAnswer> Admin::health_page(std::string) {
 }
 
 Awaitable<PageAnswer> Admin::metrics_page(std::string) {
-  const auto engine = current_.get();
+  const auto engine = engines_.newest();
   const EngineStatus status = co_await on(engine->executor(), status_of(engine));
   auto text = co_await options_.metrics->page(status);
   PageAnswer made = answer_of(std::move(text));
@@ -305,7 +304,7 @@ Awaitable<PageAnswer> Admin::fleet_page(std::string query) {
   if (!records) co_return answer_of(records.error());
   std::vector<std::string> names;
   for (const ClientRecord& client : records->clients) names.push_back(client.name);
-  const auto engine = current_.get();
+  const auto engine = engines_.newest();
   const auto members = co_await on(engine->executor(), members_of(engine, std::move(names)));
   PageAnswer made;
   made.body = fleet_text(*records, members, Clock::unix_seconds(), options_.show_clients);

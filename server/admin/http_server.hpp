@@ -18,7 +18,7 @@
 #include "server/admin/probes.hpp"
 #include "server/admin/visitor_places.hpp"
 #include "server/net/doorway.hpp"
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 #include "shared/base/async/offload.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/net/http.hpp"
@@ -46,7 +46,7 @@ class Admin {
     std::shared_ptr<Metrics> metrics;
   };
 
-  Admin(net::io_context& io, const CurrentEngine& current, std::unique_ptr<AdminHistory> history,
+  Admin(net::io_context& io, const Engines& engines, std::unique_ptr<AdminHistory> history,
         AdminDoor door, std::unique_ptr<ControlStore> store, std::vector<ControlAction> actions,
         Options options, const Probes& probes);
 
@@ -82,7 +82,7 @@ class Admin {
   Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head,
                                std::string who);
 
-  const CurrentEngine& current_;
+  const Engines& engines_;
   std::unique_ptr<AdminHistory> history_;
   AdminDoor door_;
   std::unique_ptr<ControlStore> store_;

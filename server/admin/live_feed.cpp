@@ -13,7 +13,7 @@ namespace fl {
 namespace {
 
 Awaitable<LiveStatus> live_status_of(std::shared_ptr<RoundEngine> engine) {
-  co_return engine->live_status();
+  co_return engine->view().live_status();
 }
 
 /// Sets a flag while it lives. It may outlive the feed when a program ends meanwhile.
@@ -39,7 +39,7 @@ Awaitable<LiveFeed::News> LiveFeed::refresh() {
   if (*is_looking_ || is_fresh) co_return news_;
   const Looking looking(is_looking_);
   ++looks_;
-  const auto engine = current_.get();
+  const auto engine = engines_.newest();
   const LiveStatus live = co_await on(engine->executor(), live_status_of(engine));
   const auto rows = co_await history_.newest_rows();
   HostFacts host;

@@ -8,7 +8,7 @@
 
 #include "server/admin/admin_history.hpp"
 #include "server/admin/pages/live_view.hpp"
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace fl {
 class LiveFeed {
  public:
   /// `state`: the folder of the disk whose free space is told.
-  LiveFeed(net::any_io_executor strand, const CurrentEngine& current, AdminHistory& history,
+  LiveFeed(net::any_io_executor strand, const Engines& engines, AdminHistory& history,
            std::filesystem::path state)
       : strand_(std::move(strand)),
-        current_(current),
+        engines_(engines),
         history_(history),
         state_(std::move(state)) {}
 
@@ -42,7 +42,7 @@ class LiveFeed {
   Awaitable<News> refresh();
 
   net::any_io_executor strand_;
-  const CurrentEngine& current_;
+  const Engines& engines_;
   AdminHistory& history_;
   std::filesystem::path state_;
   // Used on the strand.

@@ -59,9 +59,9 @@ std::string cut_to_columns(const std::string& line, std::size_t columns) {
   return line;
 }
 
-Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop) {
+Awaitable<void> show_status(const Engines& engines, std::shared_ptr<std::atomic<bool>> stop) {
   while (!*stop) {
-    const std::string line = format_status(current.get()->status());
+    const std::string line = format_status(engines.newest()->view().status());
     // Leaves the last column free, as some terminals wrap when it is written to.
     fmt::print(stderr, "\r\033[K{}", cut_to_columns(line, terminal_columns() - 1));
     std::fflush(stderr);

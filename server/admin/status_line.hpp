@@ -2,7 +2,7 @@
 // The status of a server on a terminal: one line below the log, rewritten twice a second.
 #pragma once
 
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 
 #include <atomic>
 #include <memory>
@@ -19,6 +19,6 @@ namespace fl {
 [[nodiscard]] std::string cut_to_columns(const std::string& line, std::size_t columns);
 
 /// Runs on the engines' strand until `stop` is set.
-Awaitable<void> show_status(const CurrentEngine& current, std::shared_ptr<std::atomic<bool>> stop);
+Awaitable<void> show_status(const Engines& engines, std::shared_ptr<std::atomic<bool>> stop);
 
 }  // namespace fl

@@ -29,9 +29,9 @@ bool is_of_run(const Error& error) {
 
 }  // namespace
 
-RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, HistoryChanges& changes, RunRecord run,
+RunLoop::RunLoop(Engines& engines, StoreThread& store, HistoryChanges& changes, RunRecord run,
                  const ServeOptions& options, Actions actions, const std::atomic<bool>& stop)
-    : current_(current),
+    : engines_(engines),
       store_(store),
       changes_(changes),
       run_(std::move(run)),
@@ -42,8 +42,9 @@ RunLoop::RunLoop(CurrentEngine& current, StoreThread& store, HistoryChanges& cha
 Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
   using Outcome = RoundEngine::Outcome;
   for (;;) {
-    const auto engine = current_.get();
+    const auto engine = engines_.find(run_.id);
     const auto outcome = co_await engine->run();
+    engines_.remove(run_.id);
     if (!outcome && (!run_.queued || !is_of_run(outcome.error()))) co_return outcome;
     if (outcome && *outcome == Outcome::stopped) co_return outcome;
     if (outcome) {
@@ -92,7 +93,7 @@ Awaitable<Result<bool>> RunLoop::begin_next() {
       continue;
     }
     if (stop_) co_return false;  // Sessions must not join an engine that will not run.
-    current_.set(std::move(*made));
+    FL_CO_CHECK(engines_.add(std::move(*made)));
     if (auto announced = actions_.announce(run_); !announced)
       log_warn("the address file still names the run before: {}", announced.error().message());
     co_return true;

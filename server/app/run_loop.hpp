@@ -6,7 +6,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 
 #include <atomic>
 #include <functional>
@@ -24,9 +24,9 @@ class RunLoop {
     std::function<Result<void>(const RunRecord&)> announce;
   };
 
-  /// `current` has the engine of `run`. `store` is the server's own, not a run's. `stop` is set
+  /// `engines` has the engine of `run`. `store` is the server's own, not a run's. `stop` is set
   /// when the server is to end, and then changes.wake() is called.
-  RunLoop(CurrentEngine& current, StoreThread& store, HistoryChanges& changes, RunRecord run,
+  RunLoop(Engines& engines, StoreThread& store, HistoryChanges& changes, RunRecord run,
           const ServeOptions& options, Actions actions, const std::atomic<bool>& stop);
 
   /// Returns when there is no other run, the server is to stop, or an error makes it end.
@@ -38,7 +38,7 @@ class RunLoop {
   Awaitable<Result<bool>> begin_next();
   Awaitable<Result<std::optional<ChosenRun>>> wait_for_next();
 
-  CurrentEngine& current_;
+  Engines& engines_;
   StoreThread& store_;
   HistoryChanges& changes_;
   RunRecord run_;

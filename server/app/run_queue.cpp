@@ -238,4 +238,9 @@ std::filesystem::path kept_updates_of(const std::filesystem::path& state, const 
   return state / "kept-updates" / fmt::format("run-{}", run.id);
 }
 
+RunFiles::Paths paths_of(const std::filesystem::path& state, const RunRecord& run) {
+  return {checkpoints_of(state, run), state / "spool", state / "references",
+          kept_updates_of(state, run)};
+}
+
 }  // namespace fl

@@ -6,6 +6,7 @@
 
 #include "server/app/options.hpp"
 #include "server/history/store.hpp"
+#include "server/round/run_files.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -40,5 +41,9 @@ struct ChosenRun {
 /// The folder of a run's kept updates: STATE/kept-updates/run-N.
 [[nodiscard]] std::filesystem::path kept_updates_of(const std::filesystem::path& state,
                                                     const RunRecord& run);
+
+/// The folders of a run while it goes on. The spool and the references are those of the state,
+/// which a run has to itself: another run may have them when this one is over (Engines::add).
+[[nodiscard]] RunFiles::Paths paths_of(const std::filesystem::path& state, const RunRecord& run);
 
 }  // namespace fl

@@ -17,7 +17,7 @@
 #include "server/net/admission.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/places.hpp"
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 #include "server/traces/trace_exporter.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/files_max.hpp"
@@ -182,7 +182,7 @@ Result<std::unique_ptr<Store>> open_history(const ServeOptions& options) {
 }
 
 /// Null with --admin off.
-Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEngine& current,
+Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const Engines& engines,
                                            Doors& doors, const ServeOptions& options,
                                            const Probes& probes, StoreThread& store,
                                            const std::shared_ptr<std::atomic<bool>>& stop,
@@ -197,7 +197,7 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const CurrentEng
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
   FL_TRY(auto control, ControlStore::open(history));
-  auto admin = std::make_unique<Admin>(io, current, std::move(reader), std::move(*doors.admin),
+  auto admin = std::make_unique<Admin>(io, engines, std::move(reader), std::move(*doors.admin),
                                        std::move(control), control_actions(options),
                                        std::move(access), probes);
   admin->start();
@@ -290,11 +290,6 @@ Result<StateLock> lock_state(Files& files, const ServeOptions& options) {
   return lock;
 }
 
-RoundEngine::Paths paths_of(const std::filesystem::path& state, const RunRecord& run) {
-  return {checkpoints_of(state, run), state / "spool", state / "references",
-          kept_updates_of(state, run)};
-}
-
 /// Runs all runs. Returns when the last is over, the sessions have ended, for which they have
 /// limits::close_max, and the traces are sent, if there are any (limits::otlp_flush_max).
 Awaitable<void> run_until_end(RunLoop& loop, std::optional<Result<RoundEngine::Outcome>>& outcome,
@@ -366,37 +361,37 @@ Result<int> serve(const ServeOptions& options) {
 
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
+  const RoundEngine::Shared shared{&store_thread, &compute, pause,
+                                   traces ? traces->rounds() : nullptr};
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
     FL_CHECK(check_run(run.settings, places));
     FL_TRY(const Layout layout, model_layout(run.settings));
-    return std::make_shared<RoundEngine>(
-        strand, run.settings, run.record, layout, files, *store,
-        RoundEngine::Workers{&store_thread, &compute, pause, traces ? traces->rounds() : nullptr},
-        paths_of(state, run.record));
+    return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
+                                         shared, paths_of(state, run.record));
   };
   FL_TRY(auto first_engine, make_engine(first));
-  CurrentEngine current(std::move(first_engine));
+  Engines engines(std::move(first_engine));
   // The store's thread for work that belongs to no run.
   StoreThread server_store(strand, *store, store_thread, 0,
-                           {[&current](const Error& error) { current.get()->fail(error); }}, pause);
+                           {[&engines](const Error& error) { engines.fail(error); }}, pause);
   HistoryChanges changes(strand, history_file(options));
-  Admission admission(current, server_store, authority, {"localhost", "127.0.0.1", own_address()},
+  Admission admission(engines, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());
   Service service(io, strand, manager, options);
   Listener listener(io, admission, std::move(doors.clients), {.all = places.strangers},
                     service.traffic());
   auto stop = std::make_shared<std::atomic<bool>>(false);
-  FL_TRY(const auto admin, start_admin(io, current, doors, options, service.probes(), server_store,
+  FL_TRY(const auto admin, start_admin(io, engines, doors, options, service.probes(), server_store,
                                        stop, traces.get()));
   listener.start();
   StopSignals signals(io);
   signals.on_stop([&] {
     *stop = true;
     service.stopping();
-    net::post(strand, [&current, &server_store, &changes] {
+    net::post(strand, [&engines, &server_store, &changes] {
       server_store.stop();
-      current.get()->stop();
+      engines.stop();
       changes.wake();
     });
   });
@@ -411,15 +406,15 @@ Result<int> serve(const ServeOptions& options) {
   store->events().note(0, EventLevel::info,
                        fmt::format("fl-server {} starts", software_version_and_commit));
   print_invitation(*store, authority, doors.advertised, first.record);
-  service.start({current, pause, store_thread, admin.get(), admin_options});
+  service.start({engines, pause, store_thread, admin.get(), admin_options});
 
   changes.start();
   net::co_spawn(strand, admission.watch(changes, stop), rethrow);
   net::co_spawn(strand, keep_audit_note(server_store, changes, state, stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
-  if (is_live) net::co_spawn(strand, show_status(current, stop), rethrow);
+  if (is_live) net::co_spawn(strand, show_status(engines, stop), rethrow);
 
-  RunLoop loop(current, server_store, changes, first.record, options, {make_engine, announce},
+  RunLoop loop(engines, server_store, changes, first.record, options, {make_engine, announce},
                *stop);
   std::optional<Result<RoundEngine::Outcome>> outcome;
   net::co_spawn(strand, run_until_end(loop, outcome, admission, server_store, stop, traces.get()),

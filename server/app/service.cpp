@@ -52,7 +52,7 @@ Awaitable<std::string> Service::look() {
   std::string trouble = co_await parts_->store_thread.run(std::move(ask_store));
   if (!parts_->pause->why.empty()) trouble = parts_->pause->why;
   probes_.set_trouble(is_stopping_ ? is_stopping_text : std::move(trouble));
-  co_return format_status(parts_->current.get()->status());
+  co_return format_status(parts_->engines.newest()->view().status());
 }
 
 void Service::reload() {

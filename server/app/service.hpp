@@ -7,7 +7,7 @@
 #include "server/admin/probes.hpp"
 #include "server/app/options.hpp"
 #include "server/history/store_thread.hpp"
-#include "server/round/current_engine.hpp"
+#include "server/round/engines.hpp"
 #include "shared/base/async/pulse.hpp"
 #include "shared/base/async/reload_signal.hpp"
 
@@ -21,7 +21,7 @@ namespace fl {
 class Service {
  public:
   struct Parts {
-    const CurrentEngine& current;
+    const Engines& engines;
     std::shared_ptr<const StoreThread::Pause> pause;
     Offload& store_thread;
     Admin* admin;  // Null with --admin off.

@@ -19,13 +19,13 @@ std::string digest_of(const std::string& text) {
 
 }  // namespace
 
-Admission::Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
-                     std::vector<std::string> hosts, std::size_t sessions_max)
-    : current_(current),
+Admission::Admission(const SessionHosts& hosts, StoreThread& store, const Authority& authority,
+                     std::vector<std::string> names, std::size_t sessions_max)
+    : hosts_(hosts),
       store_(store),
       authority_(authority),
       authorities_(digest_of(authority.trusted_pem())),
-      hosts_(std::move(hosts)),
+      names_(std::move(names)),
       places_(std::make_shared<MemberPlaces>(sessions_max)) {}
 
 Result<std::optional<TokenBook::Token>> StoreTokenBook::find_token(std::string_view id) {
@@ -67,7 +67,7 @@ Result<void> StoreTokenBook::use_token(std::string_view id, std::string_view cli
 
 Result<void> Admission::renew_certificate() {
   const double now = Clock::unix_seconds();
-  FL_TRY(auto certificate, authority_.issue_server(hosts_, now));
+  FL_TRY(auto certificate, authority_.issue_server(names_, now));
   FL_TRY(auto context, server_context(certificate, authority_));
   const MutexLock lock(mutex_);
   tls_ = std::make_shared<net::ssl::context>(std::move(context));
@@ -96,7 +96,7 @@ void Admission::record_refusal(std::string text) { report(EventLevel::warning, s
 /// Writes a line into the log, and an event of the current run. Any strand.
 void Admission::report(EventLevel level, std::string text) {
   net::post(store_.executor(),
-            [this, level, text = std::move(text), run = current_.get()->run_id()] {
+            [this, level, text = std::move(text), run = hosts_.joined()->run_id()] {
               store_.report(level, text, run);
             });
 }
@@ -119,12 +119,13 @@ Awaitable<Enrolment> Admission::enrol(std::string body) {
   const auto response = co_await store_.ask(std::move(audited));
   if (response) {
     report(EventLevel::info, response->name + " has joined the federation");
-    const auto engine = current_.get();
-    net::post(engine->executor(), [engine, name = response->name] {
-      engine->expel(name,
+    for (const auto& host : hosts_.all()) {
+      net::post(host->executor(), [host, name = response->name] {
+        host->expel(name,
                     "this name was enrolled again with a new key; this certificate is no longer "
                     "valid");
-    });
+      });
+    }
     answer.body = to_json(*response);
     answer.member = response->name;
   } else {
@@ -160,7 +161,7 @@ Awaitable<void> Admission::serve(std::shared_ptr<Link> link, Place place, std::s
   Renewer renewer = [this, name, serial](std::string csr) {
     return renew(name, serial, std::move(csr));
   };
-  auto session = std::make_shared<Session>(std::move(link), std::move(name), current_.get(),
+  auto session = std::make_shared<Session>(std::move(link), std::move(name), hosts_.joined(),
                                            std::move(serial), std::move(renewer), authorities_);
   co_await session->run();
   if (session->is_at_fault()) place->blame();
@@ -192,14 +193,20 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
   auto list = [](Store& store) { return store.members().all(); };
   const auto clients = co_await store_.with_store(std::move(list));
   if (!clients) co_return;
-  const auto engine = current_.get();
-  auto find = [run = engine->run_id()](Store& store) { return store.runs().find(run); };
-  const auto run = co_await store_.with_store(std::move(find));
-  if (!run) co_return;
+  const auto hosts = hosts_.all();
+  std::vector<std::string> ends;  // Why an operator has ended each run; "" if nobody has.
+  for (const auto& host : hosts) {
+    auto find = [run = host->run_id()](Store& store) { return store.runs().find(run); };
+    const auto run = co_await store_.with_store(std::move(find));
+    if (!run) co_return;
+    ends.push_back(*run ? (*run)->early_end : "");
+  }
   seen = *version;
-  if (*run && !(*run)->early_end.empty()) engine->end_early((*run)->early_end);
-  for (const auto& client : *clients) {
-    if (client.revoked_at != 0) engine->revoke(client.name);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!ends[i].empty()) hosts[i]->end_early(ends[i]);
+    for (const auto& client : *clients) {
+      if (client.revoked_at != 0) hosts[i]->revoke(client.name);
+    }
   }
 }
 

@@ -6,9 +6,9 @@
 
 #include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
+#include "server/host/session_hosts.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/member_places.hpp"
-#include "server/round/current_engine.hpp"
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/line_limit.hpp"
 #include "shared/identity/authority.hpp"
@@ -50,9 +50,10 @@ class StoreTokenBook final : public TokenBook {
 
 class Admission final : public ConnectionHandler {
  public:
-  /// `store` belongs to no run. Clients whose certificates are valid get sessions with `current`.
-  Admission(const CurrentEngine& current, StoreThread& store, const Authority& authority,
-            std::vector<std::string> hosts, std::size_t sessions_max);
+  /// `store` belongs to no run. Clients whose certificates are valid get sessions with one of the
+  /// `hosts`.
+  Admission(const SessionHosts& hosts, StoreThread& store, const Authority& authority,
+            std::vector<std::string> names, std::size_t sessions_max);
 
   /// Makes the server's certificate. Called at the start, and again when the certificate is soon
   /// due.
@@ -66,7 +67,7 @@ class Admission final : public ConnectionHandler {
 
   /// Acts, until `stop` is set, on what others have written into the history (revoked clients, a
   /// run that somebody has ended) as soon as `changes` tells it; renews the server's certificate,
-  /// and records refusals that were only counted. On the engines' strand.
+  /// and records refusals that were only counted. On the hosts' strand.
   Awaitable<void> watch(HistoryChanges& changes, std::shared_ptr<std::atomic<bool>> stop);
   [[nodiscard]] std::size_t sessions() const { return places_->count(); }
 
@@ -78,11 +79,11 @@ class Admission final : public ConnectionHandler {
   void report(EventLevel level, std::string text);
   Awaitable<Result<wire::Renewed>> renew(std::string name, std::string serial, std::string csr_pem);
 
-  const CurrentEngine& current_;
+  const SessionHosts& hosts_;
   StoreThread& store_;
   const Authority& authority_;
-  const std::string authorities_;  // The digest of the trusted authorities (wire::Welcome).
-  std::vector<std::string> hosts_;
+  const std::string authorities_;   // The digest of the trusted authorities (wire::Welcome).
+  std::vector<std::string> names_;  // The server's own, for its certificate.
   std::shared_ptr<MemberPlaces> places_;
   LineLimit refusals_;
   RepeatedEnrolments repeats_;  // Used on the store's thread.

@@ -40,29 +40,29 @@ Awaitable<void> watch(std::shared_ptr<Link> link, Duration limit, std::shared_pt
   if (!event->has_happened) link->close();
 }
 
-// On the engine's strand: co_await on(engine->executor(), …).
+// On the host's strand: co_await on(host->executor(), …).
 
-Awaitable<Result<wire::Welcome>> find_welcome(std::shared_ptr<RoundEngine> engine, std::string name,
+Awaitable<Result<wire::Welcome>> find_welcome(std::shared_ptr<SessionHost> host, std::string name,
                                               wire::Hello hello) {
-  co_return engine->welcome(name, hello);
+  co_return host->welcome(name, hello);
 }
 
-Awaitable<Error> find_differences(std::shared_ptr<RoundEngine> engine, wire::Bye bye) {
-  co_return engine->other_tensors(bye);
+Awaitable<Error> find_differences(std::shared_ptr<SessionHost> host, wire::Bye bye) {
+  co_return host->other_tensors(bye);
 }
 
-Awaitable<void> note_refusal(std::shared_ptr<RoundEngine> engine, std::string name,
+Awaitable<void> note_refusal(std::shared_ptr<SessionHost> host, std::string name,
                              std::string remote, Error error) {
-  engine->note_refusal(name, remote, error);
+  host->note_refusal(name, remote, error);
   co_return;
 }
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
+Session::Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<SessionHost> host,
                  std::string serial, Renewer renewer, std::string authorities)
     : link_(std::move(link)),
-      engine_(std::move(engine)),
+      host_(std::move(host)),
       renewer_(std::move(renewer)),
       authorities_(std::move(authorities)),
       posted_(link_->executor(), limits::outbox_messages_max),
@@ -87,15 +87,15 @@ void Session::dismiss(wire::Bye::Cause cause, const std::string& reason) {
 Awaitable<void> Session::run() {
   auto self = shared_from_this();
   auto ready = co_await shake_hands();
-  if (ready) ready = co_await on(engine_->executor(), engine_->join(self));
+  if (ready) ready = co_await on(host_->executor(), host_->join(self));
   if (!ready) {
     // A client with another release, model or role is refused, but not blamed.
     is_at_fault_ = is_fault(ready.error()) && ready.error().code() != Errc::invalid_input;
     if (const auto level = level_of(ready.error()); level != LogLevel::warn) {
       log_at(level, "{} ({}): {}", facts_.name, link_->remote(), ready.error().message());
     } else {
-      co_await on(engine_->executor(),
-                  note_refusal(engine_, facts_.name, link_->remote(), ready.error()));
+      co_await on(host_->executor(),
+                  note_refusal(host_, facts_.name, link_->remote(), ready.error()));
     }
     co_await say_bye(cause_of(ready.error()), ready.error().message());
     co_return;
@@ -109,13 +109,13 @@ Awaitable<void> Session::run() {
   // One that broke the protocol is not waited for: another is asked in its place.
   const bool for_good = served.has_value() || is_at_fault_ || co_await await_last_bye();
   const std::string reason = is_at_fault_ ? served.error().message() : "the client left";
-  net::post(engine_->executor(),
-            [self, for_good, reason] { self->engine_->leave(self, for_good, reason); });
+  net::post(host_->executor(),
+            [self, for_good, reason] { self->host_->leave(self, for_good, reason); });
   if (!served && served.error().code() != Errc::unavailable) {
     const std::string text = fmt::format("{} ({}): the session ended: {}", facts_.name,
                                          link_->remote(), served.error().message());
-    net::post(engine_->executor(), [self, text] {
-      self->engine_->report_of(self->facts_.name, EventLevel::warning, text);
+    net::post(host_->executor(), [self, text] {
+      self->host_->report_of(self->facts_.name, EventLevel::warning, text);
     });
     co_await say_bye(cause_of(served.error()), served.error().message());
   }
@@ -164,7 +164,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   FL_CO_TRY(facts_.features, Features::read(hello));
   wire::Header header;
   FL_CO_TRY(*header.mutable_welcome(),
-            co_await on(engine_->executor(), find_welcome(engine_, facts_.name, hello)));
+            co_await on(host_->executor(), find_welcome(host_, facts_.name, hello)));
   header.mutable_welcome()->set_authorities(authorities_);
   Features ours = Features::of(End::server);
   if (!renewer_) ours = ours.without(Feature::renewal);
@@ -175,14 +175,14 @@ Awaitable<Result<void>> Session::shake_hands() {
   if (!has_model) link_->expect_messages_of(limits::ready_bytes_max);
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.bye().tensors_size() > 0)
-    co_return co_await on(engine_->executor(), find_differences(engine_, second.header.bye()));
+    co_return co_await on(host_->executor(), find_differences(host_, second.header.bye()));
   if (second.header.has_bye()) {
     // The client can't do what the run asks for, and says why: this goes into the history.
     const std::string text =
         fmt::format("{} can't take part: {}", facts_.name,
                     printable(second.header.bye().reason(), limits::reason_bytes_max));
-    net::post(engine_->executor(), [engine = engine_, name = facts_.name, text] {
-      engine->report_of(name, EventLevel::warning, text);
+    net::post(host_->executor(), [host = host_, name = facts_.name, text] {
+      host->report_of(name, EventLevel::warning, text);
     });
     co_return Error(Errc::unavailable, "the client leaves");
   }
@@ -254,7 +254,7 @@ Awaitable<Result<void>> Session::serve() {
 
 Awaitable<Result<void>> Session::send_model(Message message) {
   const wire::Fetch& fetch = message.header.fetch();
-  auto found = co_await on(engine_->executor(), engine_->download(shared_from_this(), fetch));
+  auto found = co_await on(host_->executor(), host_->download(shared_from_this(), fetch));
   if (!found) {
     wire::Header header;
     header.mutable_failed()->set_version(fetch.version());
@@ -269,7 +269,7 @@ Awaitable<Result<void>> Session::send_model(Message message) {
   if (sent)
     sent = co_await send_chunks(*link_, download.model.transfer(), download.source,
                                 download.model.offset(), download.chunk_bytes_max);
-  end_transfer(Transfers::Way::down, download.chunk_bytes_max);
+  end_transfer(TransferWay::down, download.chunk_bytes_max);
   co_return as_own_fault(std::move(sent));
 }
 
@@ -283,7 +283,7 @@ Awaitable<Result<void>> Session::begin_upload(Message message) {
                                 begin.task(), upload_.upload->task()));
   }
   auto grant =
-      co_await on(engine_->executor(), engine_->begin_upload(shared_from_this(), std::move(begin)));
+      co_await on(host_->executor(), host_->begin_upload(shared_from_this(), std::move(begin)));
   wire::Header header;
   if (!grant.upload) {
     *header.mutable_verdict() = std::move(grant.verdict);
@@ -331,7 +331,7 @@ Awaitable<Result<void>> Session::take_chunk(Message message) {
     verdict.set_reason("the server's disk is full");
     const std::string text =
         fmt::format("{}: upload postponed: {}", facts_.name, written.error().message());
-    net::post(engine_->executor(), [engine = engine_, text] { engine->report_full_disk(text); });
+    net::post(host_->executor(), [host = host_, text] { host->report_full_disk(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
     tail_bytes_ = upload.bytes() - upload.next_offset();
@@ -362,8 +362,8 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
     std::string text =
         fmt::format("its upload sends {:.0f} bytes/s; the least is {:.0f}", pace, bytes_per_s_min);
     const bool trickles = pace < bytes_per_s_min * limits::trickle_share;
-    net::co_spawn(engine_->executor(),
-                  engine_->end_slow_upload(shared_from_this(), task, trickles, std::move(text)),
+    net::co_spawn(host_->executor(),
+                  host_->end_slow_upload(shared_from_this(), task, trickles, std::move(text)),
                   rethrow);
     link_->close();
     co_return;
@@ -375,9 +375,9 @@ Awaitable<Result<void>> Session::finish_upload() {
   auto grant = std::exchange(upload_, UploadGrant());
   const std::size_t chunk_bytes_max = grant.chunk_bytes_max;
   wire::Header header;
-  *header.mutable_verdict() = co_await on(
-      engine_->executor(), engine_->finish_upload(shared_from_this(), std::move(grant)));
-  end_transfer(Transfers::Way::up, chunk_bytes_max);
+  *header.mutable_verdict() =
+      co_await on(host_->executor(), host_->finish_upload(shared_from_this(), std::move(grant)));
+  end_transfer(TransferWay::up, chunk_bytes_max);
   link_->expect_messages_of(limits::request_bytes_max);
   co_return co_await send(std::move(header));
 }
@@ -386,7 +386,7 @@ Awaitable<Result<void>> Session::finish_upload() {
 void Session::end_upload() {
   if (upload_.upload) {
     upload_done_->happen();
-    end_transfer(Transfers::Way::up, upload_.chunk_bytes_max);
+    end_transfer(TransferWay::up, upload_.chunk_bytes_max);
   }
   upload_ = {};
 }
@@ -394,16 +394,16 @@ void Session::end_upload() {
 // Control --------------------------------------------------------------------------------------
 
 Awaitable<Result<void>> Session::take_evaluation(Message message) {
-  co_await on(engine_->executor(),
-              engine_->record_evaluation(shared_from_this(),
-                                         std::move(*message.header.mutable_evaluation())));
+  co_await on(host_->executor(),
+              host_->record_evaluation(shared_from_this(),
+                                       std::move(*message.header.mutable_evaluation())));
   co_return success();
 }
 
 Awaitable<Result<void>> Session::take_failure(Message message) {
   co_await on(
-      engine_->executor(),
-      engine_->record_failure(shared_from_this(), std::move(*message.header.mutable_failed())));
+      host_->executor(),
+      host_->record_failure(shared_from_this(), std::move(*message.header.mutable_failed())));
   co_return success();
 }
 
@@ -456,9 +456,9 @@ Awaitable<void> Session::say_last(wire::Header bye) {
   said->happen();
 }
 
-void Session::end_transfer(Transfers::Way way, std::size_t chunk_bytes_max) {
-  net::post(engine_->executor(), [self = shared_from_this(), way, chunk_bytes_max] {
-    self->engine_->end_transfer(*self, way, chunk_bytes_max);
+void Session::end_transfer(TransferWay way, std::size_t chunk_bytes_max) {
+  net::post(host_->executor(), [self = shared_from_this(), way, chunk_bytes_max] {
+    self->host_->end_transfer(*self, way, chunk_bytes_max);
   });
 }
 

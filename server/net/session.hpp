@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session on the server: the handshake, then one coroutine that answers what the
-// client says, and one that sends what the engine posts. It carries messages, and the engine
-// decides: it runs on its link's strand, and goes to the engine's strand for every decision but
-// one: when the disk is full, it puts an upload off at once.
+// client says, and one that sends what its host posts. It carries messages, and the host decides:
+// it runs on its link's strand, and goes to the host's strand for every decision but one: when the
+// disk is full, it puts an upload off at once.
 #pragma once
 
+#include "server/host/session_host.hpp"
 #include "server/net/member_quota.hpp"
-#include "server/round/engine.hpp"
+#include "shared/base/async/mailbox.hpp"
 #include "shared/wire/link.hpp"
 
 #include <functional>
@@ -22,7 +23,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
  public:
   /// `name` and `serial` are what the client's certificate says; without a certificate (in fl-sim)
   /// the name is taken as it is. `authorities`: SHA-256 of the trusted ones, for the Welcome.
-  Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<RoundEngine> engine,
+  Session(std::shared_ptr<Link> link, std::string name, std::shared_ptr<SessionHost> host,
           std::string serial = "", Renewer renewer = nullptr, std::string authorities = "");
 
   /// Serves the client from its Hello to the end of the link. Spawn it on the link's executor.
@@ -58,11 +59,11 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   Awaitable<void> send_posted(std::shared_ptr<Session> self);
   Awaitable<void> say_bye(wire::Bye::Cause cause, std::string reason);
   Awaitable<void> say_last(wire::Header bye);
-  void end_transfer(Transfers::Way way, std::size_t chunk_bytes_max);
+  void end_transfer(TransferWay way, std::size_t chunk_bytes_max);
   void end_upload();
 
   std::shared_ptr<Link> link_;
-  std::shared_ptr<RoundEngine> engine_;
+  std::shared_ptr<SessionHost> host_;
   Renewer renewer_;
   std::string authorities_;
   Facts facts_;

@@ -4,8 +4,8 @@
 // update, and the client and the history see them. Functions without state; any thread.
 #pragma once
 
+#include "server/host/upload_grant.hpp"
 #include "server/round/tasks.hpp"
-#include "server/round/upload_grant.hpp"
 
 #include <span>
 

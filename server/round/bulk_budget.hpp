@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the transfers under way may hold of limits::bulk_bytes_max, in sessions' buffers both ways:
-// the more there are, the smaller are the chunks of the next one. On the engine's strand.
+// the more there are, the smaller are the chunks of the next one. A server has one budget, which
+// all its runs share. On the engines' strand.
 #pragma once
 
 #include "shared/base/limits.hpp"

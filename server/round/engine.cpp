@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main loop and its steps. What sessions and others ask of the engine is in engine_calls.cpp.
 #include "server/round/engine.hpp"
 
 #include "shared/base/failpoint.hpp"
@@ -15,45 +14,45 @@
 namespace fl {
 
 RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
-                         const Layout& model, Files& files, Store& store, Workers workers,
-                         Paths paths, WeightsFromSeed make_weights)
-    : strand_(std::move(strand)),
-      plan_(std::move(settings), std::move(run), model),
-      compute_(*workers.compute),
-      recorded_(std::move(workers.recorded)),
-      store_(strand_, store, *workers.store, plan_.run.id,
+                         const Layout& model, Files& files, Store& store, Shared shared,
+                         RunFiles::Paths paths, WeightsFromSeed make_weights)
+    : plan_(std::move(settings), std::move(run), model),
+      compute_(*shared.compute),
+      recorded_(std::move(shared.recorded)),
+      store_(strand, store, *shared.store, plan_.run.id,
              {[this](const Error& error) { control_.fail(error); },
-              [this] { return spool_.drop_spares(); }},
-             std::move(workers.pause)),
-      control_(strand_, store_),
-      spool_(files, paths.spool),
-      kept_(plan_, files, spool_, {paths.kept_updates, paths.checkpoints, paths.references}),
-      references_(files, paths.references, plan_.layout.bytes()),
-      versions_(files, paths.checkpoints, plan_.layout),
+              [this] { return files_.spool.drop_spares(); }},
+             std::move(shared.pause)),
+      control_(strand, plan_, store_),
+      files_(plan_, files, std::move(paths)),
       roster_(plan_.mode.ahead),
       tasks_(plan_, roster_),
-      evaluations_({control_, store_, plan_, roster_, versions_}),
-      end_(plan_, tasks_, versions_, evaluations_),
-      picker_({plan_.ladder, plan_.settings.sampling, plan_.settings.over_select,
-               plan_.settings.deadline_s, plan_.settings.seed},
-              plan_.layout),
-      sums_({store_, compute_, plan_, spool_, references_, versions_, tasks_, past_}),
-      intake_({control_, plan_, references_, tasks_, sums_, past_}),
-      verdicts_(control_, store_, spool_, strand_),
-      decisions_({control_, store_, plan_, roster_, tasks_, verdicts_, end_, group_}),
-      upload_files_(control_, store_, compute_, spool_),
-      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_, bulk_}),
-      initial_({control_, store_, compute_, plan_, files, roster_, versions_, evaluations_},
+      evaluations_({control_, store_, plan_, roster_, files_.versions}),
+      end_(plan_, tasks_, files_.versions, evaluations_),
+      sums_({store_, compute_, plan_, files_.spool, files_.references, files_.versions, tasks_,
+             past_}),
+      intake_({control_, plan_, files_.references, tasks_, sums_, past_}),
+      verdicts_(control_, store_, files_.spool, strand),
+      decisions_({control_, store_, plan_, roster_, tasks_, verdicts_, end_, control_.group}),
+      upload_files_(control_, store_, compute_, files_.spool),
+      transfers_(std::move(shared.bulk)),
+      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_,
+                transfers_.budget()}),
+      initial_({control_, store_, compute_, plan_, files, roster_, files_.versions, evaluations_},
                std::move(make_weights)),
-      offers_({control_, store_, plan_, roster_, tasks_, picker_, references_, versions_, intake_,
-               decisions_, past_}),
-      next_({store_, compute_, plan_, references_, versions_, tasks_, past_, sums_}),
-      group_(strand_) {}
+      offers_({control_, files_, roster_, tasks_, intake_, decisions_, past_}),
+      next_({store_, compute_, plan_, files_.references, files_.versions, tasks_, past_, sums_}),
+      attendance_(
+          {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, decisions_}),
+      host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, decisions_,
+             evaluations_}),
+      view_({control_, files_.versions, roster_, tasks_, past_, evaluations_, verdicts_,
+             transfers_}) {}
 
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   control_.expect_strand();
-  started_at_ = Clock::unix_seconds();
-  group_.spawn(verdicts_.commit_all());
+  control_.started_at = Clock::unix_seconds();
+  control_.group.spawn(verdicts_.commit_all());
   Result<void> going = co_await restore();
   while (going && is_going()) {  // One pass is one round.
     going = co_await gather();
@@ -82,16 +81,16 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   const bool is_pause = !going && control_.is_stopping() && will_pass(going.error());
   control_.phase = is_finished ? Phase::finished : Phase::stopping;
   control_.end();
-  if (auto dropped = spool_.drop_spares(); !dropped) control_.fail(dropped.error());
+  if (auto dropped = files_.spool.drop_spares(); !dropped) control_.fail(dropped.error());
   verdicts_.close();
   if (!going && !is_pause) control_.fail(going.error());
   const auto cause = is_finished ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
   // Sessions hold this engine: one that is slow to go would keep it from being freed.
   for (const auto& peer : roster_.here()) {
     peer->dismiss(cause, is_finished ? "the run is over" : "the server is shutting down");
-    leave(peer, true);
+    attendance_.leave(peer, true, "the run has ended");
   }
-  co_await group_.join();
+  co_await control_.group.join();
   co_await store_.join();
   if (!tasks_.has_round()) intake_.release();  // The server may wait long for another run.
   if (control_.failure()) co_return *control_.failure();
@@ -107,12 +106,12 @@ void RoundEngine::stop() {
 
 Awaitable<Result<void>> RoundEngine::restore() {
   control_.phase = Phase::restoring;
-  FL_CO_CHECK(spool_.prepare());
+  FL_CO_CHECK(files_.spool.prepare());
   FL_CO_CHECK(co_await restore_versions());
   FL_CO_CHECK(co_await restore_kept());
   FL_CO_CHECK(co_await restore_clients());
   FL_CO_CHECK(co_await restore_round());
-  if (versions_.empty() && !plan_.settings.initial_weights.empty())
+  if (files_.versions.empty() && !plan_.settings.initial_weights.empty())
     FL_CO_CHECK(co_await initial_.make());
   control_.set_restored();
   co_return success();
@@ -121,15 +120,15 @@ Awaitable<Result<void>> RoundEngine::restore() {
 Awaitable<Result<void>> RoundEngine::restore_versions() {
   auto read = [run = plan_.run.id](Store& store) { return store.rounds().checkpoints(run); };
   FL_CO_TRY(const auto records, co_await store_.with_store(std::move(read)));
-  FL_CO_CHECK(versions_.open_all(records));
+  FL_CO_CHECK(files_.versions.open_all(records));
   auto list_dropped = [run = plan_.run.id](Store& store) {
     return store.rounds().last_dropped(run);
   };
   FL_CO_TRY(const auto dropped, co_await store_.with_store(std::move(list_dropped)));
-  for (const auto& record : dropped) FL_CO_CHECK(versions_.remove_files(record));
-  if (!versions_.empty()) {
+  for (const auto& record : dropped) FL_CO_CHECK(files_.versions.remove_files(record));
+  if (!files_.versions.empty()) {
     // All later versions are made from the newest one, so its values are checked too.
-    auto check = [this] { return check_digest(*versions_.newest(), plan_.layout); };
+    auto check = [this] { return check_digest(*files_.versions.newest(), plan_.layout); };
     FL_CO_CHECK(co_await compute_.run(std::move(check)));
   }
   co_return success();
@@ -167,16 +166,16 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
   roster_.set_misses(misses);
   auto refer = [run](Store& store) { return store.rounds().newest_deltas(run); };
   FL_CO_TRY(auto newest, co_await store_.with_store(std::move(refer)));
-  co_return references_.prepare(std::move(newest));
+  co_return files_.references.prepare(std::move(newest));
 }
 
 /// Restores the updates of the last recorded round that a crash has left in the spool, and the
 /// references they need.
 Awaitable<Result<void>> RoundEngine::restore_kept() {
-  const Round last = versions_.empty() ? 0 : round_of(versions_.newest_number());
+  const Round last = files_.versions.empty() ? 0 : round_of(files_.versions.newest_number());
   auto list = [run = plan_.run.id, last](Store& store) { return store.rounds().tasks(run, last); };
   FL_CO_TRY(const auto tasks, co_await store_.with_store(std::move(list)));
-  co_return kept_.restore(last, tasks);
+  co_return files_.kept.restore(last, tasks);
 }
 
 /// Restores the round that was open, with its sums, and the tasks that are under way.
@@ -190,7 +189,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   for (const auto& record : under_way) spooled.insert(record.id);
   if (!open) {
     for (const auto& record : under_way) tasks_.carry(record);
-    co_return spool_.keep_only(spooled);
+    co_return files_.spool.keep_only(spooled);
   }
   OpenRound round;
   round.record = open->round;
@@ -205,7 +204,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
     round.put(std::move(task));
   }
   tasks_.open(std::move(round));
-  FL_CO_CHECK(spool_.keep_only(spooled));
+  FL_CO_CHECK(files_.spool.keep_only(spooled));
   FL_CO_CHECK(co_await intake_.rebuild());
   // Set the deadline only now: adding up again may take long, or wait for the disk.
   if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
@@ -230,13 +229,13 @@ Awaitable<Result<void>> RoundEngine::gather() {
     // changed (Changeable::before_first_model). A model that scales values is made of the summaries
     // of --min-clients trainers.
     const bool may_make = plan_.summaries() > 0 ? has_trainers : roster_.trainer_count() > 0;
-    if (may_make && versions_.empty()) {
+    if (may_make && files_.versions.empty()) {
       FL_CO_CHECK(co_await initial_.make());
       continue;
     }
     if (has_trainers && roster_.sessions() >= expected_sessions_) co_return success();
     control_.phase = Phase::waiting_for_clients;
-    if (std::string text = phase_text(); text != said) {
+    if (std::string text = view_.phase_text(); text != said) {
       log_info("{}", text);
       said = std::move(text);
     }
@@ -322,7 +321,7 @@ Awaitable<Result<bool>> RoundEngine::settle() {
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   auto open_mean = [this] { return intake_.mean(); };
-  const auto made = co_await next_.make(versions_.folder(), std::move(open_mean));
+  const auto made = co_await next_.make(files_.versions.folder(), std::move(open_mean));
   if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   co_return std::optional<CheckpointRecord>(*made);
@@ -344,7 +343,7 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   commit.oldest_base = made.version > plan_.mode.late_max ? made.version - plan_.mode.late_max : 0;
   const std::uint32_t keep = plan_.settings.keep_checkpoints;
   const Version awaited = evaluations_.oldest_awaited(made.version);
-  for (const auto& [version, files] : versions_.all()) {
+  for (const auto& [version, files] : files_.versions.all()) {
     const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
     const bool is_kept = is_base || plan_.is_for_replay(version, round_of(made.version));
     if (keep > 0 && version + keep <= made.version && version < awaited && !is_kept)
@@ -377,8 +376,8 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   }
   roster_.set_recorded_traffic(
       {round.before.up + commit.bytes_up, round.before.down + commit.bytes_down});
-  const KeptRound described = kept_.description_of(round);
-  auto describe = [this, &described] { return kept_.describe(described); };
+  const KeptRound described = files_.kept.description_of(round);
+  auto describe = [this, &described] { return files_.kept.describe(described); };
   FL_CO_CHECK(co_await store_.with_room(compute_, std::move(describe)));
   auto write = [commit](Store& store) { return store.rounds().commit(commit); };
   failpoint("round.before_commit");
@@ -410,10 +409,10 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
   const auto tidy_up = [&]() -> Result<void> {
-    FL_CHECK(kept_.take(described));
-    FL_CHECK(spool_.keep_only(under_way));
-    FL_CHECK(references_.advance(deltas));
-    return versions_.publish(made);
+    FL_CHECK(files_.kept.take(described));
+    FL_CHECK(files_.spool.keep_only(under_way));
+    FL_CHECK(files_.references.advance(deltas));
+    return files_.versions.publish(made);
   };
   auto tidied = tidy_up();
   if (will_pass(tidied))
@@ -423,7 +422,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
     tidied = tidy_up();
   }
   FL_CO_CHECK(tidied);
-  for (const Version version : commit.dropped_versions) FL_CO_CHECK(versions_.drop(version));
+  for (const Version version : commit.dropped_versions) FL_CO_CHECK(files_.versions.drop(version));
   evaluations_.ask_all(end_.is_over());
   control_.changed.notify();
   co_return success();
@@ -437,9 +436,9 @@ Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
     FL_CO_CHECK(co_await evaluations_.keep_end(why));
-    control_.report(EventLevel::notice,
-                    fmt::format("the run ends after {} of {} rounds: {}",
-                                round_of(versions_.newest_number()), plan_.settings.rounds, why));
+    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}",
+                                                    round_of(files_.versions.newest_number()),
+                                                    plan_.settings.rounds, why));
   }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();
@@ -448,7 +447,7 @@ Awaitable<Result<void>> RoundEngine::finish() {
     return store.runs().set_state(run, RunState::finished);
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(close)));
-  co_return spool_.keep_only({});  // Uploads that were still under way are removed.
+  co_return files_.spool.keep_only({});  // Uploads that were still under way are removed.
 }
 
 /// Waits for clients that lost the connection a moment ago, or were here when the server was

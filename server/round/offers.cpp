@@ -13,22 +13,34 @@
 
 namespace fl {
 
+namespace {
+
+Picker::Options picking_of(const RunPlan& plan) {
+  const RunSettings& settings = plan.settings;
+  return {plan.ladder, settings.sampling, settings.over_select, settings.deadline_s, settings.seed};
+}
+
+}  // namespace
+
+Offers::Offers(const Parts& parts)
+    : parts_(parts), picker_(picking_of(parts.control.plan), parts.control.plan.layout) {}
+
 Awaitable<Result<void>> Offers::read_histories() {
   parts_.control.expect_strand();
-  if (!parts_.picker.needs_histories()) co_return success();
-  auto read = [run = parts_.plan.run.id](Store& store) {
+  if (!picker_.needs_histories()) co_return success();
+  auto read = [run = parts_.control.plan.run.id](Store& store) {
     return store.rounds().client_histories(run);
   };
-  FL_CO_TRY(auto histories, co_await parts_.store.with_store(std::move(read)));
-  parts_.picker.set_histories(std::move(histories));
+  FL_CO_TRY(auto histories, co_await parts_.control.store.with_store(std::move(read)));
+  picker_.set_histories(std::move(histories));
   co_return success();
 }
 
 Awaitable<Result<void>> Offers::open_round() {
   parts_.control.expect_strand();
   FL_ASSERT(!parts_.tasks.has_round());
-  const RunPlan& plan = parts_.plan;
-  const auto base = parts_.versions.newest();
+  const RunPlan& plan = parts_.control.plan;
+  const auto base = parts_.files.versions.newest();
   const std::size_t available = parts_.roster.trainers_to_ask(plan.settings.min_clients).size();
   OpenRound opening;
   opening.record.round = round_from(base->record.version);
@@ -53,7 +65,7 @@ Awaitable<Result<void>> Offers::open_round() {
   auto open = [run = plan.run.id, record = round.record, tasks](Store& store) {
     return store.rounds().open(run, record, tasks);
   };
-  FL_CO_TRY(auto opened, co_await parts_.store.with_store(std::move(open)));
+  FL_CO_TRY(auto opened, co_await parts_.control.store.with_store(std::move(open)));
   failpoint("round.opened");
   round.is_durable = true;
   for (auto& record : opened) {
@@ -74,29 +86,30 @@ Awaitable<Result<void>> Offers::open_round() {
 /// Sets what the clients that are here, or were asked in an earlier round, count in the round: each
 /// one's limit, and all of them together.
 void Offers::weigh_everyone(RoundRecord& round) {
+  const RunPlan& plan = parts_.control.plan;
   auto everyone = parts_.past.totals.examples;
   for (const auto& peer : parts_.roster.trainers())
     everyone[peer->facts().name] = peer->facts().train_examples;
   std::vector<std::uint64_t> all;
   for (const auto& [client, examples] : everyone) all.push_back(examples);
-  round.examples_max = parts_.plan.examples_max(std::move(all));
+  round.examples_max = plan.examples_max(std::move(all));
   round.population = 0;
   for (const auto& [client, examples] : everyone) {
-    round.population += parts_.plan.weight_of(examples, round);
+    round.population += plan.weight_of(examples, round);
     const bool is_capped = RunPlan::counted_examples(examples, round) < examples;
     if (!is_capped || !capped_.insert(client).second) continue;
     parts_.control.report(
         EventLevel::notice,
         fmt::format("{} says that it has {} examples, and counts with {}: {} times the median "
                     "(--weight-cap)",
-                    client, examples, round.examples_max, parts_.plan.settings.weight_cap));
+                    client, examples, round.examples_max, plan.settings.weight_cap));
   }
 }
 
 /// In the first round of this process: warns of settings that can't work with these clients.
 void Offers::warn_of_settings(std::size_t available) {
   if (parts_.past.recorded_here > 0) return;
-  const RunPlan& plan = parts_.plan;
+  const RunPlan& plan = parts_.control.plan;
   if (plan.mode.is_async && plan.mode.buffer > available) {
     parts_.control.report(
         EventLevel::warning,
@@ -115,6 +128,7 @@ void Offers::warn_of_settings(std::size_t available) {
 
 Awaitable<Result<bool>> Offers::add(std::size_t count) {
   parts_.control.expect_strand();
+  const RunPlan& plan = parts_.control.plan;
   Tasks& open = parts_.tasks;
   OpenRound& round = open.round();
   FL_ASSERT(!round.is_frozen && round.is_durable);
@@ -132,14 +146,14 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
     return false;
   });
   if (tasks.empty()) co_return false;
-  auto write = [run = parts_.plan.run.id, number = round.record.round, tasks](Store& store) {
+  auto write = [run = plan.run.id, number = round.record.round, tasks](Store& store) {
     return store.rounds().add_tasks(run, number, tasks);
   };
   failpoint("replacement.before_added");
-  FL_CO_TRY(auto added, co_await parts_.store.with_store(std::move(write)));
+  FL_CO_TRY(auto added, co_await parts_.control.store.with_store(std::move(write)));
   failpoint("replacement.added");
   for (auto& record : added) {
-    if (!parts_.plan.mode.is_async)
+    if (!plan.mode.is_async)
       log_info("round {}: asked {} in place of another", record.round, record.client);
     Task task;
     task.record = std::move(record);
@@ -153,34 +167,37 @@ Awaitable<Result<bool>> Offers::add(std::size_t count) {
 }
 
 std::size_t Offers::cohort_size(std::uint32_t target) const {
-  if (parts_.plan.mode.is_async) return parts_.tasks.free_places();
+  const RunPlan& plan = parts_.control.plan;
+  if (plan.mode.is_async) return parts_.tasks.free_places();
   std::vector<Candidate> everyone;
-  for (const auto& peer : parts_.roster.trainers_to_ask(parts_.plan.settings.min_clients))
-    everyone.push_back(parts_.picker.candidate(peer->facts().name, peer->facts().train_examples));
-  return parts_.picker.cohort_size(target, everyone);
+  for (const auto& peer : parts_.roster.trainers_to_ask(plan.settings.min_clients))
+    everyone.push_back(picker_.candidate(peer->facts().name, peer->facts().train_examples));
+  return picker_.cohort_size(target, everyone);
 }
 
 /// Tasks for up to `count` of the trainers that may be asked in the open round.
 std::vector<TaskRecord> Offers::pick(std::size_t count) const {
   const OpenRound& round = parts_.tasks.round();
   std::vector<Candidate> candidates;
-  for (const auto& peer : parts_.roster.trainers_in_pace(parts_.plan.settings.min_clients)) {
+  for (const auto& peer :
+       parts_.roster.trainers_in_pace(parts_.control.plan.settings.min_clients)) {
     const auto& facts = peer->facts();
     if (parts_.tasks.may_be_asked(facts.name))
       candidates.push_back(
-          parts_.picker.candidate(facts.name, facts.train_examples, round.record.examples_max));
+          picker_.candidate(facts.name, facts.train_examples, round.record.examples_max));
   }
-  auto tasks = parts_.picker.pick(candidates, count, round.record.round, round.tasks.size());
+  auto tasks = picker_.pick(candidates, count, round.record.round, round.tasks.size());
   for (TaskRecord& task : tasks) {
     task.base_version = round.record.base_version;
-    if (task.codec.starts_with(delta_prefix)) task.reference = parts_.references.of(task.client);
+    if (task.codec.starts_with(delta_prefix))
+      task.reference = parts_.files.references.of(task.client);
   }
   return tasks;
 }
 
 void Offers::send(Task& task) {
   parts_.control.expect_strand();
-  const RunPlan& plan = parts_.plan;
+  const RunPlan& plan = parts_.control.plan;
   const std::string& client = task.record.client;
   if (task.offered_at == TimePoint{}) {
     task.offered_at = Clock::now();
@@ -188,7 +205,7 @@ void Offers::send(Task& task) {
   }
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
-  const auto& base = *parts_.versions.at(task.record.base_version);
+  const auto& base = *parts_.files.versions.at(task.record.base_version);
   const Round round = round_from(task.record.base_version);  // In which the task was first offered.
   TrainSettings work = plan.work_of(round, parts_.past.losses);
   work.seed = plan.client_seed_of(round, client);
@@ -207,9 +224,9 @@ void Offers::send(Task& task) {
   offer.set_codec(task.record.codec);
   offer.set_reference(number_of(task.record.reference));
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
-  if (plan.came_from_seed() && parts_.versions.contains(0) &&
+  if (plan.came_from_seed() && parts_.files.versions.contains(0) &&
       parts_.roster.take_initial_notice(client))
-    offer.set_initial_digest(parts_.versions.at(0)->record.digest.raw());
+    offer.set_initial_digest(parts_.files.versions.at(0)->record.digest.raw());
   peer->post(std::move(header));
 }
 

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "server/cohort/picker.hpp"
+#include "server/round/run_files.hpp"
 #include "server/round/task_decisions.hpp"
 #include "server/round/update_intake.hpp"
-#include "server/versions/delta_references.hpp"
 
 #include <set>
 #include <string>
@@ -19,18 +19,14 @@ class Offers {
  public:
   struct Parts {
     RunControl& control;
-    StoreThread& store;
-    const RunPlan& plan;
+    const RunFiles& files;
     Roster& roster;
     Tasks& tasks;
-    Picker& picker;
-    const DeltaReferences& references;
-    const Versions& versions;
     UpdateIntake& intake;
     TaskDecisions& decisions;
     const PastRounds& past;
   };
-  explicit Offers(const Parts& parts) : parts_(parts) {}
+  explicit Offers(const Parts& parts);
 
   /// Reads what the picker needs of the clients' histories, before a round is opened.
   Awaitable<Result<void>> read_histories();
@@ -48,6 +44,7 @@ class Offers {
   void warn_of_settings(std::size_t available);
 
   Parts parts_;
+  Picker picker_;
   std::set<std::string>
       capped_;  // Clients for which reaching the limit (--weight-cap) was reported.
 };

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "server/history/records.hpp"
-#include "server/round/peer.hpp"
+#include "server/host/peer.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <cstdint>

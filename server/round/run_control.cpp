@@ -11,7 +11,7 @@ namespace fl {
 
 void RunControl::stop() {
   is_stopping_ = true;
-  store_.stop();
+  store.stop();
   changed.notify();
 }
 
@@ -25,7 +25,7 @@ void RunControl::fail(const Error& error) {
 
 void RunControl::end() {
   has_ended_ = true;
-  store_.close();
+  store.close();
   changed.notify();
 }
 

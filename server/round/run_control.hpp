@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of one engine share: whether the run goes on, where the main loop is, and the one
-// signal that wakes whatever waits. On the engine's strand.
+// What all parts of one engine share: the run's plan, the way to its store, whether the run goes
+// on, where the main loop is, and the one signal that wakes whatever waits. On the engine's strand.
 #pragma once
 
 #include "server/history/store_thread.hpp"
 #include "server/round/status.hpp"
+#include "server/run/run_plan.hpp"
 #include "shared/base/async/mailbox.hpp"
+#include "shared/base/async/task_group.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/line_limit.hpp"
 
@@ -18,8 +20,12 @@ namespace fl {
 
 class RunControl {
  public:
-  RunControl(net::any_io_executor strand, StoreThread& store)
-      : changed(strand), strand_(std::move(strand)), store_(store) {}
+  RunControl(net::any_io_executor strand, const RunPlan& run_plan, StoreThread& run_store)
+      : plan(run_plan), store(run_store), changed(strand), group(strand), strand_(strand) {}
+
+  const RunPlan& plan;
+  StoreThread& store;
+  [[nodiscard]] const net::any_io_executor& strand() const { return strand_; }  // From any thread.
 
   /// Asks for a clean end: everything that waits looks at is_stopping().
   void stop();
@@ -40,7 +46,7 @@ class RunControl {
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
   /// Writes a line into the log and an event of this run.
-  void report(EventLevel level, std::string text) { store_.report(level, std::move(text)); }
+  void report(EventLevel level, std::string text) { store.report(level, std::move(text)); }
   /// Reports what a client can cause as often as it likes: for each client only a few in a minute
   /// are reported one by one (LineLimit).
   void report_of(const std::string& client, EventLevel level, std::string text);
@@ -62,11 +68,12 @@ class RunControl {
   [[nodiscard]] int calls_off_strand() const { return calls_off_strand_; }
 
   Phase phase = Phase::starting;  // Written by the main loop.
+  double started_at = 0;          // Unix seconds; when the main loop began.
   Signal changed;                 // Anything that a part may wait for has changed.
+  TaskGroup group;                // The coroutines beside the main loop, which waits for their end.
 
  private:
-  net::any_io_executor strand_;
-  StoreThread& store_;
+  const net::any_io_executor strand_;
   bool is_restored_ = false;
   bool is_stopping_ = false;
   bool has_ended_ = false;

@@ -3,12 +3,13 @@
 // on at the byte where it stopped, after a reconnect or a restart; an accepted one stays until its
 // round is committed, so that a restarted server can add it up again.
 //
-// A file is as long as the upload plus a mark behind it, which says how much of it has come. After
-// the round the file is kept for an upload of the next one (STATE/spool/spare-N): to write where
-// blocks and cached pages are there already takes a third of the time, or less.
+// After the round a file is kept for an upload of the next one (STATE/spool/spare-N): to write
+// where blocks and cached pages are there already takes a third of the time, or less. So a file may
+// be longer than what has come of its upload (server/host/upload.hpp).
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/host/upload.hpp"
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/io/digest.hpp"
 #include "shared/base/io/file.hpp"
@@ -31,51 +32,6 @@ namespace fl {
 
 /// The task in a name of the spool, "task-12-…"; none for any other name.
 [[nodiscard]] std::optional<TaskId> task_of_upload(std::string_view name);
-
-/// One upload under way. The session's strand writes, then the engine's workers finish: one at a
-/// time.
-class Upload {
- public:
-  Upload(TaskId task, std::string name, std::shared_ptr<File> file, std::uint64_t bytes,
-         Digest digest)
-      : task_(task),
-        name_(std::move(name)),
-        file_(std::move(file)),
-        bytes_(bytes),
-        digest_(digest) {}
-
-  [[nodiscard]] TaskId task() const { return task_; }
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  [[nodiscard]] std::uint64_t next_offset() const { return next_offset_; }
-  [[nodiscard]] bool is_complete() const { return next_offset_ == bytes_; }
-  [[nodiscard]] const std::string& file_name() const { return name_; }
-  [[nodiscard]] const Digest& digest() const { return digest_; }
-  [[nodiscard]] std::shared_ptr<File> file() const { return file_; }
-
-  /// Appends; the caller has checked the chunk's offset and size (check_chunk).
-  [[nodiscard]] Result<void> append(Bytes bytes);
-  /// Syncs the bytes of a complete upload; its name is durable after Spool::sync_names().
-  /// `corrupt`: its bytes are not those that were announced.
-  [[nodiscard]] Result<void> finish();
-  /// After finish(): the bytes were not those announced.
-  [[nodiscard]] bool differs() const { return differs_; }
-
- private:
-  friend class Spool;
-  Result<void> hash_what_is_there();
-  [[nodiscard]] Result<std::uint64_t> marked_progress();
-  [[nodiscard]] Result<void> mark_progress();
-
-  TaskId task_;
-  std::string name_;
-  std::shared_ptr<File> file_;
-  std::uint64_t bytes_;
-  Digest digest_;
-  std::uint64_t next_offset_ = 0;
-  Writeback writeback_;
-  Hasher hasher_;
-  bool differs_ = false;
-};
 
 /// Any thread.
 class Spool {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/task_decisions.hpp"
 
-#include "server/round/upload_grant.hpp"
+#include "server/host/upload_grant.hpp"
 
 #include <fmt/format.h>
 

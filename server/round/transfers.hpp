@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transfers under way, for those who watch: of each client at most one up and one down. How
-// much has come is read from the session's own counters, so that a chunk costs nothing more. On the
-// engine's strand.
+// The transfers of one run: the memory that each takes of the server's budget, and which are under
+// way, for those who watch: of each client at most one up and one down. How much has come is read
+// from the session's own counters, so that a chunk costs nothing more. On the engine's strand.
 #pragma once
 
-#include "server/round/peer.hpp"
+#include "server/host/session_host.hpp"
+#include "server/round/bulk_budget.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <algorithm>
@@ -18,10 +19,11 @@ namespace fl {
 
 class Transfers {
  public:
-  enum class Way { up, down };
+  using Way = TransferWay;
   struct Size {
     std::uint64_t bytes = 0;   // The size of the whole version or update.
     std::uint64_t offset = 0;  // The bytes that were there before, where a broken transfer goes on.
+    std::size_t chunk_bytes_max = 0;
   };
   struct Transfer {
     std::shared_ptr<const Peer> peer;
@@ -37,17 +39,24 @@ class Transfers {
   };
   using Key = std::pair<std::string, Way>;
 
+  /// `budget`: shared by all runs of the server.
+  explicit Transfers(std::shared_ptr<BulkBudget> budget) : budget_(std::move(budget)) {}
+
+  [[nodiscard]] const BulkBudget& budget() const { return *budget_; }
+
   void begin(std::shared_ptr<const Peer> peer, Way way, std::uint32_t number, Size size) {
+    budget_->begin(size.chunk_bytes_max);
     const std::uint64_t before = counter(*peer, way);
     const Key key{peer->facts().name, way};
     under_way_[key] = {std::move(peer), number, size, before, Clock::now()};
   }
-  /// Ends a transfer. Nothing happens if it has ended already (the engine ends an upload when its
-  /// last byte is here, the session when it is decided), or if another session's transfer has
-  /// replaced it.
-  void end(const Peer& peer, Way way) {
-    const auto found = under_way_.find({peer.facts().name, way});
-    if (found != under_way_.end() && found->second.peer.get() == &peer) under_way_.erase(found);
+  /// The last byte of a client's upload is here, so nobody watches it any more. Its session holds
+  /// memory until end().
+  void note_arrived(const Peer& peer) { forget(peer, Way::up); }
+  /// A session's transfer with chunks of at most `chunk_bytes_max` bytes has ended.
+  void end(const Peer& peer, Way way, std::size_t chunk_bytes_max) {
+    budget_->end(chunk_bytes_max);
+    forget(peer, way);
   }
 
   /// The client's transfer; null if none is under way.
@@ -61,7 +70,13 @@ class Transfers {
   static std::uint64_t counter(const Peer& peer, Way way) {
     return way == Way::up ? peer.bytes_up() : peer.bytes_down();
   }
+  /// Does nothing if another session's transfer has replaced this one.
+  void forget(const Peer& peer, Way way) {
+    const auto found = under_way_.find({peer.facts().name, way});
+    if (found != under_way_.end() && found->second.peer.get() == &peer) under_way_.erase(found);
+  }
 
+  std::shared_ptr<BulkBudget> budget_;
   std::map<Key, Transfer> under_way_;
 };
 

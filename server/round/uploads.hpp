@@ -4,12 +4,12 @@
 // verdict durable. On the engine's strand; sessions write the chunks themselves, on theirs.
 #pragma once
 
+#include "server/host/upload_grant.hpp"
 #include "server/round/bulk_budget.hpp"
 #include "server/round/evaluations.hpp"
 #include "server/round/task_decisions.hpp"
 #include "server/round/update_intake.hpp"
 #include "server/round/upload_files.hpp"
-#include "server/round/upload_grant.hpp"
 
 #include <memory>
 #include <string>

@@ -4,8 +4,8 @@
 // calls at() on workers too, while nothing changes.
 #pragma once
 
+#include "server/host/download.hpp"
 #include "server/versions/checkpoints.hpp"
-#include "shared/wire/transfer.hpp"
 
 #include <filesystem>
 #include <map>
@@ -13,13 +13,6 @@
 #include <vector>
 
 namespace fl {
-
-/// What a session sends for a Fetch: the header, then the bytes of `source` from model.offset() on.
-struct Download {
-  wire::ModelHeader model;
-  SegmentSource source;  // Keeps the files open.
-  std::size_t chunk_bytes_max = 0;
-};
 
 class Versions {
  public:

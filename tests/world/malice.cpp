@@ -156,7 +156,7 @@ Awaitable<void> World::live_as_malicious(std::string name, Malice malice) {
   while (!server_is_over_) {
     co_await sleep_for(100ms);
     // Does nothing before the first round: this member does not attack the initial model.
-    if (engine() == nullptr || engine()->status().round == 0) continue;
+    if (engine() == nullptr || engine()->view().status().round == 0) continue;
     const auto link = connect(io_.get_executor(), name);
     if (!link) continue;
     const auto joined = co_await join(link);

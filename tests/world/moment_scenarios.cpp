@@ -15,7 +15,8 @@ class AtClosing {
  public:
   static Awaitable<void> run(World& world, Duration after, Act act) {
     const auto is_closing = [&world] {
-      return world.engine() != nullptr && world.engine()->status().phase == "making the new model";
+      return world.engine() != nullptr &&
+             world.engine()->view().status().phase == "making the new model";
     };
     for (int i = 0; i < 100'000 && !is_closing(); ++i) co_await sleep_for(1ms);
     co_await sleep_for(after);
@@ -54,7 +55,7 @@ TEST_CASE("a round does not wait for a client that is revoked while the round is
    public:
     static Awaitable<void> run(World& world) {
       // After the cohort is sampled, before the round's row is written.
-      while (!world.engine() || world.engine()->status().phase != "collecting")
+      while (!world.engine() || world.engine()->view().status().phase != "collecting")
         co_await sleep_for(1ms);
       world.revoke("client-3");
     }

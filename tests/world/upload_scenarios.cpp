@@ -581,7 +581,7 @@ Awaitable<void> fill_for(World& world, Duration duration, bool& was_paused) {
   world.server_disk().space_limit(world.server_disk().bytes_used());
   while (Clock::now() < until) {
     co_await sleep_for(100ms);
-    was_paused = was_paused || world.engine()->status().phase == "paused, the disk is full";
+    was_paused = was_paused || world.engine()->view().status().phase == "paused, the disk is full";
   }
   world.server_disk().space_limit(MemFiles::no_limit);
 }

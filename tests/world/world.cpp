@@ -152,8 +152,9 @@ void World::bury() {
 void World::complain(const std::string& what) {
   if (complaint_) return;
   const RoundEngine* const now = engine();
-  complaint_ = Error(Errc::internal,
-                     now == nullptr ? what : what + " (server: " + now->status().phase + ")");
+  complaint_ =
+      Error(Errc::internal,
+            now == nullptr ? what : what + " (server: " + now->view().status().phase + ")");
   note("complaint: " + complaint_->message());
 }
 
@@ -213,9 +214,9 @@ Result<void> World::boot(Server& server) {
   };
   server.engine = std::make_shared<RoundEngine>(
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,
-      *server.store, RoundEngine::Workers{&server.store_worker, &server.compute},
-      RoundEngine::Paths{state_folder / "checkpoints", state_folder / "spool",
-                         state_folder / "references", state_folder / "kept-updates"},
+      *server.store, RoundEngine::Shared{&server.store_worker, &server.compute},
+      RunFiles::Paths{state_folder / "checkpoints", state_folder / "spool",
+                      state_folder / "references", state_folder / "kept-updates"},
       [problem = options_.problem](std::string_view, std::uint64_t seed) {
         return Result<std::vector<float>>(problem.initial_weights(seed));
       });
@@ -294,7 +295,7 @@ void World::revoke(const std::string& client) {
     // As the sub-command does. A faulty disk may refuse it.
     if (server.store && !server.store->members().revoke(client))
       note(client + " was revoked in memory only");
-    now->revoke(client);
+    now->host().revoke(client);
   });
 }
 
@@ -334,7 +335,7 @@ std::shared_ptr<MemoryLink> World::connect(net::any_io_executor executor, const 
   auto [near_end, far_end] =
       MemoryLink::make(std::move(ours), std::move(theirs), std::move(observe));
   server.links.push_back(far_end);
-  const auto session = std::make_shared<Session>(far_end, client, server.engine);
+  const auto session = std::make_shared<Session>(far_end, client, host_of(server.engine));
   ++server.sessions;
   net::co_spawn(far_end->executor(), session->run(),
                 [this, &server](const std::exception_ptr& failure) {

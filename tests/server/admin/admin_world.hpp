@@ -43,18 +43,18 @@ class AdminWorld {
     RunSettings settings;
     settings.codec = "none";
     const auto strand = net::make_strand(io_);
-    current_.emplace(std::make_shared<RoundEngine>(
+    engines_.emplace(std::make_shared<RoundEngine>(
         strand, settings, run, Layout::make({{"w", {4}}}).value(), posix_files(), *store_,
-        RoundEngine::Workers{&workers_, &workers_},
-        RoundEngine::Paths{temp / "checkpoints", temp / "spool", temp / "references",
-                           temp / "kept-updates"}));
+        RoundEngine::Shared{&workers_, &workers_},
+        RunFiles::Paths{temp / "checkpoints", temp / "spool", temp / "references",
+                        temp / "kept-updates"}));
     auto door = AdminDoor::open(io_, "127.0.0.1:0").value();
     host = door.place();
     options.state = temp.path();
     calls_.emplace(strand, *store_, workers_, 0, StoreThread::Hooks{[](const Error&) {}},
                    std::make_shared<StoreThread::Pause>());
     options.metrics = Metrics::open(path, *calls_, false).value();
-    admin_.emplace(io_, *current_, AdminHistory::open(path).value(), std::move(door),
+    admin_.emplace(io_, *engines_, AdminHistory::open(path).value(), std::move(door),
                    ControlStore::open(path).value(), std::vector<ControlAction>(),
                    std::move(options), probes_);
     admin_->start();
@@ -131,7 +131,7 @@ class AdminWorld {
   Probes probes_{pulse_};
   std::unique_ptr<Store> store_;
   Offload workers_;
-  std::optional<CurrentEngine> current_;
+  std::optional<Engines> engines_;
   std::optional<StoreThread> calls_;
   std::optional<Admin> admin_;
   std::vector<std::jthread> crew_;

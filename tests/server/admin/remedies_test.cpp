@@ -82,7 +82,10 @@ const std::map<std::string, Elsewhere> elsewhere{
     {"report_full_disk(std::move(news))", {1, {"paused, the disk is full"}}},
     // Files that declare or define it.
     {"report_full_disk(std::string text)", {1, {}}},
-    {"report_full_disk(std::string text) { store_.report_full_disk(std::move(text))", {1, {}}},
+    {"report_full_disk(std::string text) = 0", {1, {}}},
+    {"report_full_disk(std::string text) override { "
+     "parts_.control.store.report_full_disk(std::move(text))",
+     {1, {}}},
     {"report_full_disk(std::move(text))", {1, {}}},
     {"report_full_disk(std::string text) { report(EventLevel::warning, std::move(text))", {1, {}}},
 };

@@ -4,6 +4,7 @@
 #include "server/net/admission.hpp"
 #include "shared/base/log.hpp"
 #include "tests/server/history/store_world.hpp"
+#include "tests/server/net/fake_host.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -24,7 +25,7 @@ struct AdmissionWorld {
   Offload workers;
   std::optional<Authority> authority;
   std::optional<StoreThread> thread;
-  std::optional<CurrentEngine> current;
+  std::optional<FakeHosts> hosts;
   std::optional<Admission> admission;
 
   /// `prepare` gets the store before anything else uses it.
@@ -36,16 +37,10 @@ struct AdmissionWorld {
     store.reopen();
     authority.emplace(
         Authority::open_or_create(posix_files(), temp / "ca", Clock::unix_seconds()).value());
-    const auto run = store.store->runs().latest().value();
-    RunSettings settings;
-    settings.codec = "none";
-    current.emplace(std::make_shared<RoundEngine>(
-        io.get_executor(), settings, *run, Layout::make({{"w", {4}}}).value(), store.files,
-        *store.store, RoundEngine::Workers{&workers, &workers},
-        RoundEngine::Paths{"/checkpoints", "/spool", "/references", "/kept-updates"}));
+    hosts.emplace(io.get_executor());
     thread.emplace(io.get_executor(), *store.store, workers, 0,
                    StoreThread::Hooks{[](const Error&) {}});
-    admission.emplace(*current, *thread, *authority, std::vector<std::string>{"localhost"}, 100);
+    admission.emplace(*hosts, *thread, *authority, std::vector<std::string>{"localhost"}, 100);
   }
 
   void step() {
@@ -146,6 +141,16 @@ TEST_CASE("a token may be used again by its key, some times at once and then slo
   REQUIRE(*is_over);
   CHECK(again());
   CHECK(again().error().code() == Errc::unavailable);
+}
+
+TEST_CASE("the hosts are told what another process has written: revoked clients, and a run's end") {
+  AdmissionWorld world([](Store& store) {
+    enrol_two(store);
+    store.runs().end_early(1, "an operator has ended it").value();
+  });
+  world.watch_at(some_time);
+  CHECK(world.hosts->host->calls ==
+        std::vector<std::string>{"the run ends: an operator has ended it", "bob is revoked"});
 }
 
 TEST_CASE("a client that the history can't be asked about is told to come again") {

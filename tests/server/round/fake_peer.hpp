@@ -2,7 +2,7 @@
 // A session that keeps what it is told, for the tests of the engine's parts.
 #pragma once
 
-#include "server/round/peer.hpp"
+#include "server/host/peer.hpp"
 
 #include <memory>
 #include <string>

@@ -158,7 +158,7 @@ struct UploadsWorld {
   net::any_io_executor strand = simulation.io.get_executor();
   RunPlan plan{{}, the_run(), Layout::make({{"w", {2}}}).value()};
   StoreThread store{strand, *history.store, caller, 1, {[](const Error&) {}}};
-  RunControl control{strand, store};
+  RunControl control{strand, plan, store};
   MemFiles files;
   Spool spool{files, "/spool"};
   Versions versions{files, "/checkpoints", plan.layout};
@@ -167,8 +167,7 @@ struct UploadsWorld {
   Evaluations evaluations{{control, store, plan, roster, versions}};
   RunEnd end{plan, tasks, versions, evaluations};
   VerdictLog verdicts{control, store, spool, strand};
-  TaskGroup group{strand};
-  TaskDecisions decisions{{control, store, plan, roster, tasks, verdicts, end, group}};
+  TaskDecisions decisions{{control, store, plan, roster, tasks, verdicts, end, control.group}};
   UploadFiles upload_files{control, store, caller, spool};
   OpaqueIntake intake{tasks, spool, 2};
   BulkBudget bulk;

@@ -17,7 +17,7 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
   const auto look = [&] {
     const RoundEngine* const engine = world.engine();
     if (engine == nullptr) return;
-    const LiveStatus live = engine->live_status();
+    const LiveStatus live = engine->view().live_status();
     std::uint32_t here = 0;
     for (const std::uint32_t count : live.activities) here += count;
     CHECK(here == live.status.clients + live.status.evaluators);
@@ -28,7 +28,7 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
       CHECK(transfer.done <= transfer.bytes);
       CHECK(transfer.offset <= transfer.done);
     }
-    const auto members = engine->members({"client-1", "client-2", "nobody"});
+    const auto members = engine->view().members({"client-1", "client-2", "nobody"});
     REQUIRE(members.size() == 3);
     ++seen[members[0].activity];
     CHECK(members[0].trouble.empty());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session and the engine hand each other while an update comes in.
+// What a session and its host hand each other while an update comes in.
 #pragma once
 
-#include "server/round/spool.hpp"
+#include "server/host/upload.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/printable.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's session, as the engine sees it. The server's sessions, those of fl-sim and those of
-// the tests implement it.
+// A client's session, as its host sees it (session_host.hpp). The server's sessions, which fl-sim
+// has too, and fakes of the tests implement it.
 #pragma once
 
 #include "proto/wire.pb.h"

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets clients into the run once they have said what they are, takes their leave, and puts out
+// those that may not take part any more. On the engine's strand.
+#pragma once
+
+#include "server/round/offers.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace fl {
+
+class Attendance {
+ public:
+  struct Parts {
+    RunControl& control;
+    const Versions& versions;
+    Roster& roster;
+    Tasks& tasks;
+    Evaluations& evaluations;
+    const RunEnd& end;
+    Offers& offers;
+    TaskDecisions& decisions;
+  };
+  explicit Attendance(const Parts& parts) : parts_(parts) {}
+
+  // What these do is said in SessionHost.
+  [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
+                                              const wire::Hello& hello) const;
+  void note_refusal(const std::string& name, const std::string& remote, const Error& error);
+  Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
+  void leave(const std::shared_ptr<Peer>& peer, bool for_good, std::string reason);
+  void expel(const std::string& name, const std::string& reason);
+
+ private:
+  [[nodiscard]] Result<void> check_figures_of(const Peer::Facts& facts) const;
+  void replace_session_of(const std::string& name);
+  void report_unless_over(const std::string& client, std::string text);
+
+  Parts parts_;
+  std::map<std::string, std::string> refused_;  // The reasons, by client.
+};
+
+}  // namespace fl

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a dashboard, the status line and the service manager see of a run. It changes nothing. On
+// the engine's strand.
+#pragma once
+
+#include "server/round/evaluations.hpp"
+#include "server/round/past_rounds.hpp"
+#include "server/round/roster.hpp"
+#include "server/round/run_control.hpp"
+#include "server/round/status.hpp"
+#include "server/round/tasks.hpp"
+#include "server/round/transfers.hpp"
+#include "server/round/verdict_log.hpp"
+
+#include <string>
+#include <vector>
+
+namespace fl {
+
+class RunView {
+ public:
+  struct Parts {
+    const RunControl& control;
+    const Versions& versions;
+    const Roster& roster;
+    const Tasks& tasks;
+    const PastRounds& past;
+    const Evaluations& evaluations;
+    const VerdictLog& verdicts;
+    const Transfers& transfers;
+  };
+  explicit RunView(const Parts& parts) : parts_(parts) {}
+
+  [[nodiscard]] EngineStatus status() const;
+  /// What a dashboard shows at a glance, with at most limits::admin_transfers_max of the transfers
+  /// under way.
+  [[nodiscard]] LiveStatus live_status() const;
+  /// What the clients with these names are doing, in the same order.
+  [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
+  /// What the main loop is doing, in words.
+  [[nodiscard]] std::string phase_text() const;
+
+ private:
+  [[nodiscard]] QueueLengths queues() const;
+  [[nodiscard]] const Task* task_of(const std::string& client) const;
+  [[nodiscard]] Activity activity_of(const std::string& client, const Peer* peer,
+                                     const Task* task) const;
+  [[nodiscard]] MemberStatus member(const std::string& name) const;
+
+  Parts parts_;
+};
+
+}  // namespace fl
