@@ -4,7 +4,7 @@
 //   Listener::serve             net/listener.cpp         TLS: whose certificate is it
 //   Admission::admit            net/admission.cpp        is that certificate still let in
 //   WsLink::read_all            shared/wire/ws_link.cpp  bytes become messages (message.cpp)
-//   Session::handle             net/session.cpp          what each message asks for
+//   Session::serve              net/session.cpp          what each message asks for
 //   RunHost::begin_upload       round/run_host.cpp       onto the engine's strand
 //   Uploads::begin              round/uploads.cpp        may it come; where it goes on
 //   Session::take_chunk         net/session.cpp          each chunk into its file (upload.cpp)

@@ -274,47 +274,19 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
 /// What a server may send to a client that is ready. Bye ends the connection. Every other message
 /// breaks the protocol.
 struct Agent::MessageRow {
-  using Handled = Awaitable<Result<void>>;
   wire::Header::KindCase kind;
-  Handled (*handle)(Agent& agent, Message& message);
+  Awaitable<Result<void>> (Agent::*handle)(Message& message);
 
   [[nodiscard]] static const MessageRow* find(wire::Header::KindCase kind) {
     static constexpr MessageRow rows[] = {
-        {wire::Header::kOffer,
-         [](Agent& agent, Message& message) -> Handled {
-           co_return agent.take_offer(std::move(*message.header.mutable_offer()));
-         }},
-        {wire::Header::kEvaluate,
-         [](Agent& agent, Message& message) -> Handled {
-           agent.requests_.add(message.header.evaluate());
-           co_return success();
-         }},
-        {wire::Header::kModel,
-         [](Agent& agent, Message& message) {
-           return agent.begin_download(message.header.model());
-         }},
-        {wire::Header::kChunk,
-         [](Agent& agent, Message& message) {
-           return agent.download_.take(message, agent.run_.layout().all);
-         }},
-        {wire::Header::kResume,
-         [](Agent& agent, Message& message) {
-           return agent.upload_.resume(message.header.resume());
-         }},
-        {wire::Header::kVerdict,
-         [](Agent& agent, Message& message) {
-           return agent.take_verdict(message.header.verdict());
-         }},
-        {wire::Header::kFailed,
-         [](Agent& agent, Message& message) -> Handled {
-           agent.download_.failed();
-           agent.requests_.forget_version(message.header.failed().version());
-           co_return success();
-         }},
-        {wire::Header::kRenewed,
-         [](Agent& agent, Message& message) -> Handled {
-           co_return agent.conversation_.take_renewal(message.header.renewed());
-         }},
+        {wire::Header::kOffer, &Agent::take_offer},
+        {wire::Header::kEvaluate, &Agent::take_evaluate},
+        {wire::Header::kModel, &Agent::begin_download},
+        {wire::Header::kChunk, &Agent::take_chunk},
+        {wire::Header::kResume, &Agent::resume_upload},
+        {wire::Header::kVerdict, &Agent::take_verdict},
+        {wire::Header::kFailed, &Agent::take_failure},
+        {wire::Header::kRenewed, &Agent::take_renewal},
     };
     const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
     return found == std::end(rows) ? nullptr : found;
@@ -327,33 +299,60 @@ Awaitable<Result<void>> Agent::handle(Message message) {
     co_return Error(Errc::protocol,
                     fmt::format("a server may not send {}", kind_name(message.header)));
   }
-  co_return co_await row->handle(*this, message);
+  co_return co_await (this->*row->handle)(message);
 }
 
-Awaitable<Result<void>> Agent::begin_download(const wire::ModelHeader& model) {
-  FL_CO_TRY(const std::uint64_t bytes, co_await download_.begin(model, run_.layout().all));
+/// A newer offer takes the place of the one before, unless this client works on it already.
+Awaitable<Result<void>> Agent::take_offer(Message& message) {
+  wire::Offer& offer = *message.header.mutable_offer();
+  FL_CO_CHECK(requests_.complete(offer));
+  const bool is_made =
+      !jobs_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
+  const bool is_being_made = jobs_.task() == offer.task() && jobs_.is_busy();
+  if (is_made || is_being_made) co_return success();
+  if (jobs_.task() != 0) jobs_.request_stop();  // The server has moved on.
+  log_info("round {}: asked to train from version {}", offer.round(), offer.version());
+  requests_.keep(std::move(offer));
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::take_evaluate(Message& message) {
+  requests_.add(message.header.evaluate());
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::begin_download(Message& message) {
+  FL_CO_TRY(const std::uint64_t bytes,
+            co_await download_.begin(message.header.model(), run_.layout().all));
   conversation_.link().expect_bulk(bytes);
   co_return success();
 }
 
-/// A newer offer takes the place of the one before, unless this client works on it already.
-Result<void> Agent::take_offer(wire::Offer offer) {
-  FL_CHECK(requests_.complete(offer));
-  const bool is_made =
-      !jobs_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
-  const bool is_being_made = jobs_.task() == offer.task() && jobs_.is_busy();
-  if (is_made || is_being_made) return {};
-  if (jobs_.task() != 0) jobs_.request_stop();  // The server has moved on.
-  log_info("round {}: asked to train from version {}", offer.round(), offer.version());
-  requests_.keep(std::move(offer));
-  return {};
+Awaitable<Result<void>> Agent::take_chunk(Message& message) {
+  co_return co_await download_.take(message, run_.layout().all);
 }
 
-Awaitable<Result<void>> Agent::take_verdict(const wire::Verdict& verdict) {
+Awaitable<Result<void>> Agent::resume_upload(Message& message) {
+  co_return co_await upload_.resume(message.header.resume());
+}
+
+Awaitable<Result<void>> Agent::take_verdict(Message& message) {
+  const wire::Verdict& verdict = message.header.verdict();
   FL_CO_TRY(const bool is_end, co_await upload_.take_verdict(verdict, run_.layout()));
   // The server may have offered the task again meanwhile.
   if (is_end) requests_.forget_offer(verdict.task());
   co_return success();
+}
+
+/// The server can't send the version that it was asked for.
+Awaitable<Result<void>> Agent::take_failure(Message& message) {
+  download_.failed();
+  requests_.forget_version(message.header.failed().version());
+  co_return success();
+}
+
+Awaitable<Result<void>> Agent::take_renewal(Message& message) {
+  co_return conversation_.take_renewal(message.header.renewed());
 }
 
 Awaitable<Result<void>> Agent::finish_job(JobDone done) {

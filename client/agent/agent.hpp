@@ -78,9 +78,15 @@ class Agent {
   Awaitable<Result<void>> advance();
   Awaitable<Result<void>> fetch(std::uint32_t version);
   Awaitable<Result<void>> handle(Message message);
-  Awaitable<Result<void>> begin_download(const wire::ModelHeader& model);
-  [[nodiscard]] Result<void> take_offer(wire::Offer offer);
-  Awaitable<Result<void>> take_verdict(const wire::Verdict& verdict);
+  // One for each row of the messages. handle() keeps the message until they have returned.
+  Awaitable<Result<void>> take_offer(Message& message);
+  Awaitable<Result<void>> take_evaluate(Message& message);
+  Awaitable<Result<void>> begin_download(Message& message);
+  Awaitable<Result<void>> take_chunk(Message& message);
+  Awaitable<Result<void>> resume_upload(Message& message);
+  Awaitable<Result<void>> take_verdict(Message& message);
+  Awaitable<Result<void>> take_failure(Message& message);
+  Awaitable<Result<void>> take_renewal(Message& message);
   Awaitable<Result<void>> finish_job(JobDone done);
   Awaitable<Result<void>> report_failure(const JobDone& done);
   Awaitable<void> leave_run();

@@ -371,10 +371,10 @@ Result<int> serve(const ServeOptions& options) {
   };
   FL_TRY(auto first_engine, make_engine(first));
   Engines engines(std::move(first_engine));
-  // The store's thread for work that belongs to no run.
-  StoreThread server_store(strand, *store, store_thread, 0,
-                           {[&engines](const Error& error) { engines.fail(error); }}, pause);
   HistoryChanges changes(strand, history_file(options));
+  const auto failed = [&](const Error& error) { engines.fail(error), changes.wake(); };
+  // The store's thread for work that belongs to no run.
+  StoreThread server_store(strand, *store, store_thread, 0, {failed}, pause);
   Admission admission(engines, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts of a server's sessions, as admission sees them: one for each run that goes on. Any
-// thread.
+// The hosts of a server's sessions, as admission sees them: one for each run that goes on. All
+// hosts of a server share one strand. Any thread.
 #pragma once
 
 #include "server/host/session_host.hpp"

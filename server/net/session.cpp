@@ -171,8 +171,8 @@ Awaitable<Result<void>> Session::shake_hands() {
   *header.mutable_welcome()->mutable_features() = ours.to_wire();
   const bool has_model = !header.welcome().version_digest().empty();
   FL_CO_CHECK(co_await send(std::move(header)));
-  // The client sends summaries only where they make the model.
-  if (!has_model) link_->expect_messages_of(limits::ready_bytes_max);
+  // Ready has summaries where they make the model; a Bye names the tensors that differ.
+  link_->expect_messages_of(limits::ready_bytes_max);
   FL_CO_TRY(const Message second, co_await receive_within(limits::ready_max));
   if (second.header.bye().tensors_size() > 0)
     co_return co_await on(host_->executor(), find_differences(host_, second.header.bye()));

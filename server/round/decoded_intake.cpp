@@ -18,9 +18,7 @@ Awaitable<Result<void>> DecodedIntake::rebuild() {
 }
 
 Result<void> DecodedIntake::check(const wire::UploadBegin& begin, const Task& task) const {
-  FL_CHECK(check_coding(begin, task.record, parts_.plan.layout_of(task.part)));
-  FL_CHECK(check_work(begin, task.record, parts_.plan, parts_.past.losses));
-  return check_figures(begin);
+  return check_coding(begin, task.record, parts_.plan.layout_of(task.part));
 }
 
 Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,
@@ -56,6 +54,30 @@ Result<void> DecodedIntake::forget(const TaskRecord& refused, const Error& error
 Awaitable<Result<void>> DecodedIntake::settle() {
   parts_.control.expect_strand();
   co_return co_await parts_.sums.settle();
+}
+
+Awaitable<Result<std::vector<TaskCosine>>> DecodedIntake::cosines(const MeanSample& sample) {
+  parts_.control.expect_strand();
+  const ReadValues mean = [&sample](std::uint64_t first, std::span<float> out) {
+    sample.read(first, out);
+    return success();
+  };
+  auto work = [this, &mean, &sample]() -> Result<std::vector<TaskCosine>> {
+    std::vector<TaskCosine> cosines;
+    for (const auto& named : parts_.tasks.round().tasks) {
+      const TaskRecord& task = named.second.record;
+      if (task.state != TaskState::accepted) continue;
+      const auto measure = [&](PayloadReader& update, std::uint64_t,
+                               const AdjustUpdate& adjust) -> Result<void> {
+        FL_TRY(const auto sums, direction_sums(update, adjust, mean, sample.ranges()));
+        if (const auto cosine = sums.cosine()) cosines.push_back({task.id, *cosine});
+        return {};
+      };
+      FL_CHECK(parts_.sums.read_accepted(task, measure));
+    }
+    return cosines;
+  };
+  co_return co_await parts_.compute.run(std::move(work));
 }
 
 }  // namespace fl

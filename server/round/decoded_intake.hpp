@@ -13,6 +13,7 @@ class DecodedIntake final : public UpdateIntake {
  public:
   struct Parts {
     RunControl& control;
+    Offload& compute;
     const RunPlan& plan;
     DeltaReferences& references;
     Tasks& tasks;
@@ -32,6 +33,7 @@ class DecodedIntake final : public UpdateIntake {
   [[nodiscard]] Result<void> forget(const TaskRecord& refused, const Error& error) override;
   Awaitable<Result<void>> settle() override;
   [[nodiscard]] Result<ReadValues> mean() const override { return parts_.sums.mean(); }
+  Awaitable<Result<std::vector<TaskCosine>>> cosines(const MeanSample& sample) override;
   void release() override { parts_.sums.release(); }
 
  private:

@@ -31,17 +31,17 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       end_(plan_, tasks_, files_.versions, evaluations_),
       sums_({store_, compute_, plan_, files_.spool, files_.references, files_.versions, tasks_,
              past_}),
-      intake_({control_, plan_, files_.references, tasks_, sums_, past_}),
+      intake_({control_, compute_, plan_, files_.references, tasks_, sums_, past_}),
       verdicts_(control_, store_, files_.spool, strand),
       decisions_({control_, store_, plan_, roster_, tasks_, verdicts_, end_, control_.group}),
       upload_files_(control_, store_, compute_, files_.spool),
       transfers_(std::move(shared.bulk)),
-      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_,
+      uploads_({control_, plan_, tasks_, decisions_, upload_files_, intake_, evaluations_, past_,
                 transfers_.budget()}),
       initial_({control_, store_, compute_, plan_, files, roster_, files_.versions, evaluations_},
                std::move(make_weights)),
       offers_({control_, files_, roster_, tasks_, intake_, decisions_, past_}),
-      next_({store_, compute_, plan_, files_.references, files_.versions, tasks_, past_, sums_}),
+      next_({store_, compute_, plan_, files_.references, files_.versions, tasks_, past_}),
       attendance_(
           {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, decisions_}),
       host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, decisions_,
@@ -262,7 +262,8 @@ Awaitable<Result<void>> RoundEngine::collect() {
     const std::uint32_t ready = tasks_.ready();
     const std::size_t to_ask = tasks_.to_ask(now);
     const bool is_late = now >= round.deadline;  // Never in an asynchronous run.
-    if (is_late && ready < tasks_.quorum()) {
+    // A closing round that has lost its quorum is reopened first (below).
+    if (is_late && ready < tasks_.quorum() && !round.is_closing) {
       control_.report(
           EventLevel::warning,
           fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
@@ -368,7 +369,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   RoundCommit commit = commit_of(made);
-  if (auto cosines = co_await next_.cosines()) {
+  if (auto cosines = co_await intake_.cosines(next_.sample())) {
     commit.cosines = std::move(*cosines);
   } else {
     control_.report(EventLevel::warning,
@@ -406,10 +407,11 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   tasks_.close(commit.oldest_base);
 
   // A kill after this point leaves unused files, which the next start removes.
+  auto take = [this, &described] { return files_.kept.take(described); };
+  FL_CO_CHECK(co_await store_.with_room(compute_, std::move(take)));
   std::set<TaskId> under_way;
   for (const auto& [client, task] : tasks_.carried()) under_way.insert(task.record.id);
   const auto tidy_up = [&]() -> Result<void> {
-    FL_CHECK(files_.kept.take(described));
     FL_CHECK(files_.spool.keep_only(under_way));
     FL_CHECK(files_.references.advance(deltas));
     return files_.versions.publish(made);

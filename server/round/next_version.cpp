@@ -46,27 +46,4 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
 }
 
-Awaitable<Result<std::vector<TaskCosine>>> NextVersion::cosines() {
-  const ReadValues mean = [this](std::uint64_t first, std::span<float> out) {
-    sample_.read(first, out);
-    return success();
-  };
-  auto work = [this, &mean]() -> Result<std::vector<TaskCosine>> {
-    std::vector<TaskCosine> cosines;
-    for (const auto& named : parts_.tasks.round().tasks) {
-      const TaskRecord& task = named.second.record;
-      if (task.state != TaskState::accepted) continue;
-      const auto measure = [&](PayloadReader& update, std::uint64_t,
-                               const AdjustUpdate& adjust) -> Result<void> {
-        FL_TRY(const auto sums, direction_sums(update, adjust, mean, sample_.ranges()));
-        if (const auto cosine = sums.cosine()) cosines.push_back({task.id, *cosine});
-        return {};
-      };
-      FL_CHECK(parts_.sums.read_accepted(task, measure));
-    }
-    return cosines;
-  };
-  co_return co_await parts_.compute.run(std::move(work));
-}
-
 }  // namespace fl

@@ -22,7 +22,6 @@ class NextVersion {
     const Versions& versions;
     const Tasks& tasks;
     const PastRounds& past;
-    const RoundSums& sums;
   };
   explicit NextVersion(const Parts& parts)
       : parts_(parts), sample_(parts.plan.layout, parts.plan.run_layout.parameter_elements) {}
@@ -34,9 +33,8 @@ class NextVersion {
   /// (open_kept_mean()), and nothing of other versions is removed. While the disk is full it waits.
   /// Errors: those of `open_mean`, of what it returns, and of make_next_version().
   Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to, OpenMean open_mean);
-  /// The cosine of each accepted update with the mean of which make() has made the version, on a
-  /// sample. Updates without a cosine are left out. Errors: those of reading the updates.
-  Awaitable<Result<std::vector<TaskCosine>>> cosines();
+  /// A sample of the mean of which make() has made the version.
+  [[nodiscard]] const MeanSample& sample() const { return sample_; }
 
  private:
   Parts parts_;

@@ -188,7 +188,7 @@ class Workbench {
         roster_(plan_.mode.ahead),
         tasks_(plan_, roster_),
         sums_({store_, caller_, plan_, spool_, references_, versions_, tasks_, all_.past}),
-        next_({store_, caller_, plan_, references_, versions_, tasks_, all_.past, sums_}) {
+        next_({store_, caller_, plan_, references_, versions_, tasks_, all_.past}) {
     store_.stop();  // A step that would wait for room on the disk ends instead.
     store_.close();
   }

@@ -112,17 +112,25 @@ Result<void> Spool::finish(Upload& upload) {
   FL_ASSERT(upload.is_complete() && !upload.differs());
   const MutexLock lock(mutex_);
   // Two sessions of a client may write one file, and the first of them end in its removal.
-  if (!writers_.contains(upload.file_name()))
+  if (!is_writer(upload))
     return Error(Errc::unavailable, "the file of the upload was removed while it came");
   whole_.insert(upload.file_name());
   return {};
 }
 
-Result<void> Spool::remove(const std::string& name) {
+Result<void> Spool::discard(const Upload& upload) {
   const MutexLock lock(mutex_);
-  writers_.erase(name);
-  whole_.erase(name);
-  return files_.remove(folder_ / name);
+  if (!is_writer(upload)) return {};
+  writers_.erase(upload.file_name());
+  whole_.erase(upload.file_name());
+  return files_.remove(folder_ / upload.file_name());
+}
+
+bool Spool::is_writer(const Upload& upload) const {
+  const auto found = writers_.find(upload.file_name());
+  return found != writers_.end() && std::ranges::any_of(found->second, [&](const auto& writer) {
+           return writer.lock().get() == &upload;
+         });
 }
 
 Result<void> Spool::move_out(const std::string& name, const std::filesystem::path& to) {

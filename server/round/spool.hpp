@@ -45,12 +45,13 @@ class Spool {
   /// whole.
   [[nodiscard]] Result<std::shared_ptr<Upload>> open(TaskId task, std::uint64_t bytes,
                                                      const Digest& digest);
-  /// Calls Upload::finish(). A whole upload stays until remove() or keep_only() removes it.
-  /// `unavailable`: one of them has removed the file already.
+  /// Calls Upload::finish(). A whole upload stays until discard() or keep_only() removes it.
+  /// `unavailable`: one of them has removed the upload's file already.
   [[nodiscard]] Result<void> finish(Upload& upload);
   /// Opens an accepted upload, to read it again.
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
-  [[nodiscard]] Result<void> remove(const std::string& name);
+  /// Removes the upload's file, unless that is gone already and the name belongs to a new one.
+  [[nodiscard]] Result<void> discard(const Upload& upload);
   /// Moves an accepted upload, if it is there, to another place. Where that is another file system
   /// the upload is copied. The new name becomes durable with its folder.
   [[nodiscard]] Result<void> move_out(const std::string& name, const std::filesystem::path& to);
@@ -62,6 +63,7 @@ class Spool {
   [[nodiscard]] Result<void> drop_spares();
 
  private:
+  [[nodiscard]] bool is_writer(const Upload& upload) const FL_REQUIRES(mutex_);
   [[nodiscard]] bool may_be_spare(const std::string& name) FL_REQUIRES(mutex_);
   [[nodiscard]] Result<std::unique_ptr<File>> open_file(const std::string& name)
       FL_REQUIRES(mutex_);

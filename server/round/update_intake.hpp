@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a round takes updates in. There are two kinds of updates: those that the server can decode,
-// judge and add at once (decoded_intake.hpp), and those that it can't read and only adds. Whatever
-// depends on the kind stands behind this interface: what an announcement must fit, what is checked
-// of a whole upload, what the sums are, and what the mean is read from. Uploads, Offers and the
-// main loop know only the interface.
+// How a round takes updates in. Today's updates are those that the server can decode, judge and add
+// at once (decoded_intake.hpp). Updates that it can't read and only adds would be another kind: a
+// test has one. Whatever depends on the kind stands behind this interface: what an announcement
+// must fit, what is checked of a whole upload, what the sums are, what the mean is read from, and
+// what the history says of single updates. Uploads, Offers and the main loop know only the
+// interface.
 //
 // All functions run on the engine's strand, but mean() on a worker. An implementation may block
 // only on workers.
 #pragma once
 
+#include "server/round/mean_sample.hpp"
 #include "server/round/spool.hpp"
 #include "server/round/tasks.hpp"
 #include "shared/base/async/asio.hpp"
@@ -16,6 +18,7 @@
 #include "shared/wire/message.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace fl {
 
@@ -30,8 +33,9 @@ class UpdateIntake {
   /// there before. While the disk is full it waits.
   virtual Awaitable<Result<void>> rebuild() = 0;
 
-  /// Whether an announcement fits its task, which is open, in all that depends on the kind. Its
-  /// round, version and digest have been checked (check_origin()). An error refuses the update.
+  /// Whether an announcement fits its task, which is open, in all that depends on the kind: its
+  /// codec and its length. The rest is checked beside it (announcement.hpp). An error refuses the
+  /// update.
   [[nodiscard]] virtual Result<void> check(const wire::UploadBegin& begin,
                                            const Task& task) const = 0;
   /// Takes a complete upload in, once or not at all: checks its digest, makes its bytes durable
@@ -54,6 +58,13 @@ class UpdateIntake {
   /// Reads the mean of the accepted updates, or what counts as it. After settle(), and valid until
   /// the next open_round(). Errors: those of reading the spool.
   [[nodiscard]] virtual Result<ReadValues> mean() const = 0;
+  /// The cosine of each accepted update with the mean, on a sample of the elements, for the
+  /// history. After mean() was read. Updates without a cosine are left out: all of them, where the
+  /// server can't read updates. Errors: those of reading the spool.
+  virtual Awaitable<Result<std::vector<TaskCosine>>> cosines(
+      [[maybe_unused]] const MeanSample& sample) {
+    co_return std::vector<TaskCosine>();
+  }
   /// Frees the memory. Only while no round is open.
   virtual void release() = 0;
 };

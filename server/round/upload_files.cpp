@@ -19,7 +19,7 @@ Awaitable<Result<std::shared_ptr<Upload>>> UploadFiles::open(TaskId task, std::u
 }
 
 void UploadFiles::discard(const Upload& upload) {
-  if (auto removed = spool_.remove(upload.file_name()); !removed) control_.fail(removed.error());
+  if (auto removed = spool_.discard(upload); !removed) control_.fail(removed.error());
 }
 
 void UploadFiles::report_if_full(std::string_view whose, const Error& error) {

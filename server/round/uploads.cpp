@@ -90,7 +90,9 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
 
 Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) const {
   FL_CHECK(check_origin(begin, task.record));
-  return parts_.intake.check(begin, task);
+  FL_CHECK(parts_.intake.check(begin, task));
+  FL_CHECK(check_work(begin, task.record, parts_.plan, parts_.past.losses));
+  return check_figures(begin);
 }
 
 // End ------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Uploads {
     UploadFiles& files;
     UpdateIntake& intake;
     Evaluations& evaluations;
+    const PastRounds& past;
     const BulkBudget& bulk;
   };
   explicit Uploads(const Parts& parts) : parts_(parts) {}

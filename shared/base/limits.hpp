@@ -28,8 +28,9 @@ inline constexpr std::size_t run_model_bytes_max = 128;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
 /// A client's message before Ready.
 inline constexpr std::size_t hello_bytes_max = 16 << 10;
-/// Ready has three numbers for each of up to scaled_values_max values (model_spec.hpp).
-inline constexpr std::size_t ready_bytes_max = 128 << 10;
+/// A client's answer to Welcome. Ready has three numbers for each of up to scaled_values_max values
+/// (model_spec.hpp). A Bye has up to tensors_told_bytes_max and a reason.
+inline constexpr std::size_t ready_bytes_max = 132 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
 inline constexpr std::size_t json_depth_max = 100;  // Levels of nested arrays and objects.
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
@@ -38,6 +39,7 @@ inline constexpr auto chunk_time_goal = 250ms;
 
 /// The names and shapes that a client tells a server whose model has other tensors.
 inline constexpr std::size_t tensors_told_bytes_max = 128 << 10;
+static_assert(tensors_told_bytes_max + 2 * reason_bytes_max < ready_bytes_max);
 
 // Models and updates.
 inline constexpr std::uint64_t parameters_max = 1ull << 36;

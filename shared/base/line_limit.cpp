@@ -12,30 +12,40 @@ bool LineLimit::passes(const std::string& kind, TimePoint now) {
   const bool is_known = windows_.contains(kind) || windows_.size() < limits_.kinds_max;
   const std::string& counted = is_known ? kind : std::string("other lines");
   const auto [found, is_new] = windows_.try_emplace(counted, Window{now});
-  return ++found->second.lines <= limits_.lines_max;
+  Window& window = found->second;
+  if (now - window.since >= limits_.window) {
+    keep_left_out(counted, window);
+    window = {now};
+  }
+  return ++window.lines <= limits_.lines_max;
 }
 
 std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
   const MutexLock lock(mutex_);
-  std::vector<LeftOut> left_out;
-  for (const auto& [kind, lines] : put_back_) left_out.push_back({kind, lines});
-  put_back_.clear();
   std::erase_if(windows_, [&](const auto& entry) {
     const Window& window = entry.second;
     if (now - window.since < limits_.window) return false;
-    if (window.lines > limits_.lines_max)
-      left_out.push_back({entry.first, window.lines - limits_.lines_max});
+    keep_left_out(entry.first, window);
     return true;
   });
+  std::vector<LeftOut> left_out;
+  for (const auto& [kind, lines] : left_out_) left_out.push_back({kind, lines});
+  left_out_.clear();
   return left_out;
 }
 
 void LineLimit::put_back(const std::vector<LeftOut>& left_out) {
   const MutexLock lock(mutex_);
-  for (const LeftOut& of : left_out) {
-    const bool is_known = put_back_.contains(of.kind) || put_back_.size() < limits_.kinds_max;
-    put_back_[is_known ? of.kind : "other lines"] += of.lines;
-  }
+  for (const LeftOut& of : left_out) add_left_out(of);
+}
+
+void LineLimit::keep_left_out(const std::string& kind, const Window& window) {
+  if (window.lines > limits_.lines_max) add_left_out({kind, window.lines - limits_.lines_max});
+}
+
+void LineLimit::add_left_out(const LeftOut& of) {
+  const bool is_known = left_out_.contains(of.kind) || left_out_.size() < limits_.kinds_max;
+  left_out_[is_known ? of.kind : "other lines"] += of.lines;
 }
 
 std::string to_string(const LineLimit::LeftOut& left_out) {

@@ -44,10 +44,14 @@ class LineLimit {
     int lines = 0;
   };
 
+  void keep_left_out(const std::string& kind, const Window& window) FL_REQUIRES(mutex_);
+  void add_left_out(const LeftOut& of) FL_REQUIRES(mutex_);
+
   const Limits limits_;
   Mutex mutex_;
   std::map<std::string, Window> windows_ FL_GUARDED_BY(mutex_);
-  std::map<std::string, int> put_back_ FL_GUARDED_BY(mutex_);  // Lines by kind.
+  /// Lines of windows that have ended, by kind.
+  std::map<std::string, int> left_out_ FL_GUARDED_BY(mutex_);
 };
 
 /// The line that tells a count: "KIND: 12 more within 60 s".

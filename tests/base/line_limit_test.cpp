@@ -31,6 +31,21 @@ TEST_CASE("the first lines of a kind pass, the rest is counted, and then it begi
   CHECK(lines.passes("noise", now));
 }
 
+TEST_CASE("lines pass again when their window has ended, also when nobody asks what was left out") {
+  const TimePoint now{};
+  LineLimit lines(few);
+  for (int i = 0; i < 10; ++i) static_cast<void>(lines.passes("noise", now));
+  CHECK_FALSE(lines.passes("noise", now + 59s));
+  CHECK(lines.passes("noise", now + 60s));
+  CHECK(lines.passes("noise", now + 80s));
+  CHECK(lines.passes("noise", now + 119s));
+  CHECK_FALSE(lines.passes("noise", now + 119s));
+  CHECK(lines.passes("noise", now + 120s));
+  const auto left_out = lines.take_left_out(now + 120s);
+  REQUIRE(left_out.size() == 1);
+  CHECK(left_out[0].lines == 8 + 1);
+}
+
 TEST_CASE("what could not be told comes again, and not twice") {
   const TimePoint now{};
   LineLimit lines(few);

@@ -163,6 +163,11 @@ class SiteSteps(SiteTest):
                 ("--topology", "hierarchical", "--hook", "post-local-sgd:4"),
                 "--hook post-local-sgd:4 has groups of its own and no --topology",
             ),
+            (
+                MODEL,
+                ("--topology", "auto", "--hook", "post-local-sgd:8"),
+                "--hook post-local-sgd:8 has groups of its own and no --topology",
+            ),
             (MODEL, ("--backend", "nccl"), "--backend nccl: .*; use gloo"),
             (MODEL, ("--hogwild", 2), "--hogwild and the ranks of a site don't go together"),
             ("synthetic:100", (), 'model "synthetic:100" takes no steps that the ranks'),

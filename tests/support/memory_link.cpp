@@ -62,6 +62,11 @@ Awaitable<Result<Message>> MemoryLink::receive() {
     from->changed_.notify();
   }
   bytes_received_ += bytes->size();
+  if (bytes->size() > message_bytes_max_) {
+    fail(Error(Errc::too_large, fmt::format("a message of {} bytes; the limit is {}", bytes->size(),
+                                            message_bytes_max_)));
+    co_return *down_;
+  }
   auto message = parse_frame(bytes, bytes_of(std::string_view(*bytes)));
   if (!message) fail(message.error());
   co_return message;

@@ -60,6 +60,9 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   Awaitable<Result<Message>> receive() override;
   Awaitable<Result<void>> send(Message message) override;
   void close() override;
+  /// A message that is larger breaks the connection, as on a real line. No limit until it is
+  /// called.
+  void expect_messages_of(std::size_t bytes_max) override { message_bytes_max_ = bytes_max; }
   net::any_io_executor executor() const override { return executor_; }
   std::uint64_t bytes_received() const override { return bytes_received_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -105,7 +108,8 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   Line line_;  // The line from here to the peer.
   std::shared_ptr<Cable> cable_;
   std::size_t index_;
-  TimePoint busy_until_{};      // When the line will have sent everything it was given.
+  TimePoint busy_until_{};  // When the line will have sent everything it was given.
+  std::size_t message_bytes_max_ = std::numeric_limits<std::size_t>::max();  // Of what it receives.
   std::size_t on_the_way_ = 0;  // Bytes handed over that the peer has not read.
   std::uint64_t chunks_ = 0;
   std::shared_ptr<std::string> held_back_;  // A chunk that arrives after the next one.

@@ -25,7 +25,7 @@ DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 ATTRIBUTE = re.compile(
     r"\[\[.*?\]\]|\b(?:alignas|decltype|explicit|noexcept|requires|__\w+__)\s*"
     r"\([^()]*(?:\([^()]*\)[^()]*)*\)"
-    r"|\bFL_[A-Z_]+(?:\s*\([^()]*\))?",
+    r"|\bFL_[A-Z_]+(?:\s*\((?:[^()]|\([^()]*\))*\))?",
     re.DOTALL,
 )
 OPERATOR = re.compile(r"\boperator\s*(?:\(\)|\[\]|[^\s\w(]+|\"\"\s*_\w+)")

@@ -13,7 +13,7 @@ class Database;
 
 /// A class { in a comment }.
 template <class T>
-class FL_CAPABILITY("x") Store final : public Base<T> {
+class FL_THREAD_SAFETY(capability("x")) Store final : public Base<T> {
  public:
   struct Options {
     std::string path = "; {";

@@ -50,7 +50,7 @@ def kind_of(head):
         return "value"  # As in `member_{1}` and `= {1}`.
     if re.match(r"(inline )?namespace\b|extern\b", said) and "(" not in said:
         return "namespace"
-    without_brackets = re.sub(r"<[^<>]*>|\[\[.*?\]\]|\bFL_[A-Z_]+\([^()]*\)", "", said)
+    without_brackets = re.sub(r"<[^<>]*>|\[\[.*?\]\]|\bFL_[A-Z_]+\((?:[^()]|\([^()]*\))*\)", "", said)
     outside = re.sub(r"\([^()]*\)", "", re.sub(r"\([^()]*\)", "", without_brackets))
     if TYPE.search(outside) and "(" not in re.sub(r"alignas\(\w+\)", "", without_brackets):
         return "type"

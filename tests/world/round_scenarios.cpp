@@ -440,6 +440,9 @@ TEST_CASE("a client whose model has other tensors learns which, and so does the 
       if (header.bye().tensors_size() < 2) return;
       header.mutable_bye()->mutable_tensors(0)->set_shape(0, 7);
       header.mutable_bye()->mutable_tensors(1)->set_name("who\x1b[2J");
+      // As many as a client tells at most.
+      while (header.ByteSizeLong() + 1024 < limits::tensors_told_bytes_max)
+        header.mutable_bye()->add_tensors()->set_name(std::string(500, 'n'));
     };
     return true;
   };

@@ -334,6 +334,7 @@ std::shared_ptr<MemoryLink> World::connect(net::any_io_executor executor, const 
   MemoryLink::End theirs{net::make_strand(io_), client, std::move(down)};
   auto [near_end, far_end] =
       MemoryLink::make(std::move(ours), std::move(theirs), std::move(observe));
+  far_end->expect_messages_of(limits::hello_bytes_max);  // As accept_ws() does.
   server.links.push_back(far_end);
   const auto session = std::make_shared<Session>(far_end, client, host_of(server.engine));
   ++server.sessions;

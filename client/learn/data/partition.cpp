@@ -305,6 +305,7 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
 
 Result<Parts> partition(const PartitionSpec& spec, const PartitionInput& input,
                         std::uint32_t parties, std::uint64_t seed) {
+  FL_ASSERT(spec.row != nullptr);
   if (parties == 0 || parties > input.examples) {
     return Error(Errc::invalid_input,
                  fmt::format("can't divide {} examples among {} parties", input.examples, parties));

@@ -30,7 +30,7 @@ namespace fl {
 struct PartitionRow;
 
 struct PartitionSpec {
-  const PartitionRow* row;             // A row of partition_rows().
+  const PartitionRow* row = nullptr;   // A row of partition_rows().
   double alpha = 0;                    // For dirichlet.
   std::uint32_t labels_per_party = 0;  // For labels.
   std::string column{};                // For by.

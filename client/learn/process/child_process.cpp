@@ -140,12 +140,16 @@ class ChildProcess::Output {
  private:
   void run(const std::stop_token& stop) {
     constexpr auto wait = std::chrono::milliseconds(limits::lines_look);
+    TimePoint look_at = Clock::now() + wait;
     std::array<char, 64 << 10> room{};
     while (!stop.stop_requested()) {
       std::array<pollfd, 2> ready{pollfd{.fd = file_.number(), .events = POLLIN, .revents = 0},
                                   pollfd{.fd = bell_.number(), .events = POLLIN, .revents = 0}};
       const int found = poll(ready.data(), ready.size(), static_cast<int>(wait.count()));
-      if (found == 0) tell_left_out();
+      if (Clock::now() >= look_at) {
+        tell_left_out();
+        look_at = Clock::now() + wait;
+      }
       if (found <= 0 || ready[0].revents == 0) continue;
       const ssize_t got = read(file_.number(), room.data(), room.size());
       if (got <= 0) break;

@@ -69,7 +69,12 @@ Result<MeanByTopology> make_mean(std::unique_ptr<GradientHook> hook, const Group
 
 Result<ParsedHook> check_reduction(const std::string& hook, const std::string& topology) {
   FL_TRY(ParsedHook parsed, parse_hook(hook));
-  if (topology == auto_topology || topology == backend_topology().name) return parsed;
+  if (topology == backend_topology().name) return parsed;
+  if (parsed.row.is_local) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--hook {} has groups of its own and no --topology", hook));
+  }
+  if (topology == auto_topology) return parsed;
   FL_TRY(const Topology way, parse_topology(topology));
   const bool is_plain = hook == "allreduce";
   if (!is_plain && !way.takes_any_hook) {
@@ -77,10 +82,6 @@ Result<ParsedHook> check_reduction(const std::string& hook, const std::string& t
                  fmt::format("--topology {} goes with --hook allreduce only; with {} use {}, "
                              "which compresses between machines",
                              topology, hook, topology_for_hooks().name));
-  }
-  if (way.takes_any_hook && parsed.row.is_local) {
-    return Error(Errc::invalid_input,
-                 fmt::format("--hook {} has groups of its own and no --topology", hook));
   }
   return parsed;
 }

@@ -62,7 +62,9 @@ TEST_CASE("an upload that is being written or is complete is not replaced") {
   CHECK(world.spool.open(TaskId{1}, 5, other).error().code() == Errc::unavailable);
   CHECK(world.files() == Names{name});
   // Until it is refused.
-  REQUIRE(world.spool.remove(name));
+  upload = world.open(1, "first");
+  CHECK(upload->is_complete());
+  REQUIRE(world.spool.discard(*upload));
   CHECK(world.spool.open(TaskId{1}, 5, other));
 }
 
@@ -71,10 +73,11 @@ TEST_CASE("an upload whose file was removed while it came is not whole") {
   const auto first = world.open(1, "first");
   const auto second = world.open(1, "first");  // Another session of the same client.
   REQUIRE(second->append(bytes_of("first")));
-  REQUIRE(world.spool.remove(first->file_name()));
-  CHECK(world.spool.finish(*second).error().code() == Errc::unavailable);
-  const auto third = world.open(1, "first");
+  REQUIRE(world.spool.discard(*first));
+  const auto third = world.open(1, "first");  // It has a new file of the same name.
   CHECK(third->next_offset() == 0);
+  CHECK(world.spool.finish(*second).error().code() == Errc::unavailable);
+  REQUIRE(world.spool.discard(*second));  // The third one's file stays.
   REQUIRE(third->append(bytes_of("first")));
   CHECK(world.spool.finish(*third));
 }

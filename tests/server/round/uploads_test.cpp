@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -114,6 +115,7 @@ struct UploadsWorld {
     std::string client;
     Words words;
     bool is_announced = true;  // False: the digest of other bytes is announced.
+    double loss = 0;
   };
   /// Announces each update, writes it into the granted file and finishes the upload, as sessions
   /// do, one after the other. Returns the verdicts.
@@ -130,6 +132,9 @@ struct UploadsWorld {
       wire::UploadBegin begin;
       begin.set_task(number_of(tasks.task_of(sent.client)->record.id));
       begin.set_round(1);
+      begin.set_examples(1);
+      begin.set_steps(1);
+      begin.set_loss(sent.loss);
       begin.set_bytes(bytes.size());
       begin.set_digest(Digest::of(sent.is_announced ? bytes : bytes.first(8)).raw());
       const auto peer = roster.find(sent.client);
@@ -170,9 +175,19 @@ struct UploadsWorld {
   TaskDecisions decisions{{control, store, plan, roster, tasks, verdicts, end, control.group}};
   UploadFiles upload_files{control, store, caller, spool};
   OpaqueIntake intake{tasks, spool, 2};
+  PastRounds past;
   BulkBudget bulk;
-  Uploads uploads{{control, plan, tasks, decisions, upload_files, intake, evaluations, bulk}};
+  Uploads uploads{{control, plan, tasks, decisions, upload_files, intake, evaluations, past, bulk}};
 };
+
+TEST_CASE("what clients say of updates that can't be read is checked as for all others") {
+  UploadsWorld world;
+  const auto told = world.send({{"a", {1, 2}, true, std::nan("")}});
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].outcome() == wire::Verdict::REFUSED);
+  CHECK(told[0].reason() == "its training loss is not finite");
+  CHECK(world.intake.sums() == Words{0, 0});
+}
 
 TEST_CASE("updates that can't be read are added up, and their verdicts are durable") {
   UploadsWorld world;
