@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace fl::test {
 namespace {
@@ -90,6 +91,37 @@ TEST_CASE("an update much larger than the others is refused with the figures, wh
       }
     }
   }
+}
+
+TEST_CASE("when a late round loses its quorum to the norm limit, others are asked at once") {
+  WorldOptions options = calm(7);
+  options.settings.min_clients = 4;
+  options.settings.clients_per_round = 5;
+  options.settings.over_select = 1.2;
+  options.settings.deadline_s = 10;
+  options.settings.rounds = 3;
+  World world(options);
+  std::vector<TimePoint> offers;  // When a client was asked in round 2.
+  world.on_frame = [&](const std::string&, bool, const wire::Header& header) {
+    if (header.offer().round() == 2) offers.push_back(Clock::now());
+  };
+  int trained = 0;
+  world.on_trained = [&](const std::string& client, const TrainSettings& settings,
+                         std::span<float> update) {
+    if (settings.round != 2) return;
+    ++trained;
+    if (trained == 1)
+      for (float& value : update) value *= 1e8F;
+    if (trained == 2 || trained == 3) world.link_of(client)->fall_silent();
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto tasks = tasks_of(world, 2);
+  CHECK(count(tasks, TaskState::accepted) == 4);
+  CHECK(count(tasks, TaskState::refused) == 1);
+  REQUIRE(offers.size() == 7);
+  CHECK(offers.back() - offers.front() > std::chrono::seconds(9));
+  CHECK(offers.back() - offers.front() < std::chrono::seconds(11));  // Not another deadline later.
 }
 
 TEST_CASE("updates that all become much larger count: they are judged by their own round") {
