@@ -15,7 +15,7 @@
 //                                                            (PayloadReader), and added up
 //                                                            (Accumulator)
 //       NormJudge::judge        round/norm_judge.cpp         is its norm too large
-//     TaskDecisions::settle     round/task_decisions.cpp   ends the task, and waits for:
+//     TaskDecisions::end_task   round/task_decisions.cpp   ends the task, and waits for:
 //   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
 //     Rounds::decide            history/rounds.cpp         then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told

@@ -33,26 +33,26 @@ bool is_final(const Error& error) {
 }  // namespace
 
 Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper,
-             Files& files, std::filesystem::path folder, TrainerFactory factory, Offload& worker,
+             Files& files, std::filesystem::path folder, TrainerFactory factory, Offload& offload,
              Options options)
     : connector_(connector),
       options_(std::move(options)),
       stopped_(strand),
       group_(strand),
       events_(strand, agent_events_max),
-      jobs_(worker, group_, events_),
+      worker_(offload, group_, events_),
       state_(files, std::move(folder), options_.threads),
       conversation_(keeper),
-      download_(jobs_, state_.scratch(), options_.models, options_.threads, options_.trace),
-      upload_(jobs_, state_, options_.trace),
-      run_({std::move(factory), options_.parameters_max, options_.trace}, jobs_, state_, download_,
-           requests_) {}
+      download_(worker_, state_.scratch(), options_.models, options_.threads, options_.trace),
+      upload_(worker_, state_, options_.trace),
+      run_({std::move(factory), options_.parameters_max, options_.trace}, worker_, state_,
+           download_, requests_) {}
 
 Agent::~Agent() = default;
 
 void Agent::stop() {
   stopping_ = true;
-  jobs_.request_stop();
+  worker_.request_stop();
   stopped_.notify();
   events_.close();
 }
@@ -62,10 +62,10 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   FL_CO_CHECK(download_.open(state_.files(), state_.folder()));
   auto outcome = co_await reconnect();
   if (stopping_) outcome = Outcome::stopped;
-  jobs_.request_stop();
+  worker_.request_stop();
   events_.close();
   co_await group_.join();
-  jobs_.joined();
+  worker_.joined();
   if (stopping_) co_await download_.save_before_end();
   co_await export_own_tensors();
   state_.drop_spare();
@@ -196,7 +196,7 @@ Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {
       continue;
     }
     TimePoint wake_at = std::min(renewal_at, upload_.announce_at());
-    if (jobs_.is_paused()) wake_at = std::min(wake_at, jobs_.paused_until());
+    if (worker_.is_paused()) wake_at = std::min(wake_at, worker_.paused_until());
     auto event = co_await events_.pop(wake_at);
     if (!event) continue;
     if (auto* done = std::get_if<JobDone>(&*event)) {
@@ -221,7 +221,7 @@ Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {
 /// Ends this client's part in a finished run, then answers the server's Bye. The server waits for
 /// that answer, so that a client that is killed before it can still reconnect and hear of the end.
 Awaitable<void> Agent::leave_run() {
-  const bool has_ended = co_await jobs_.end();
+  const bool has_ended = co_await worker_.end();
   if (has_ended) {
     state_.drop_spare();
     if (options_.stay) co_await export_own_tensors();  // Otherwise run() does it at its end.
@@ -233,25 +233,25 @@ Awaitable<void> Agent::leave_run() {
 /// are still in the state.
 Awaitable<void> Agent::export_own_tensors() {
   auto work = [this] { return state_.export_own_tensors(); };
-  const auto path = co_await jobs_.step(std::move(work));
+  const auto path = co_await worker_.step(std::move(work));
   if (!path) log_warn("{}", path.error().message());
   if (path && !path->empty()) log_info("wrote this client's own tensors to {}", path->string());
 }
 
 // Choosing what is next -------------------------------------------------------------------------
 
-/// Begins the next thing that can begin now. There is one job, one download and one upload at a
-/// time.
+/// Begins the next thing that can begin now. At most one thing is under way: a job, a download or
+/// an upload.
 Awaitable<Result<void>> Agent::advance() {
-  if (jobs_.is_busy() || download_.is_on()) co_return success();
-  if (!upload_.is_on() && !jobs_.is_paused()) FL_CO_CHECK(co_await upload_.prepare());
+  if (worker_.is_busy() || download_.is_on()) co_return success();
+  if (!upload_.is_on() && !worker_.is_paused()) FL_CO_CHECK(co_await upload_.prepare());
   if (Clock::now() >= upload_.announce_at()) FL_CO_CHECK(co_await upload_.announce(conversation_));
   // Don't fetch during an upload: if both ends send and wait for room, neither reads.
-  if (upload_.is_on() || jobs_.is_paused()) co_return success();
+  if (upload_.is_on() || worker_.is_paused()) co_return success();
   if (const auto& offer = requests_.offer()) {
     const auto model = download_.find(offer->version(), offer->version_digest());
     if (!model) co_return co_await fetch(offer->version());
-    jobs_.start(offer->task(), [this, task = *offer, model](std::stop_token stop) {
+    worker_.start(offer->task(), [this, task = *offer, model](std::stop_token stop) {
       return run_.train(task, *model, std::move(stop));
     });
   } else if (requests_.has_evaluation()) {
@@ -259,7 +259,7 @@ Awaitable<Result<void>> Agent::advance() {
     const auto model = download_.find(wanted.version(), wanted.version_digest());
     if (!model) co_return co_await fetch(wanted.version());
     requests_.drop_evaluation();
-    jobs_.start(0, [this, version = wanted.version(), model](std::stop_token stop) {
+    worker_.start(0, [this, version = wanted.version(), model](std::stop_token stop) {
       return run_.evaluate(version, *model, std::move(stop));
     });
   }
@@ -307,10 +307,10 @@ Awaitable<Result<void>> Agent::take_offer(Message& message) {
   wire::Offer& offer = *message.header.mutable_offer();
   FL_CO_CHECK(requests_.complete(offer));
   const bool is_made =
-      !jobs_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
-  const bool is_being_made = jobs_.task() == offer.task() && jobs_.is_busy();
+      !worker_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
+  const bool is_being_made = worker_.task() == offer.task() && worker_.is_busy();
   if (is_made || is_being_made) co_return success();
-  if (jobs_.task() != 0) jobs_.request_stop();  // The server has moved on.
+  if (worker_.task() != 0) worker_.request_stop();  // The server has moved on.
   log_info("round {}: asked to train from version {}", offer.round(), offer.version());
   requests_.keep(std::move(offer));
   co_return success();
@@ -356,7 +356,7 @@ Awaitable<Result<void>> Agent::take_renewal(Message& message) {
 }
 
 Awaitable<Result<void>> Agent::finish_job(JobDone done) {
-  jobs_.finished();
+  worker_.finished();
   if (!done.result) co_return co_await report_failure(done);
   requests_.forget_offer(done.task);
   if (!done.evaluation) co_return success();
@@ -374,7 +374,7 @@ Awaitable<Result<void>> Agent::report_failure(const JobDone& done) {
   if (error.code() == Errc::cancelled) co_return success();
   if (error.code() == Errc::no_space) {
     log_warn("{}; trying again", error.message());
-    jobs_.pause_for_disk();
+    worker_.pause_for_disk();
     co_return success();
   }
   wire::Header header;

@@ -9,19 +9,19 @@
 //   Download       the version that is here or on its way
 //   JoinedRun      the run's trainer and method: training and evaluating
 //   Upload         the update that waits for its verdict
-//   JobQueue       the worker thread, on which all of them compute and use the disk
+//   Worker         the worker thread, on which all of them compute and use the disk
 #pragma once
 
 #include "client/agent/connector.hpp"
 #include "client/agent/conversation.hpp"
 #include "client/agent/download.hpp"
 #include "client/agent/events.hpp"
-#include "client/agent/job_queue.hpp"
 #include "client/agent/joined_run.hpp"
 #include "client/agent/model_cache.hpp"
 #include "client/agent/patience.hpp"
 #include "client/agent/requests.hpp"
 #include "client/agent/upload.hpp"
+#include "client/agent/worker.hpp"
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
@@ -51,10 +51,10 @@ class Agent {
   enum class Outcome { finished, stopped, gave_up };
 
   /// All arguments that are references or pointers must outlive the agent. `keeper` may be null.
-  /// The agent gives `worker` one piece of work at a time. `folder` is the client's state folder.
+  /// The agent gives `offload` one piece of work at a time. `folder` is the client's state folder.
   /// With `options.threads` other than 1, `files` must be usable from any thread.
   Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper, Files& files,
-        std::filesystem::path folder, TrainerFactory factory, Offload& worker, Options options);
+        std::filesystem::path folder, TrainerFactory factory, Offload& offload, Options options);
   ~Agent();
 
   /// Runs until the run ends (with `stay`: never), until stop() is called, until the server can't
@@ -98,7 +98,7 @@ class Agent {
   Signal stopped_;
   TaskGroup group_;
   AgentEvents events_;
-  JobQueue jobs_;
+  Worker worker_;
   ClientState state_;  // Used by the worker while a job runs.
   Conversation conversation_;
   Requests requests_;

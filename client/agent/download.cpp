@@ -138,7 +138,7 @@ Awaitable<Result<void>> Download::make_room(const wire::ModelHeader& model, bool
     if (!copied) return Error(Errc::unavailable, copied.error().message());
     return {};
   };
-  FL_CO_CHECK(co_await jobs_.step(std::move(take)));
+  FL_CO_CHECK(co_await worker_.step(std::move(take)));
   transfer.received = model.offset();
   if (model.full() && !transfer.known)
     transfer.save_at = Clock::now() + limits::download_save_every;
@@ -169,7 +169,7 @@ Awaitable<Result<void>> Download::keep(Bytes bytes) {
   auto write = [&transfer, at, bytes] { return transfer.values.write_bytes(at, bytes); };
   // Writing to a file may wait for the disk.
   if (!transfer.values.memory().empty()) co_return write();
-  co_return co_await jobs_.step(std::move(write));
+  co_return co_await worker_.step(std::move(write));
 }
 
 Awaitable<Result<void>> Download::take(const Message& message, const Layout& layout) {
@@ -188,7 +188,7 @@ Awaitable<Result<void>> Download::take(const Message& message, const Layout& lay
     partial_->drop();
     return finished;
   };
-  auto finished = co_await jobs_.step(std::move(end));
+  auto finished = co_await worker_.step(std::move(end));
   trace_work(trace_, "download of version", transfer.model.version(),
              seconds(Clock::now() - requested_at_), transfer.model.bytes());
   is_on_ = false;
@@ -222,7 +222,7 @@ Awaitable<void> Download::save() {
     if (!appended) partial_->drop();
     return appended;
   };
-  auto written = co_await jobs_.step(std::move(write));
+  auto written = co_await worker_.step(std::move(write));
   transfer_->save_at = Clock::now() + limits::download_save_every;
   if (written) co_return;
   log_warn("can't save the download: {}; after a restart it begins again",

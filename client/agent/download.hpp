@@ -7,11 +7,11 @@
 //   idle --request()--> asked --begin()--> receiving --take(), last chunk--> idle
 //   asked, receiving --failed()--> idle; --connection_lost()--> idle, what was received stays
 //
-// All members are called on the agent's strand; what blocks runs as steps of the JobQueue.
+// All members are called on the agent's strand; what blocks runs as steps of the Worker.
 #pragma once
 
-#include "client/agent/job_queue.hpp"
 #include "client/agent/model_cache.hpp"
+#include "client/agent/worker.hpp"
 #include "client/learn/trace.hpp"
 #include "client/state/resumable_download.hpp"
 #include "client/state/stored_values.hpp"
@@ -50,8 +50,8 @@ class Download {
  public:
   /// All arguments must outlive it. `cache`: holds the versions' values; null: its own, in vectors
   /// of `pool`. `threads` decode deltas; 0: one per core. `trace` may be null.
-  Download(JobQueue& jobs, ValuePool& pool, ModelCache* cache, int threads, TraceFile* trace)
-      : jobs_(jobs),
+  Download(Worker& worker, ValuePool& pool, ModelCache* cache, int threads, TraceFile* trace)
+      : worker_(worker),
         own_models_(pool),
         models_(cache != nullptr ? *cache : own_models_),
         threads_(threads),
@@ -107,7 +107,7 @@ class Download {
   [[nodiscard]] Result<void> finish(const Layout& layout);
   [[nodiscard]] Result<StoredValues> apply_deltas(const Layout& layout);
 
-  JobQueue& jobs_;
+  Worker& worker_;
   ModelCache own_models_;
   ModelCache& models_;
   int threads_;

@@ -91,16 +91,16 @@ Awaitable<Result<void>> JoinedRun::enter(const wire::Welcome& welcome, const Pau
   if (is_other_run) state_.set_own_tensors(method_->own_tensors(model_));
   trainer_->enter_run(key_);
   const bool is_same = layout().all.digest().raw() == welcome.layout_digest();
-  if (is_same && !download_.has_version() && !jobs_.is_busy()) {
+  if (is_same && !download_.has_version() && !worker_.is_busy()) {
     auto make = [this] { make_version_0(); };
-    co_await jobs_.step(std::move(make));
+    co_await worker_.step(std::move(make));
   }
   co_return success();
 }
 
 /// Forgets the run before, once its job has ended: that job uses trainer, layout and state.
 Awaitable<Result<void>> JoinedRun::leave_for(std::string run_key, const Pause& pause) {
-  if (!co_await jobs_.end()) co_return Error(Errc::cancelled, "stopped");
+  if (!co_await worker_.end()) co_return Error(Errc::cancelled, "stopped");
   requests_.clear();
   download_.forget_run();
   initial_digest_.reset();
@@ -109,11 +109,11 @@ Awaitable<Result<void>> JoinedRun::leave_for(std::string run_key, const Pause& p
     if (is_another) download_.drop_part();
     return {};
   };
-  auto entered = co_await jobs_.step(enter);
+  auto entered = co_await worker_.step(enter);
   for (int i = 0; i < limits::full_disk_attempts_max && will_pass(entered); ++i) {
     if (i == 0) log_warn("{}; trying again", entered.error().message());
     if (!co_await pause()) co_return Error(Errc::cancelled, "stopped");
-    entered = co_await jobs_.step(enter);
+    entered = co_await worker_.step(enter);
   }
   FL_CO_CHECK(entered);
   key_ = std::move(run_key);
@@ -133,7 +133,7 @@ Awaitable<Result<void>> JoinedRun::load_model(std::string model) {
     FL_CHECK(check_size(model, made->layout().elements()));
     return made;
   };
-  FL_CO_TRY(trainer_, co_await jobs_.step(std::move(make)));
+  FL_CO_TRY(trainer_, co_await worker_.step(std::move(make)));
   model_ = std::move(model);
   log_info("{}: {} parameters, {} training examples, {} held out", model_,
            trainer_->layout().elements(), trainer_->train_examples(), trainer_->holdout_examples());

@@ -8,9 +8,9 @@
 #pragma once
 
 #include "client/agent/download.hpp"
-#include "client/agent/job_queue.hpp"
 #include "client/agent/local_method.hpp"
 #include "client/agent/requests.hpp"
+#include "client/agent/worker.hpp"
 #include "client/learn/trace.hpp"
 #include "client/learn/trainer.hpp"
 #include "client/state/client_state.hpp"
@@ -36,10 +36,10 @@ class JoinedRun {
     TraceFile* trace = nullptr;        // Null: no trace.
   };
   /// The references must outlive it.
-  JoinedRun(Options options, JobQueue& jobs, ClientState& state, Download& download,
+  JoinedRun(Options options, Worker& worker, ClientState& state, Download& download,
             Requests& requests)
       : options_(std::move(options)),
-        jobs_(jobs),
+        worker_(worker),
         state_(state),
         download_(download),
         requests_(requests) {}
@@ -83,7 +83,7 @@ class JoinedRun {
   [[nodiscard]] DeviceCopy device_for(const Codec& codec);
 
   Options options_;
-  JobQueue& jobs_;
+  Worker& worker_;
   ClientState& state_;
   Download& download_;
   Requests& requests_;

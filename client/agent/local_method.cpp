@@ -227,18 +227,18 @@ Result<TrainReport> LocalMethod::train_model(const TrainSettings& settings,
   const PartsSource model = whole_model(version, kept);
   const PartsSource added = correction(version, kept);
   const bool is_corrected = rule() != nullptr && rule()->correct({}, {}, {});
-  const ValueSource* const correction = is_corrected ? &added : nullptr;
+  const ValueSource* const used_correction = is_corrected ? &added : nullptr;
   if (layout_.personal_elements == 0) {
     const auto memory = update.memory();
     const auto model_part = memory.empty() ? memory : memory.first(layout_.model_elements);
     PartsSink sink(layout_, write_into(update), drop_values(), model_part);
-    return trainer_->train_blocks(model, settings, correction, sink, std::move(stop));
+    return trainer_->train_blocks(model, settings, used_correction, sink, std::move(stop));
   }
   const std::size_t personal = layout_.personal_elements;
   FL_TRY(StoredValues moved, state_->scratch().borrow(personal));
   PartsSink sink(layout_, write_into(update), write_into(moved));
   FL_TRY(TrainReport report,
-         trainer_->train_blocks(model, settings, correction, sink, std::move(stop)));
+         trainer_->train_blocks(model, settings, used_correction, sink, std::move(stop)));
   FL_CHECK(add_to(kept, kept.size() - personal, moved.values()));
   FL_CHECK(moved.check());
   return report;

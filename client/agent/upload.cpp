@@ -15,10 +15,10 @@ Awaitable<Result<void>> Upload::prepare() {
   FL_ASSERT(!sending_);
   if (!state_.pending()) co_return success();
   auto open = [this] { return state_.open_pending(); };
-  auto file = co_await jobs_.step(std::move(open));
+  auto file = co_await worker_.step(std::move(open));
   if (will_pass(file)) {
     log_warn("{}; trying again", file.error().message());
-    jobs_.pause_for_disk();
+    worker_.pause_for_disk();
     co_return success();
   }
   Sending sending;
@@ -55,7 +55,7 @@ Awaitable<Result<void>> Upload::resume(const wire::Resume& resume) {
                                 resume.task(), resume.offset()));
   if (sending_->is_damaged && resume.offset() < sending_->begin.bytes()) {
     auto forget = [this] { return state_.forget_pending(); };
-    const auto forgotten = co_await jobs_.step(std::move(forget));
+    const auto forgotten = co_await worker_.step(std::move(forget));
     if (will_pass(forgotten)) {
       put_off(forgotten.error());
       co_return success();
@@ -127,7 +127,7 @@ Awaitable<Result<bool>> Upload::take_verdict(const wire::Verdict& verdict,
     if (outcome == wire::Verdict::ACCEPTED) return state_.settle_accepted();
     return is_damaged ? state_.forget_pending() : state_.settle_unused(layout, keeps);
   };
-  const auto settled = co_await jobs_.step(std::move(settle));
+  const auto settled = co_await worker_.step(std::move(settle));
   // The update is still pending: announce it again, and the server repeats the verdict.
   if (will_pass(settled)) {
     put_off(settled.error());

@@ -7,11 +7,11 @@
 //   announced, sending --put off, or the server says "later"--> waiting
 //   any --connection_lost()--> none
 //
-// All members are called on the agent's strand; what blocks runs as steps of the JobQueue.
+// All members are called on the agent's strand; what blocks runs as steps of the Worker.
 #pragma once
 
 #include "client/agent/conversation.hpp"
-#include "client/agent/job_queue.hpp"
+#include "client/agent/worker.hpp"
 #include "client/learn/trace.hpp"
 #include "client/state/client_state.hpp"
 #include "proto/wire.pb.h"
@@ -26,8 +26,8 @@ namespace fl::client {
 class Upload {
  public:
   /// All arguments must outlive it. `trace` may be null.
-  Upload(JobQueue& jobs, ClientState& state, TraceFile* trace)
-      : jobs_(jobs), state_(state), trace_(trace) {}
+  Upload(Worker& worker, ClientState& state, TraceFile* trace)
+      : worker_(worker), state_(state), trace_(trace) {}
 
   /// An update waits for its turn, for a verdict, or is on its way.
   [[nodiscard]] bool is_on() const { return sending_.has_value(); }
@@ -68,7 +68,7 @@ class Upload {
   void put_off(const Error& error);
   [[nodiscard]] bool keeps_mass(const wire::Verdict& verdict);
 
-  JobQueue& jobs_;
+  Worker& worker_;
   ClientState& state_;
   TraceFile* trace_;
   std::optional<Sending> sending_;

@@ -15,10 +15,13 @@ std::string topology_help() {
   std::string help = "The way of sums: ";
   for (const Topology& row : topologies()) {
     help += row.name;
-    if (row.takes_any_hook) help += " (with any --hook, which then works between machines)";
+    if (row.takes_any_hook) {
+      help += " (with any --hook that has no groups of its own, which then works between machines)";
+    }
     help += ", ";
   }
-  return help + "or auto by a measurement";
+  return help + fmt::format("or auto: by a measurement, and {} with another --hook than allreduce",
+                            topology_for_hooks().name);
 }
 
 }  // namespace

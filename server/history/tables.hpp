@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which column of the database each field of a record is. The schema (schema.cpp) has the types and
-// the constraints; a new column is a migration there, a field in records.hpp, and a line here. A
-// column that is written when something begins or ends has no line here; the function that writes
-// it names it: round.ended_at, train_loss, bytes_up and _down, task.bytes_up, _down and cosine
-// (Rounds::commit); task.offered_at and decided_at (Rounds::open and decide); checkpoint.made_at
-// and dropped_at.
+// the constraints; a new column is a migration there, a field in records.hpp, and a line here.
+// Other columns are written by functions that name them. They have no line here, unless a record
+// shows them (read_only):
+// - round.ended_at, train_loss, bytes_up and bytes_down: Rounds::commit;
+// - task.bytes_up, bytes_down and cosine: Rounds::commit, which also raises task.seconds;
+// - task.offered_at: Rounds::open and add_tasks;
+// - task.decided_at: Rounds::decide, and of late tasks, with their state, Rounds::commit,
+//   Runs::set_state and Archive::forget_checkpoint;
+// - checkpoint.made_at and dropped_at.
 #pragma once
 
 #include "server/history/columns.hpp"

@@ -101,7 +101,7 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
   const auto name = peer_name(tls.ssl());
   const auto serial = peer_serial(tls.ssl());
   if (!name || !serial) {
-    co_await answer(tls, 401, "a client certificate is needed: join first (fl-client join TOKEN)",
+    co_await answer(tls, 401, "a client certificate is needed: join first (fl-client --join TOKEN)",
                     "text/plain");
     co_return;
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session on the server: the handshake, then one coroutine that answers what the
 // client says, and one that sends what its host posts. It carries messages, and the host decides:
-// it runs on its link's strand, and goes to the host's strand for every decision but one: when the
-// disk is full, it puts an upload off at once.
+// it runs on its link's strand, and goes to the host's strand for every decision but two: it puts
+// an upload off at once when the disk is full, and ends itself when an upload comes too slowly. It
+// tells its host of both.
 #pragma once
 
 #include "server/host/session_host.hpp"

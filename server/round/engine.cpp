@@ -289,7 +289,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
         control_.changed.notify();  // Waiting updates are judged now.
       }
     }
-    if (round.is_closing && !round.is_verifying()) {
+    if (round.is_closing && !round.is_deciding()) {
       if (tasks_.may_end(now)) co_return success();
       round.reopen();
       continue;
@@ -310,7 +310,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
 /// anew. So what is settled must follow from the accepted tasks and their spooled files alone. What
 /// does not follow from them has to be durable before anybody is told of it.
 Awaitable<Result<bool>> RoundEngine::settle() {
-  FL_ASSERT(tasks_.round().is_closing && !tasks_.round().is_verifying());
+  FL_ASSERT(tasks_.round().is_closing && !tasks_.round().is_deciding());
   control_.phase = Phase::making_model;
   const auto settled = co_await intake_.settle();
   if (will_pass(settled)) co_return false;

@@ -6,7 +6,7 @@
 namespace fl {
 
 Awaitable<Result<void>> NormJudge::judge(Task& task, double norm) {
-  FL_ASSERT(task.is_verifying && !task.has_norm && !task.waits_for_others);
+  FL_ASSERT(task.is_deciding && !task.has_norm && !task.waits_for_others);
   const double limit = plan_.settings.norm_limit;
   if (limit == 0) co_return success();
   OpenRound& round = tasks_.round();

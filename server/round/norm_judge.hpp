@@ -14,7 +14,7 @@ class NormJudge {
       : control_(control), plan_(plan), tasks_(tasks), past_(past) {}
 
   /// Returns when it is clear whether an update with this norm counts. The update is in the sums;
-  /// the caller holds a VerifyingGuard of its task. Errors: invalid_input for an update that is too
+  /// the caller holds a DecidingGuard of its task. Errors: invalid_input for an update that is too
   /// large; cancelled when the server goes down.
   Awaitable<Result<void>> judge(Task& task, double norm);
 

@@ -96,7 +96,7 @@ std::uint64_t RoundSums::discounted_weight_of(const std::vector<TaskRecord>& tas
 Awaitable<Result<void>> RoundSums::settle() {
   if (!parts_.plan.rule.is_mean()) co_return success();
   const auto tasks = accepted_tasks();
-  FL_ASSERT(sums_ && !parts_.tasks.round().is_verifying());
+  FL_ASSERT(sums_ && !parts_.tasks.round().is_deciding());
   FL_ASSERT(sums_->total_weight() == discounted_weight_of(tasks));  // Each counts once.
   const auto visit = [this, &tasks](const Accumulator::AddUpdate& again) -> Result<void> {
     for (const TaskRecord& task : tasks) FL_CHECK(read_accepted(task, again));

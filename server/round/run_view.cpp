@@ -75,7 +75,7 @@ QueueLengths RunView::queues() const {
   queues.verdicts = parts_.verdicts.waiting();
   if (parts_.tasks.has_round()) {
     for (const auto& [client, task] : parts_.tasks.round().tasks)
-      queues.checks += task.is_verifying ? 1 : 0;
+      queues.checks += task.is_deciding ? 1 : 0;
   }
   for (const auto& [key, transfer] : parts_.transfers.all())
     ++(key.second == TransferWay::up ? queues.uploads : queues.downloads);
@@ -93,7 +93,7 @@ const Task* RunView::task_of(const std::string& client) const {
 Activity RunView::activity_of(const std::string& client, const Peer* peer, const Task* task) const {
   if (peer == nullptr) return Activity::away;
   if (task != nullptr && task->record.state == TaskState::accepted) return Activity::accepted;
-  if (task != nullptr && (task->is_verifying || task->has_norm)) return Activity::checking;
+  if (task != nullptr && (task->is_deciding || task->has_norm)) return Activity::checking;
   if (parts_.transfers.find(client, TransferWay::up) != nullptr) return Activity::uploading;
   if (parts_.transfers.find(client, TransferWay::down) != nullptr) return Activity::downloading;
   if (task != nullptr && task->is_open()) {

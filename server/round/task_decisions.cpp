@@ -44,9 +44,9 @@ Awaitable<wire::Verdict> TaskDecisions::verdict_of_earlier(const std::string& cl
                         task.reason.empty() ? "the round went on without it" : task.reason);
 }
 
-Awaitable<Result<void>> TaskDecisions::settle(Task& task, TaskRecord record) {
+Awaitable<Result<void>> TaskDecisions::end_task(Task& task, TaskRecord record) {
   parts_.control.expect_strand();
-  FL_ASSERT(task.is_verifying && task.record.state == TaskState::offered);
+  FL_ASSERT(task.is_deciding && task.record.state == TaskState::offered);
   FL_ASSERT(record.id == task.record.id && record.state != TaskState::offered);
   // An update that counts can only be one of the open round, which does not close meanwhile.
   FL_ASSERT(record.state != TaskState::accepted || parts_.tasks.has_round());
@@ -55,7 +55,7 @@ Awaitable<Result<void>> TaskDecisions::settle(Task& task, TaskRecord record) {
   if (record.seconds == 0)
     record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
   const auto committed = co_await parts_.verdicts.commit_verdict(record);
-  FL_ASSERT(task.is_verifying);
+  FL_ASSERT(task.is_deciding);
   if (committed && parts_.tasks.has_round()) {
     parts_.tasks.round().update_task(task, record);
   } else if (committed) {
@@ -81,11 +81,11 @@ Awaitable<void> TaskDecisions::lose_task(std::string client, TaskId id, std::str
   if (control.is_going_down() || parts_.end.is_over()) co_return;
   Task* const task = id == any_task ? tasks.task_of(client) : tasks.find(client, id);
   if (task == nullptr || !task->is_open()) co_return;
-  const VerifyingGuard verifying(*task);
+  const DecidingGuard deciding(*task);
   TaskRecord record = task->record;
   record.state = TaskState::lost;
   record.reason = std::move(reason);
-  [[maybe_unused]] const auto settled = co_await settle(*task, std::move(record));
+  [[maybe_unused]] const auto ended = co_await end_task(*task, std::move(record));
 }
 
 void TaskDecisions::note_miss(const Task& task) {
@@ -110,13 +110,13 @@ void TaskDecisions::note_misses() {
 
 Awaitable<Result<bool>> TaskDecisions::drop_overdue() {
   const auto overdue = parts_.tasks.overdue(Clock::now());
-  std::list<VerifyingGuard> guards;  // While a guard lives, nothing else decides on the task.
+  std::list<DecidingGuard> guards;  // While a guard lives, nothing else decides on the task.
   for (Task* const task : overdue) guards.emplace_back(*task);
   for (Task* const task : overdue) {
     TaskRecord record = task->record;
     record.state = TaskState::lost;
     record.reason = fmt::format("no update within {} s", parts_.plan.settings.deadline_s);
-    FL_CO_CHECK(co_await settle(*task, std::move(record)));
+    FL_CO_CHECK(co_await end_task(*task, std::move(record)));
     guards.pop_front();
   }
   co_return !overdue.empty();

@@ -37,8 +37,8 @@ class TaskDecisions {
                                               const wire::UploadBegin& begin);
 
   /// Ends a task with a final state, and returns when that is durable. The caller holds a
-  /// VerifyingGuard of the task: until then nothing else decides on it, and its round can't close.
-  Awaitable<Result<void>> settle(Task& task, TaskRecord record);
+  /// DecidingGuard of the task: until then nothing else decides on it, and its round can't close.
+  Awaitable<Result<void>> end_task(Task& task, TaskRecord record);
   static constexpr TaskId any_task = TaskId::none;  // Real ids are above it.
   /// Ends a client's open task without an update: the task with this id, or with any_task any task
   /// that it has. While a round is closing its tasks stay as they are, so this waits.

@@ -33,7 +33,7 @@ void OpenRound::take(std::map<std::string, Task> carried) {
 Task& OpenRound::put(Task task) {
   FL_ASSERT(task.part == part);
   auto [place, is_new] = tasks.try_emplace(task.record.client);
-  FL_ASSERT(is_new || (place->second.has_failed() && !place->second.is_verifying));
+  FL_ASSERT(is_new || (place->second.has_failed() && !place->second.is_deciding));
   if (!is_new) --counts_[static_cast<std::size_t>(place->second.record.state)];
   ++counts_[static_cast<std::size_t>(task.record.state)];
   place->second = std::move(task);
@@ -54,19 +54,19 @@ void OpenRound::begin_closing() {
 }
 
 void OpenRound::reopen() {
-  FL_ASSERT(is_closing && is_frozen && !is_verifying());
+  FL_ASSERT(is_closing && is_frozen && !is_deciding());
   is_closing = is_frozen = false;
   has_refused_updates = false;
   if (norms) norms->reopen();
 }
 
-bool OpenRound::is_verifying() const {
-  return std::ranges::any_of(tasks, [](const auto& entry) { return entry.second.is_verifying; });
+bool OpenRound::is_deciding() const {
+  return std::ranges::any_of(tasks, [](const auto& entry) { return entry.second.is_deciding; });
 }
 
 bool OpenRound::has_all_norms() const {
   return std::ranges::all_of(
-      tasks, [](const auto& entry) { return !entry.second.is_verifying || entry.second.has_norm; });
+      tasks, [](const auto& entry) { return !entry.second.is_deciding || entry.second.has_norm; });
 }
 
 void Tasks::open(OpenRound round) {
@@ -77,7 +77,7 @@ void Tasks::open(OpenRound round) {
 }
 
 void Tasks::close(Version oldest_base) {
-  FL_ASSERT(round_ && round_->is_closing && !round_->is_verifying() && carried_.empty());
+  FL_ASSERT(round_ && round_->is_closing && !round_->is_deciding() && carried_.empty());
   for (auto& [client, task] : round_->tasks) {
     if (task.record.state != TaskState::offered || task.record.base_version < oldest_base) continue;
     task.before = roster_.traffic_of(client);
@@ -122,7 +122,7 @@ bool Tasks::has_enough(TimePoint now) const {
 }
 
 bool Tasks::may_end(TimePoint now) const {
-  FL_ASSERT(round_->is_closing && !round_->is_verifying());
+  FL_ASSERT(round_->is_closing && !round_->is_deciding());
   const bool is_full = round_->count(TaskState::accepted) >= round_->record.target;
   const bool is_enough = is_full || (has_enough(now) && !plan_.mode.is_async);
   return is_enough || !round_->has_refused_updates;
@@ -179,7 +179,7 @@ bool Tasks::takes_updates() const {
   if (!round_ || !round_->is_durable || round_->is_closing) return false;
   if (!plan_.mode.is_async) return true;
   const auto taken = std::ranges::count_if(round_->tasks, [](const auto& entry) {
-    return entry.second.is_verifying || entry.second.record.state == TaskState::accepted;
+    return entry.second.is_deciding || entry.second.record.state == TaskState::accepted;
   });
   return static_cast<std::size_t>(taken) < round_->record.target;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tasks of the open round, and those that outlive theirs: what each client was asked, and what
-// has become of it. On the engine's strand. RoundSums reads it on workers too: the open round's
-// record while an update is checked, and the accepted tasks while the round closes. Neither changes
-// then.
+// has become of it. On the engine's strand. Workers read it too: RoundSums the open round's record
+// while an update is checked, and the accepted tasks while the round closes; NextVersion::cosines()
+// the round's tasks, then as well. None of this changes meanwhile.
 #pragma once
 
 #include "server/history/records.hpp"
@@ -26,11 +26,11 @@ namespace fl {
 struct Task {
   TaskRecord record;
   ModelPart part = ModelPart::whole;  // What the client trains and sends an update of.
-  bool has_norm = false;              // Verifying: its update is in the sums, and OpenRound::norms.
-  bool waits_for_others = false;      // Verifying: its norm is judged when the round closes.
-  bool is_verifying = false;  // A decision is being made: its update is checked, or its final state
-                              // is being made durable.
-  bool has_arrived = false;   // The complete update is here and waits for a round that takes it.
+  bool has_norm = false;              // Deciding: its update is in the sums, and OpenRound::norms.
+  bool waits_for_others = false;      // Deciding: its norm is judged when the round closes.
+  bool is_deciding = false;  // A decision is being made: its update is checked, or its final state
+                             // is being made durable.
+  bool has_arrived = false;  // The complete update is here and waits for a round that takes it.
   /// The task was open at a deadline of its round, which waits for another one.
   bool has_missed = false;
   TimePoint offered_at{};
@@ -41,8 +41,8 @@ struct Task {
   int wrong_digests = 0;     // Uploads whose bytes were not those that were announced.
   TimePoint ask_again_at{};  // When the client may be asked again.
 
-  /// Whether the task was offered and is not decided, and no update of it is being verified.
-  [[nodiscard]] bool is_open() const { return record.state == TaskState::offered && !is_verifying; }
+  /// Whether the task was offered and is not decided, and no decision on it is under way.
+  [[nodiscard]] bool is_open() const { return record.state == TaskState::offered && !is_deciding; }
   [[nodiscard]] bool has_failed() const {
     return record.state == TaskState::refused || record.state == TaskState::lost;
   }
@@ -51,20 +51,21 @@ struct Task {
   void note_failure();
 };
 
-/// Marks a task as being verified while it lives: nothing else decides on the task, and its round
-/// can't close, so the task stays where it is.
-class VerifyingGuard {
+/// Marks while it lives that a decision on a task is being made: its update is verified, or its end
+/// is made durable, also that of a lost or overdue task. Nothing else decides on the task, and its
+/// round can't close, so the task stays where it is.
+class DecidingGuard {
  public:
-  explicit VerifyingGuard(Task& task) : task_(task) {
+  explicit DecidingGuard(Task& task) : task_(task) {
     FL_ASSERT(task_.is_open());
-    task_.is_verifying = true;
+    task_.is_deciding = true;
   }
-  ~VerifyingGuard() {
-    FL_ASSERT(task_.is_verifying);
-    task_.is_verifying = false;
+  ~DecidingGuard() {
+    FL_ASSERT(task_.is_deciding);
+    task_.is_deciding = false;
   }
-  VerifyingGuard(const VerifyingGuard&) = delete;
-  VerifyingGuard& operator=(const VerifyingGuard&) = delete;
+  DecidingGuard(const DecidingGuard&) = delete;
+  DecidingGuard& operator=(const DecidingGuard&) = delete;
 
  private:
   Task& task_;
@@ -103,7 +104,7 @@ struct OpenRound {
   [[nodiscard]] std::uint32_t count(TaskState state) const {
     return counts_[static_cast<std::size_t>(state)];
   }
-  [[nodiscard]] bool is_verifying() const;
+  [[nodiscard]] bool is_deciding() const;
   /// The Unix time if the round ends now. Its length does not depend on steps of the wall clock.
   [[nodiscard]] double ends_at() const {
     return record.started_at + seconds_before + seconds(Clock::now() - opened_at);
@@ -134,7 +135,7 @@ class Tasks {
   void carry(TaskRecord record);
 
   /// The client's task of the open round, or one that goes on from the last; or null. The pointer
-  /// is valid until the next co_await, and longer while a VerifyingGuard holds the task.
+  /// is valid until the next co_await, and longer while a DecidingGuard holds the task.
   [[nodiscard]] Task* task_of(const std::string& client);
   /// The client's task, if it has this id; else null.
   [[nodiscard]] Task* find(const std::string& client, TaskId id);

@@ -40,7 +40,7 @@ class UpdateIntake {
                                            const Task& task) const = 0;
   /// Takes a complete upload in, once or not at all: checks its digest, makes its bytes durable
   /// (Spool::finish()), and adds it. May take until the round closes. The caller holds a
-  /// VerifyingGuard of the task, and has put the announcement's figures into `record`, to which
+  /// DecidingGuard of the task, and has put the announcement's figures into `record`, to which
   /// this adds its own.
   /// Errors: `cancelled` when the server goes down. `io` and `internal` stop the run: the disk
   /// failed, or what was added can't be taken back, and a restart begins with rebuild(). After an

@@ -34,14 +34,14 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
                     parts_.bulk.transfers()));
   }
   if (const auto right = check(begin, *task); !right) {
-    const VerifyingGuard verifying(*task);
+    const DecidingGuard deciding(*task);
     TaskRecord record = task->record;
     record.state = TaskState::refused;
     record.reason = right.error().message();
     parts_.control.report_of(client, EventLevel::warning,
                              fmt::format("{}: update refused: {}", client, record.reason));
-    if (const auto settled = co_await parts_.decisions.settle(*task, record); !settled)
-      co_return answer_at_once(begin, wire::Verdict::LATER, settled.error().message());
+    if (const auto ended = co_await parts_.decisions.end_task(*task, record); !ended)
+      co_return answer_at_once(begin, wire::Verdict::LATER, ended.error().message());
     co_return answer_at_once(begin, wire::Verdict::REFUSED, record.reason);
   }
   UploadGrant grant = co_await open(std::move(begin));
@@ -110,7 +110,7 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   if (task == nullptr || !task->is_open() || control.is_going_down())
     co_return co_await parts_.decisions.verdict_of_earlier(client, begin);
 
-  std::optional<VerifyingGuard> verifying(std::in_place, *task);
+  std::optional<DecidingGuard> deciding(std::in_place, *task);
   TaskRecord record = task->record;
   record.examples = begin.examples();
   record.steps = begin.steps();
@@ -128,14 +128,14 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
     outcome = reject(*task, grant, taken.error(), record);
   }
   if (outcome == wire::Verdict::LATER) {
-    verifying.reset();
+    deciding.reset();
     parts_.decisions.end_tasks_of_expelled();
     control.changed.notify();  // The round may be waiting for this upload to close.
     co_return verdict_for(begin, outcome, record.reason);
   }
-  const auto settled = co_await parts_.decisions.settle(*task, record);
-  verifying.reset();
-  if (!settled) co_return verdict_for(begin, wire::Verdict::LATER, "the server is shutting down");
+  const auto ended = co_await parts_.decisions.end_task(*task, record);
+  deciding.reset();
+  if (!ended) co_return verdict_for(begin, wire::Verdict::LATER, "the server is shutting down");
   if (outcome == wire::Verdict::ACCEPTED) report_notes(client, begin);
   if (begin.has_holdout() && outcome == wire::Verdict::ACCEPTED)
     co_await record_holdout(std::move(peer), begin);

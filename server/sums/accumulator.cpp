@@ -61,7 +61,7 @@ Result<Accumulator::Added> Accumulator::add(PayloadReader& update, std::uint64_t
 }
 
 void Accumulator::count(const Added& added) {
-  const std::lock_guard lock(count_lock_);
+  const MutexLock lock(count_lock_);
   for (const auto& [range, exponent] : added.entered) range->count(exponent);
   is_final_ = false;
 }
@@ -142,7 +142,7 @@ void Accumulator::add_values(const Block& block, std::span<const float> values, 
     const auto part = values.subspan(at, count);
     const float max_of_part =
         count == values.size() ? max_abs : kernels().scan(part.data(), count).max_abs;
-    const std::lock_guard lock(lock_of(range));
+    const MutexLock lock(lock_of(range));
     adding.add(ranges_[range], max_of_part, part, sums_.data() + block.flat + at);
   });
 }
@@ -165,7 +165,7 @@ Scan Accumulator::add_selected(const Block& block, const SelectedValues& selecte
     float max_abs = 0;
     for (; end < indices.size() && indices[end] < at + count; ++end)
       max_abs = std::max(max_abs, std::fabs(values[end]));
-    const std::lock_guard lock(lock_of(range));
+    const MutexLock lock(lock_of(range));
     if (adding.enter(ranges_[range], max_abs)) {
       kernels().add_rounded(products.data() + begin, values.data() + begin, end - begin,
                             adding.factor(ranges_[range]));

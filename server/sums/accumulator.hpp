@@ -11,6 +11,7 @@
 #include "server/sums/factor_sums.hpp"
 #include "server/sums/sketch_sums.hpp"
 #include "server/sums/sum_range.hpp"
+#include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/core/block_map.hpp"
 #include "shared/codec/payload/reader.hpp"
@@ -20,7 +21,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -40,10 +40,10 @@ struct UpdateNorms {
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
 /// Memory: 8 bytes per parameter; at most 2 more per parameter for factors that are added
-/// undecoded, and about 4 for sketches; 20 bytes for each block of 65,536 elements; and one block
-/// for each running add(). The layout must outlive the accumulator. add(), take_back()
-/// and count() may run at once on several threads, each with its own reader; the other functions
-/// only while none of these runs.
+/// undecoded, and about 4 for sketches; 20 bytes for each range of up to 65,536 elements; and one
+/// block for each running add(). The layout must outlive the accumulator. add(), take_back() and
+/// count() may run at once on several threads, each with its own reader; the other functions only
+/// while none of these runs.
 class Accumulator {
  public:
   /// `expected_weight`: the total weight that is expected; only speed depends on it. `shared_seed`:
@@ -108,7 +108,7 @@ class Accumulator {
   }
   template <class Use>
   void for_each_range(const Block& block, const Use& use);
-  [[nodiscard]] std::mutex& lock_of(std::uint64_t range) { return locks_[range % locks_.size()]; }
+  [[nodiscard]] Mutex& lock_of(std::uint64_t range) { return locks_[range % locks_.size()]; }
   void add_values(const Block& block, std::span<const float> values, float max_abs, Adding& adding);
   Scan add_selected(const Block& block, const SelectedValues& selected, Adding& adding);
   [[nodiscard]] bool begin_again();
@@ -125,8 +125,11 @@ class Accumulator {
   SketchSums sketches_;
   std::atomic<bool> broken_ = false;
   bool is_final_ = true;
-  std::array<std::mutex, 64> locks_;  // Each range, with its sums, uses one of these locks.
-  std::mutex count_lock_;             // For SumRange::count().
+  /// A range, with its sums, is used under lock_of() its index. Which lock that is follows only
+  /// when the program runs, and settle(), mean() and reset() run alone and take none, so no
+  /// annotation says what is guarded.
+  std::array<Mutex, 64> locks_;
+  Mutex count_lock_;  // For SumRange::count().
 };
 
 }  // namespace fl

@@ -71,6 +71,8 @@ class FactorSums {
 
   const Layout& layout_;
   std::optional<std::uint64_t> shared_seed_;
+  /// add() changes it under mutex_. The other functions run while no add() does, and some read it
+  /// without the lock, which is why no annotation says so.
   std::map<std::uint32_t, Sums> tensors_;
   /// Each tensor's R.
   mutable std::map<std::uint32_t, std::vector<float>> rights_ FL_GUARDED_BY(mutex_);

@@ -46,6 +46,7 @@ class SketchSums {
   [[nodiscard]] bool begin_again(std::uint64_t total_weight);
   /// Whether begin_again() set the sums of the block that begins here to 0.
   [[nodiscard]] bool is_again(std::uint64_t flat) const {
+    const MutexLock lock(mutex_);
     const auto found = blocks_.find(flat);
     return found != blocks_.end() && found->second.range.is_again();
   }
@@ -74,7 +75,8 @@ class SketchSums {
   void recover(const Sums& sums, double divisor) const FL_REQUIRES(mutex_);
 
   SummedSketches sketches_;
-  std::map<std::uint64_t, Sums> blocks_;  // The sums by the block's first element in the vector.
+  /// The sums by the block's first element in the vector.
+  std::map<std::uint64_t, Sums> blocks_ FL_GUARDED_BY(mutex_);
   mutable Recovered recovered_ FL_GUARDED_BY(mutex_);
   mutable Mutex mutex_;
 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a round's sums represent values: as 64-bit integers, so that the order of adding does not
-// matter. All sums of a block (or of a tensor's factors, or of a sketch) are multiples of the same
-// power of two, their unit. The unit follows from two facts about the updates that count, and from
-// nothing else: the largest exponent of their values in this block, and their total weight. So the
-// sums have the same bits in any order, after any restart.
+// matter. All sums of a range (up to 65,536 elements of a tensor; or a tensor's factors, or a
+// sketch) are multiples of the same power of two, their unit. The unit follows from two facts about
+// the updates that count, and from nothing else: the largest exponent of their values in this
+// range, and their total weight. So the sums have the same bits in any order, after any restart.
 //
-// Both facts are known only when the round closes. Until then a block is summed in a unit that the
+// Both facts are known only when the round closes. Until then a range is summed in a unit that the
 // last round, or the first update, suggests. What was summed in another unit than the final one is
 // added again (Accumulator::settle()), which is rare: a unit serves values within a factor of 256.
 //
 // The error of a mean: each update's product of weight and value is rounded to the unit once, by at
 // most half of it. For n updates the mean is off by at most n * 2^-54 of the largest value in the
-// block, which is below 2^-40 for 16,384 updates. The idea of a grid that depends only on the
+// range, which is below 2^-40 for 16,384 updates. The idea of a grid that depends only on the
 // largest magnitude is that of reproducible summation: Demmel, Nguyen 2015, "Parallel reproducible
 // summation".
 #pragma once

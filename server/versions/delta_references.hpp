@@ -10,8 +10,8 @@
 // durable only when the round is recorded. A client's newest file follows from the history: it is
 // that of its last accepted delta in a recorded round.
 //
-// On the engine's strand. Workers run sync(), and the functions that keep() and apply()
-// return.
+// On the engine's strand. Workers call keep(), apply() and sync(), and the functions that the first
+// two return, several at once: these use only members that do not change.
 #pragma once
 
 #include "server/history/records.hpp"

@@ -32,7 +32,8 @@ class Conductor {
   /// Waits for the work that has begun; what is still queued ends with a RankFailure.
   ~Conductor();
 
-  /// Queues work, and waits first while limits::tensors_max are queued.
+  /// Queues work, and waits first while limits::tensors_max are queued. A step has at most a bucket
+  /// for each tensor, so the backward pass does not wait.
   void start(Work work, Done done);
   /// Queues work and waits for its end. Rethrows its exception.
   void run(const Work& work);

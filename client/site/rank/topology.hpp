@@ -2,7 +2,8 @@
 // Sums over the ranks by each topology of the table, out of sends and receives. The backend's own
 // sum() is a ring; the others are for networks on which a ring is not the best, and for sums in
 // rank order. All ranks get the same bits in each of them, and the same bits from run to run.
-// Called by the thread that trains.
+// Called by the thread that makes the group's calls: the conductor's (conductor.hpp), and for
+// find_nodes() the thread that enters the group, before there is a conductor.
 #pragma once
 
 #include "client/site/rank/ranks.hpp"

@@ -119,11 +119,11 @@ double hybrid_s(double bytes, const Nodes& nodes, const Links& links) {
 constexpr Topology table[] = {
     // Ranks::sum(), which is a ring.
     {.name = "backend", .seconds = ring_of_all_s, .ranks_max_of_same_bits = 2},
-    // Reduce-scatter and all-gather around a ring: 2 (W - 1) a + 2 n (W - 1) / W b.
+    // Reduce-scatter and all-gather around a ring.
     {.name = "ring", .seconds = ring_of_all_s},
-    // To rank 0 and back along a binomial tree: 2 ceil(log2 W) (a + n b).
+    // To rank 0 and back along a binomial tree.
     {.name = "tree", .seconds = tree_of_all_s},
-    // Along a chain to the last rank and back, in chunks: (2 W + chunks) (a + n / chunks b).
+    // Along a chain to the last rank and back, in chunks.
     {.name = "pipelined", .seconds = pipelined_s},
     // Each rank adds up a part in rank order: a ring's bytes, in W messages at once.
     {.name = "alltoall",

@@ -3,9 +3,8 @@
 // Ranks bind their sums to it by name (client/site/rank/topology.cpp); help, errors and
 // `--topology auto` follow from the rows. Constants; any thread.
 //
-// Costs are per rank, of a vector of n bytes over W ranks, in the model of Thakur 2005,
-// "Optimization of collective communication operations in MPICH", section 3: a message takes its
-// latency a and its bytes' time b.
+// Times are those of a rank in the model of Thakur 2005, "Optimization of collective communication
+// operations in MPICH", section 3: a message takes the link's latency and its bytes' time.
 #pragma once
 
 #include "client/site/topologies/network.hpp"
@@ -27,7 +26,8 @@ struct Topology {
   /// Up to this many ranks the size of the pieces of a vector changes no bit of its sum
   /// (client/site/rank/bucket_size.hpp).
   int ranks_max_of_same_bits = 0;
-  /// It goes with every --hook, which then works between machines; the others are for sums alone.
+  /// It goes with every --hook that has no groups of its own (HookRow::is_local); the hook then
+  /// works between machines. The others are for sums alone, with --hook allreduce.
   bool takes_any_hook = false;
 
   friend bool operator==(const Topology& a, const Topology& b) { return a.name == b.name; }

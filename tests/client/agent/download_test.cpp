@@ -43,12 +43,12 @@ Digest digest_of(const std::vector<float>& values) {
 /// One process of a client on a disk.
 struct Process {
   Simulation& simulation;
-  Offload worker;
+  Offload offload;
   TaskGroup group{simulation.io.get_executor()};
   client::AgentEvents events{simulation.io.get_executor(), client::agent_events_max};
-  client::JobQueue jobs{worker, group, events};
+  client::Worker worker{offload, group, events};
   client::ValuePool pool;
-  Download download{jobs, pool, nullptr, 1, nullptr};
+  Download download{worker, pool, nullptr, 1, nullptr};
 
   Process(Simulation& all, Files& files, const std::filesystem::path& folder)
       : simulation(all), pool(files, folder, 0) {

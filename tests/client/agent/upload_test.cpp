@@ -32,14 +32,14 @@ const std::filesystem::path state_folder = "/state";
 /// A client with an upload, on one connection.
 struct UploadWorld {
   Simulation simulation;
-  Offload worker;
+  Offload offload;
   TaskGroup group{simulation.io.get_executor()};
   client::AgentEvents events{simulation.io.get_executor(), client::agent_events_max};
-  client::JobQueue jobs{worker, group, events};
+  client::Worker worker{offload, group, events};
   MemFiles files;
   ClientState state{files, state_folder};
   RunLayout layout = run_of(Layout::make({{"w", {200, 200}}}).value());
-  Upload upload{jobs, state, nullptr};
+  Upload upload{worker, state, nullptr};
   std::shared_ptr<ScriptedLink> link = std::make_shared<ScriptedLink>(simulation.io.get_executor());
   client::Conversation conversation{nullptr};
 
@@ -321,7 +321,7 @@ TEST_CASE("a saved update that can't be opened for now is tried again after a pa
   world.files.files_limit(world.files.open_files());
   REQUIRE(world.prepare());
   CHECK(!world.upload.is_on());
-  CHECK(world.jobs.is_paused());
+  CHECK(world.worker.is_paused());
   CHECK(world.state.pending());
   world.files.files_limit(std::numeric_limits<int>::max());
   REQUIRE(world.prepare());

@@ -132,9 +132,9 @@ TEST_CASE("a buffer asks idle clients until it is full, and then takes no more u
   CHECK(world.tasks.takes_updates());
   world.set("a", TaskState::accepted);
   CHECK(world.tasks.takes_updates());
-  world.tasks.task_of("b")->is_verifying = true;  // The second is being added.
+  world.tasks.task_of("b")->is_deciding = true;  // The second is being added.
   CHECK_FALSE(world.tasks.takes_updates());
-  world.tasks.task_of("b")->is_verifying = false;
+  world.tasks.task_of("b")->is_deciding = false;
   world.set("b", TaskState::accepted);
   CHECK(world.tasks.has_enough(Clock::now()));
   CHECK(world.tasks.to_ask(Clock::now()) == 0);
@@ -262,13 +262,13 @@ TEST_CASE("one client's impossible loss or steps are bounded by the others', and
   CHECK(world.tasks.facts(past).effective_steps == doctest::Approx((4 * steps + 100 * steps) / 5));
 }
 
-TEST_CASE("a task counts as being verified while its guard lives") {
+TEST_CASE("a decision on a task is being made while its guard lives") {
   RoundWorld world;
   Task& task = world.add("a");
-  CHECK_FALSE(world.tasks.round().is_verifying());
+  CHECK_FALSE(world.tasks.round().is_deciding());
   {
-    const VerifyingGuard guard(task);
-    CHECK(world.tasks.round().is_verifying());
+    const DecidingGuard guard(task);
+    CHECK(world.tasks.round().is_deciding());
     CHECK_FALSE(task.is_open());
   }
   CHECK(task.is_open());
@@ -276,7 +276,7 @@ TEST_CASE("a task counts as being verified while its guard lives") {
 
 TEST_CASE("updates that wait for others are ready, and the round closes with them") {
   RoundWorld world("sync", 3);
-  std::list<VerifyingGuard> guards;
+  std::list<DecidingGuard> guards;
   for (const char* const client : {"a", "b", "c"}) {
     Task& task = world.add(client);
     if (client == std::string_view("c")) continue;
@@ -334,7 +334,7 @@ TEST_CASE("a frozen round without its quorum never has enough") {
 TEST_CASE("a round that is closing asks nobody else, and is reopened if it lacks its quorum then") {
   RoundWorld world("sync", 3);
   world.add("a", TaskState::accepted);
-  std::list<VerifyingGuard> guards;
+  std::list<DecidingGuard> guards;
   for (const char* const client : {"b", "c"}) {
     Task& task = world.add(client);
     guards.emplace_back(task);

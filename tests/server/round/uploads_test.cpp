@@ -41,7 +41,7 @@ class OpaqueIntake final : public UpdateIntake {
   }
   Awaitable<Result<void>> take(Task& task, TaskRecord& record,
                                std::shared_ptr<Upload> upload) override {
-    FL_ASSERT(task.is_verifying && record.norm == 0);
+    FL_ASSERT(task.is_deciding && record.norm == 0);
     FL_CO_CHECK(spool_.finish(*upload));
     co_return add(*upload->file());
   }

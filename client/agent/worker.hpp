@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobQueue: the agent's worker thread, which does one piece of work at a time. A job (training, an
+// Worker: the agent's worker thread, which does one piece of work at a time. A job (training, an
 // evaluation) runs while the agent talks with the server; its end is an event. A step (a few calls
 // to the disk) is awaited. No step may run during a job, because both use the client's state and
 // its trainer.
@@ -23,18 +23,18 @@
 
 namespace fl::client {
 
-class JobQueue {
+class Worker {
  public:
-  /// The arguments must outlive the queue. `group` must be joined before they are destroyed.
-  JobQueue(Offload& worker, TaskGroup& group, AgentEvents& events)
-      : worker_(worker), group_(group), events_(events) {}
+  /// The arguments must outlive the worker. `group` must be joined before they are destroyed.
+  Worker(Offload& offload, TaskGroup& group, AgentEvents& events)
+      : offload_(offload), group_(group), events_(events) {}
 
   /// The job's work, on the worker thread. It ends soon after a request through `stop`.
   using Work = std::function<JobDone(std::stop_token stop)>;
   /// Begins a job; none may be running. `task` is the task that it trains for, or 0. Its end
   /// arrives as a JobDone event. An exception of `work` becomes an internal error.
   void start(std::int64_t task, Work work);
-  /// Call when the JobDone event has been taken from the queue.
+  /// Call when the JobDone event has been taken from the queue of events.
   void finished();
 
   [[nodiscard]] bool is_busy() const { return is_busy_; }
@@ -54,7 +54,7 @@ class JobQueue {
   template <class Function>
   Awaitable<std::invoke_result_t<Function&>> step(Function work) {
     FL_ASSERT(!is_busy_);
-    co_return co_await worker_.run(std::move(work));
+    co_return co_await offload_.run(std::move(work));
   }
 
   /// The disk is full: no job and no step that can wait begins before the pause is over.
@@ -65,7 +65,7 @@ class JobQueue {
  private:
   Awaitable<void> run(std::int64_t task, Work work, std::stop_token stop);
 
-  Offload& worker_;
+  Offload& offload_;
   TaskGroup& group_;
   AgentEvents& events_;
   bool is_busy_ = false;

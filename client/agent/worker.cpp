@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/agent/job_queue.hpp"
+#include "client/agent/worker.hpp"
 
 #include "shared/base/limits.hpp"
 
@@ -9,7 +9,7 @@
 
 namespace fl::client {
 
-void JobQueue::start(std::int64_t task, Work work) {
+void Worker::start(std::int64_t task, Work work) {
   FL_ASSERT(!is_busy_);
   is_busy_ = true;
   task_ = task;
@@ -17,13 +17,13 @@ void JobQueue::start(std::int64_t task, Work work) {
   group_.spawn(run(task, std::move(work), stop_.get_token()));
 }
 
-void JobQueue::finished() {
+void Worker::finished() {
   FL_ASSERT(is_busy_);
   is_busy_ = false;
   task_ = 0;
 }
 
-Awaitable<void> JobQueue::run(std::int64_t task, Work work, std::stop_token stop) {
+Awaitable<void> Worker::run(std::int64_t task, Work work, std::stop_token stop) {
   auto guarded = [&work, &stop] {
     try {
       return work(stop);
@@ -33,13 +33,13 @@ Awaitable<void> JobQueue::run(std::int64_t task, Work work, std::stop_token stop
       return failed;
     }
   };
-  JobDone done = co_await worker_.run(std::move(guarded));
+  JobDone done = co_await offload_.run(std::move(guarded));
   done.task = task;
   AgentEvent event(std::move(done));
   if (!co_await events_.push_waiting(std::move(event))) finished();
 }
 
-Awaitable<bool> JobQueue::end() {
+Awaitable<bool> Worker::end() {
   request_stop();
   while (is_busy_) {
     auto event = co_await events_.pop();
@@ -49,6 +49,6 @@ Awaitable<bool> JobQueue::end() {
   co_return true;
 }
 
-void JobQueue::pause_for_disk() { paused_until_ = Clock::now() + limits::full_disk_pause; }
+void Worker::pause_for_disk() { paused_until_ = Clock::now() + limits::full_disk_pause; }
 
 }  // namespace fl::client

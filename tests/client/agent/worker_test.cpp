@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/agent/job_queue.hpp"
+#include "client/agent/worker.hpp"
 
 #include "shared/base/limits.hpp"
 #include "tests/support/print_result.hpp"
@@ -18,13 +18,13 @@ using client::AgentEvent;
 using client::Arrival;
 using client::JobDone;
 
-/// A queue whose worker begins each piece of work a second after it was given.
-struct QueueWorld {
+/// A worker that begins each piece of work a second after it was given.
+struct WorkerWorld {
   Simulation simulation;
-  Offload worker{[]() -> Duration { return 1s; }};
+  Offload offload{[]() -> Duration { return 1s; }};
   TaskGroup group{simulation.io.get_executor()};
   client::AgentEvents events{simulation.io.get_executor(), client::agent_events_max};
-  client::JobQueue jobs{worker, group, events};
+  client::Worker worker{offload, group, events};
 
   void push_arrival() {
     Arrival arrival{1, Error(Errc::unavailable, "the connection broke")};
@@ -48,54 +48,54 @@ JobDone look_at_stop(std::stop_token stop) {
   return done;
 }
 
-/// Ends the job. The queue must be busy even then.
-Awaitable<void> end_busy(client::JobQueue& jobs, bool& has_ended) {
-  has_ended = co_await jobs.end();
-  CHECK(jobs.is_busy());
+/// Ends the job. The worker must be busy even then.
+Awaitable<void> end_busy(client::Worker& worker, bool& has_ended) {
+  has_ended = co_await worker.end();
+  CHECK(worker.is_busy());
 }
 
 }  // namespace
 
-TEST_CASE("the end of a job is an event with its task, and the queue is busy until it is taken") {
-  QueueWorld world;
-  CHECK(!world.jobs.is_busy());
-  CHECK(world.jobs.task() == 0);
-  world.jobs.start(7, [](std::stop_token) {
+TEST_CASE("the end of a job is an event with its task, and the worker is busy until it is taken") {
+  WorkerWorld world;
+  CHECK(!world.worker.is_busy());
+  CHECK(world.worker.task() == 0);
+  world.worker.start(7, [](std::stop_token) {
     JobDone done;
     done.evaluation.emplace().set_version(3);
     return done;
   });
-  CHECK(world.jobs.is_busy());
-  CHECK(world.jobs.task() == 7);
+  CHECK(world.worker.is_busy());
+  CHECK(world.worker.task() == 7);
   CHECK(world.events.empty());
   world.simulation.run();
   CHECK(world.events.size() == 1);
-  CHECK(world.jobs.is_busy());
+  CHECK(world.worker.is_busy());
 
   const JobDone done = world.next_done();
   CHECK(done.task == 7);
   CHECK(done.result);
   REQUIRE(done.evaluation);
   CHECK(done.evaluation->version() == 3);
-  world.jobs.finished();
-  CHECK(!world.jobs.is_busy());
-  CHECK(world.jobs.task() == 0);
+  world.worker.finished();
+  CHECK(!world.worker.is_busy());
+  CHECK(world.worker.task() == 0);
 }
 
 TEST_CASE("one job after the other can run, each with its own task") {
-  QueueWorld world;
+  WorkerWorld world;
   for (const std::int64_t task : {4, 0, 5}) {
-    world.jobs.start(task, do_nothing);
-    CHECK(world.jobs.is_busy());
-    CHECK(world.jobs.task() == task);
+    world.worker.start(task, do_nothing);
+    CHECK(world.worker.is_busy());
+    CHECK(world.worker.task() == task);
     CHECK(world.next_done().task == task);
-    world.jobs.finished();
+    world.worker.finished();
   }
 }
 
 TEST_CASE("an error of a job arrives in its event") {
-  QueueWorld world;
-  world.jobs.start(7, [](std::stop_token) {
+  WorkerWorld world;
+  world.worker.start(7, [](std::stop_token) {
     JobDone done;
     done.result = Error(Errc::no_space, "the disk is full");
     return done;
@@ -107,8 +107,8 @@ TEST_CASE("an error of a job arrives in its event") {
 }
 
 TEST_CASE("an exception of a job becomes an internal error with its task") {
-  QueueWorld world;
-  world.jobs.start(7, [](std::stop_token) -> JobDone { throw std::runtime_error("no memory"); });
+  WorkerWorld world;
+  world.worker.start(7, [](std::stop_token) -> JobDone { throw std::runtime_error("no memory"); });
   const JobDone done = world.next_done();
   CHECK(done.task == 7);
   REQUIRE(!done.result);
@@ -117,9 +117,9 @@ TEST_CASE("an exception of a job becomes an internal error with its task") {
 }
 
 TEST_CASE("the end of a job waits for room in the queue of events and is not lost") {
-  QueueWorld world;
+  WorkerWorld world;
   for (std::size_t i = 0; i < client::agent_events_max; ++i) world.push_arrival();
-  world.jobs.start(7, do_nothing);
+  world.worker.start(7, do_nothing);
   world.simulation.run();
   CHECK(world.events.size() == client::agent_events_max);
   for (std::size_t i = 0; i < client::agent_events_max; ++i) {
@@ -131,81 +131,81 @@ TEST_CASE("the end of a job waits for room in the queue of events and is not los
 }
 
 TEST_CASE("a job is asked to stop, and the next one is not") {
-  QueueWorld world;
-  world.jobs.start(1, look_at_stop);
-  world.jobs.request_stop();
+  WorkerWorld world;
+  world.worker.start(1, look_at_stop);
+  world.worker.request_stop();
   const JobDone stopped = world.next_done();
   REQUIRE(!stopped.result);
   CHECK(stopped.result.error().code() == Errc::cancelled);
-  world.jobs.finished();
-  world.jobs.start(2, look_at_stop);
+  world.worker.finished();
+  world.worker.start(2, look_at_stop);
   CHECK(world.next_done().result);
 }
 
 TEST_CASE("ending a job stops it, waits for it and drops the events before it") {
-  QueueWorld world;
+  WorkerWorld world;
   bool was_asked = false;
   for (std::size_t i = 0; i < client::agent_events_max; ++i) world.push_arrival();
-  world.jobs.start(7, [&was_asked](std::stop_token stop) {
+  world.worker.start(7, [&was_asked](std::stop_token stop) {
     was_asked = stop.stop_requested();
     return JobDone();
   });
-  CHECK(world.simulation.result_of(world.jobs.end()));
+  CHECK(world.simulation.result_of(world.worker.end()));
   CHECK(was_asked);
-  CHECK(!world.jobs.is_busy());
+  CHECK(!world.worker.is_busy());
   CHECK(world.events.empty());
   CHECK(world.simulation.time.elapsed() == 1s);
 }
 
 TEST_CASE("ending while no job runs drops nothing") {
-  QueueWorld world;
+  WorkerWorld world;
   world.push_arrival();
-  CHECK(world.simulation.result_of(world.jobs.end()));
+  CHECK(world.simulation.result_of(world.worker.end()));
   CHECK(world.events.size() == 1);
 }
 
-TEST_CASE("ending a job fails when the queue of events is closed, and the job frees the queue") {
-  QueueWorld world;
-  world.jobs.start(7, do_nothing);
+TEST_CASE("ending a job fails when the queue of events is closed, and the job frees the worker") {
+  WorkerWorld world;
+  world.worker.start(7, do_nothing);
   world.events.close();
   bool has_ended = true;
-  world.simulation.spawn(end_busy(world.jobs, has_ended));
+  world.simulation.spawn(end_busy(world.worker, has_ended));
   world.simulation.run();
   CHECK(!has_ended);
-  CHECK(!world.jobs.is_busy());
+  CHECK(!world.worker.is_busy());
 }
 
 TEST_CASE("after the group is joined no job runs, even if nobody took its event") {
-  QueueWorld world;
-  world.jobs.start(7, do_nothing);
+  WorkerWorld world;
+  world.worker.start(7, do_nothing);
   world.simulation.spawn(world.group.join());
   world.simulation.run();
   CHECK(world.events.size() == 1);
-  world.jobs.joined();
-  CHECK(!world.jobs.is_busy());
-  CHECK(world.jobs.task() == 0);
+  world.worker.joined();
+  CHECK(!world.worker.is_busy());
+  CHECK(world.worker.task() == 0);
 }
 
 TEST_CASE("a step runs on the worker and gives its result") {
-  QueueWorld world;
+  WorkerWorld world;
   const auto answer = [] { return 42; };
-  CHECK(world.simulation.result_of(world.jobs.step(answer)) == 42);
+  CHECK(world.simulation.result_of(world.worker.step(answer)) == 42);
   CHECK(world.simulation.time.elapsed() == 1s);
-  CHECK(!world.jobs.is_busy());
+  CHECK(!world.worker.is_busy());
 }
 
-TEST_CASE("a full disk pauses the queue for a while") {
-  QueueWorld world;
-  CHECK(!world.jobs.is_paused());
-  world.jobs.pause_for_disk();
-  CHECK(world.jobs.is_paused());
-  CHECK(world.jobs.paused_until() == Clock::now() + limits::full_disk_pause);
+TEST_CASE("a full disk pauses the worker for a while") {
+  WorkerWorld world;
+  CHECK(!world.worker.is_paused());
+  world.worker.pause_for_disk();
+  CHECK(world.worker.is_paused());
+  CHECK(world.worker.paused_until() == Clock::now() + limits::full_disk_pause);
   world.simulation.spawn(sleep_for(limits::full_disk_pause - 1ms));
   world.simulation.run();
-  CHECK(world.jobs.is_paused());
+  CHECK(world.worker.is_paused());
   world.simulation.spawn(sleep_for(1ms));
   world.simulation.run();
-  CHECK(!world.jobs.is_paused());
+  CHECK(!world.worker.is_paused());
 }
 
 }  // namespace fl::test
