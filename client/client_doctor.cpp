@@ -24,7 +24,7 @@
 #include <set>
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 using Verdict = DoctorLine::Verdict;
 
@@ -213,4 +213,4 @@ DoctorLines diagnose_client(const ClientOptions& options, const std::string& tok
   return lines;
 }
 
-}  // namespace fl
+}  // namespace fl::client

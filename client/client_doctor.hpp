@@ -8,7 +8,7 @@
 #include "client/trainer_kinds.hpp"
 #include "shared/base/doctor.hpp"
 
-namespace fl {
+namespace fl::client {
 
 /// `token`: the join token that was given, or "". `kind`: what trains.
 [[nodiscard]] DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
@@ -19,4 +19,4 @@ namespace fl {
 void check_trainer_program(const ClientOptions& options, DoctorLines& lines);
 void check_builtin_trainer(const ClientOptions& options, DoctorLines& lines);
 
-}  // namespace fl
+}  // namespace fl::client

@@ -38,18 +38,18 @@ namespace {
 
 constexpr int exit_gave_up = 3;
 
-ProxyRules proxy_rules(const ClientOptions& options) {
+ProxyRules proxy_rules(const client::ClientOptions& options) {
   return {options.proxy, system_environment()};
 }
 
-Awaitable<void> join_server(JoinToken token, const ClientOptions& options,
+Awaitable<void> join_server(JoinToken token, const client::ClientOptions& options,
                             std::optional<Result<ClientIdentity>>& out) {
-  out = co_await enroll_over_https(std::move(token), options.name,
-                                   client::identity_folder(options.state), posix_files(),
-                                   proxy_rules(options));
+  out = co_await client::enroll_over_https(std::move(token), options.name,
+                                           client::identity_folder(options.state), posix_files(),
+                                           proxy_rules(options));
 }
 
-Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& options) {
+Result<ClientIdentity> try_to_join(const JoinToken& token, const client::ClientOptions& options) {
   net::io_context io;
   std::optional<Result<ClientIdentity>> joined;
   net::co_spawn(io, join_server(token, options, joined), rethrow);
@@ -59,7 +59,7 @@ Result<ClientIdentity> try_to_join(const JoinToken& token, const ClientOptions& 
 
 /// Joins the server. `fl-client join` reports an unreachable server immediately. A client that is
 /// to train keeps trying, as it does later when the connection breaks. `deadline`: it gave up.
-Result<void> join(const JoinToken& token, const ClientOptions& options,
+Result<void> join(const JoinToken& token, const client::ClientOptions& options,
                   const ServiceManager& manager) {
   std::minstd_rand jitter(std::random_device{}());
   client::Attempts attempts(options.patience);
@@ -86,7 +86,7 @@ Result<void> join(const JoinToken& token, const ClientOptions& options,
 
 /// Whether the token has not been used for the identity in the state folder, or there is none.
 /// `conflict`: the identity belongs to another federation than the token.
-Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
+Result<bool> is_new(const JoinToken& token, const client::ClientOptions& options) {
   const auto folder = client::identity_folder(options.state);
   if (!ClientIdentity::is_present(posix_files(), folder)) return true;
   FL_TRY(const ClientIdentity identity, ClientIdentity::load(posix_files(), folder));
@@ -105,7 +105,7 @@ Result<bool> is_new(const JoinToken& token, const ClientOptions& options) {
 }
 
 /// The token's text: from the command line, from --join-file, or from standard input.
-Result<std::string> read_token(const ClientOptions& options) {
+Result<std::string> read_token(const client::ClientOptions& options) {
   std::string text = options.join;
   if (text == "-") {
     std::getline(std::cin, text);
@@ -120,7 +120,7 @@ Result<std::string> read_token(const ClientOptions& options) {
 
 /// Joins, unless this token was used before: a command line with --join may be run again, even
 /// after the token has expired, or was removed from where it is read.
-Result<void> join_once(const ClientOptions& options, const ServiceManager& manager) {
+Result<void> join_once(const client::ClientOptions& options, const ServiceManager& manager) {
   const auto text = read_token(options);
   if (!text) {
     const Error error = text.error().at(
@@ -149,9 +149,9 @@ Result<void> join_once(const ClientOptions& options, const ServiceManager& manag
 }
 
 /// Makes the file of --trace, if it is wanted.
-Result<std::shared_ptr<TraceFile>> start_trace(const ClientOptions& options,
+Result<std::shared_ptr<TraceFile>> start_trace(const client::ClientOptions& options,
                                                const std::string& client,
-                                               const StartedTrainer& trainer) {
+                                               const client::StartedTrainer& trainer) {
   if (options.trace.empty()) return std::shared_ptr<TraceFile>();
   FL_TRY(auto trace, TraceFile::make(posix_files(), options.trace));
   trace->name_process(0, client);
@@ -159,9 +159,10 @@ Result<std::shared_ptr<TraceFile>> start_trace(const ClientOptions& options,
   return trace;
 }
 
-Result<void> make_initial_weights(const ClientOptions& options, const TrainerFactory& own) {
-  const TrainerKind& kind = chosen_trainer_kind(options, own);
-  FL_TRY(const StartedTrainer started, kind.start({options, options.learn, own, std::nullopt}));
+Result<void> make_initial_weights(const client::ClientOptions& options, const TrainerFactory& own) {
+  const client::TrainerKind& kind = chosen_trainer_kind(options, own);
+  FL_TRY(const client::StartedTrainer started,
+         kind.start({options, options.learn, own, std::nullopt}));
   const std::string model(kind.weights_model.empty() ? options.learn.model : kind.weights_model);
   FL_TRY(const auto trainer, started.make(model));
   FL_CHECK(write_initial_weights(*trainer, options.initial_seed, options.initial_weights));
@@ -171,7 +172,7 @@ Result<void> make_initial_weights(const ClientOptions& options, const TrainerFac
 }
 
 /// Returns the exit code.
-Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& place,
+Result<int> train(const client::ClientOptions& options, const std::optional<site::SitePlace>& place,
                   const TrainerFactory& own, const ServiceManager& manager) {
   Files& files = posix_files();
   const auto folder = client::identity_folder(options.state);
@@ -183,13 +184,13 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
   // Report a wrong model name or bad data before connecting to the server.
-  const TrainerKind& kind = chosen_trainer_kind(options, own);
+  const client::TrainerKind& kind = chosen_trainer_kind(options, own);
   if (!options.learn.model.empty() && kind.is_for_builtin_models)
     FL_CHECK(builtin_layout(options.learn.model));
   LearnOptions learn = options.learn;
   learn.client_seed = Digest::of(bytes_of(std::string_view(identity.name()))).short_id();
   learn.state = options.state;
-  FL_TRY(const StartedTrainer trainer, kind.start({options, learn, own, place}));
+  FL_TRY(const client::StartedTrainer trainer, kind.start({options, learn, own, place}));
   FL_TRY(const auto trace, start_trace(options, identity.name(), trainer));
 
   net::io_context io(1);
@@ -209,9 +210,9 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
   client::Agent agent(strand, connector, &connector, files, std::filesystem::path(options.state),
                       trainer.make, worker, agent_options);
 
-  ClientService service(strand, manager, options, traffic,
-                        fmt::format("client '{}' of {}", connector.identity().name(),
-                                    to_string(connector.identity().server())));
+  client::ClientService service(strand, manager, options, traffic,
+                                fmt::format("client '{}' of {}", connector.identity().name(),
+                                            to_string(connector.identity().server())));
   StopSignals signals(io);
   signals.on_stop([&] {
     service.stopping();
@@ -236,7 +237,7 @@ Result<int> train(const ClientOptions& options, const std::optional<SitePlace>& 
 }
 
 /// Prints what is right and wrong with this machine. Returns the exit code.
-int run_doctor(const ClientOptions& options, const TrainerFactory& own) {
+int run_doctor(const client::ClientOptions& options, const TrainerFactory& own) {
   std::string token;
   if (!options.join.empty() || !options.join_file.empty()) {
     if (const auto text = read_token(options)) token = *text;
@@ -246,7 +247,7 @@ int run_doctor(const ClientOptions& options, const TrainerFactory& own) {
 }
 
 /// Returns the exit code.
-Result<int> run(const ClientOptions& options, const TrainerFactory& own) {
+Result<int> run(const client::ClientOptions& options, const TrainerFactory& own) {
   if (options.doctor) return run_doctor(options, own);
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, take_place(options.site));
@@ -277,7 +278,7 @@ int client_main(int argc, char** argv, ClientProgram program) {
   keep_files_private();
   ignore_write_signals();
   try {
-    ClientOptions options;
+    client::ClientOptions options;
     if (const int code = parse_options(argc, argv, program, options); code >= 0) return code;
     start_log(options.log_json, options.verbose);
     const auto result = run(options, program.make_trainer);

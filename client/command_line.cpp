@@ -22,7 +22,7 @@
 #include <limits>
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 namespace {
 
@@ -231,7 +231,7 @@ std::function<int(int, const char* const*)> declare_all(CLI::App& app, const Cli
                                     "each what to do; with the flags that the client gets. The "
                                     "exit code is 1 if something fails");
   doctor->add_flag("--json", options.as_json, "Print JSON");
-  const auto run_site_command = declare_site_commands(app, std::cout);
+  const auto run_site_command = site::declare_site_commands(app, std::cout);
   app.require_subcommand(0, 1);
   return [&app, &options, join, initial, doctor, run_site_command, is_own](
              int argc, const char* const* argv) {
@@ -377,4 +377,4 @@ int parse_options(int argc, char** argv, const ClientProgram& program, ClientOpt
   return -1;
 }
 
-}  // namespace fl
+}  // namespace fl::client

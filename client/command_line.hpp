@@ -20,7 +20,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace fl {
+namespace fl::client {
 
 struct ClientOptions {
   std::string program = "fl-client";  // ClientProgram::name, for errors.
@@ -38,7 +38,7 @@ struct ClientOptions {
   bool verbose = false;
   std::string trace;  // The file of --trace, or "".
   LearnOptions learn;
-  SiteOptions site;                // Many ranks that train together; not set: one process.
+  site::SiteOptions site;          // Many ranks that train together; not set: one process.
   TrainerCommand trainer;          // A program of the user's that trains instead of `learn`.
   bool doctor = false;             // `fl-client doctor`: look at this machine, then exit.
   bool as_json = false;            // Print what `doctor` finds as JSON.
@@ -65,4 +65,4 @@ void refuse_beside_trainer(const CLI::App& app, std::initializer_list<const char
 /// those about built-in models and --trainer.
 int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options);
 
-}  // namespace fl
+}  // namespace fl::client

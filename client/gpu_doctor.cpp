@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace fl {
+namespace fl::client {
 
 using Verdict = DoctorLine::Verdict;
 
@@ -105,4 +105,4 @@ DoctorLine gpu_line(const std::string& device, const GpuDriver& driver,
                  "the driver may be too old for it; look at CUDA_VISIBLE_DEVICES, too");
 }
 
-}  // namespace fl
+}  // namespace fl::client

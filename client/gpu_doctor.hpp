@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::client {
 
 struct GpuDriver {
   std::vector<std::string> names;  // One for each GPU, in the driver's order.
@@ -22,4 +22,4 @@ struct GpuDriver {
 [[nodiscard]] DoctorLine gpu_line(const std::string& device, const GpuDriver& driver,
                                   const Result<TorchDevices>& torch);
 
-}  // namespace fl
+}  // namespace fl::client

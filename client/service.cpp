@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 ClientService::ClientService(net::any_io_executor strand, const ServiceManager& manager,
                              const ClientOptions& options, Governors traffic, std::string status)
@@ -38,4 +38,4 @@ void ClientService::reload() {
   manager_.ready();
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace fl {
+namespace fl::client {
 
 class ClientService {
  public:
@@ -35,4 +35,4 @@ class ClientService {
   ReloadSignal reload_signal_;
 };
 
-}  // namespace fl
+}  // namespace fl::client

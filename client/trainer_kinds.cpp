@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::client {
 
 namespace {
 
@@ -28,8 +28,8 @@ Result<StartedTrainer> start_own(const TrainerStart& from) {
 /// The ranks of a site. They load the data themselves.
 Result<StartedTrainer> start_site(const TrainerStart& from) {
   const StopWhileStarting stop;
-  FL_TRY(const auto site,
-         Site::start(from.options.site, from.place, from.learn, from.options.state, stop.token()));
+  FL_TRY(const auto site, site::Site::start(from.options.site, from.place, from.learn,
+                                            from.options.state, stop.token()));
   return StartedTrainer{
       .make = [site, learn = from.learn](
                   const std::string& model) { return make_site_trainer(site, learn, model); },
@@ -99,4 +99,4 @@ const TrainerKind& chosen_trainer_kind(const ClientOptions& options, const Train
       trainer_kinds(), [&](const TrainerKind& kind) { return kind.is_chosen(options, own); });
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::client {
 
 /// What trains, once it is started. It keeps what it needs until the last copy is gone.
 struct StartedTrainer {
@@ -33,7 +33,7 @@ struct TrainerStart {
   const ClientOptions& options;
   const LearnOptions& learn;  // options.learn, with what the client itself has set.
   const TrainerFactory& own;  // The trainer that the program has brought along; empty in fl-client.
-  const std::optional<SitePlace>& place;  // Of this process, if a launcher has started it.
+  const std::optional<site::SitePlace>& place;  // Of this process, if a launcher has started it.
 };
 
 struct TrainerKind {
@@ -55,4 +55,4 @@ struct TrainerKind {
 [[nodiscard]] const TrainerKind& chosen_trainer_kind(const ClientOptions& options,
                                                      const TrainerFactory& own);
 
-}  // namespace fl
+}  // namespace fl::client

@@ -39,8 +39,8 @@
 
 namespace {
 
-fl::Result<int> run(const fl::CommandLine& line) {
-  return line.command == nullptr ? fl::serve(line.program) : fl::run_command(line);
+fl::Result<int> run(const fl::server::CommandLine& line) {
+  return line.command == nullptr ? fl::server::serve(line.program) : fl::server::run_command(line);
 }
 
 }  // namespace
@@ -48,8 +48,9 @@ fl::Result<int> run(const fl::CommandLine& line) {
 int main(int argc, char** argv) {
   fl::keep_files_private();
   fl::ignore_write_signals();
-  fl::CommandLine line;
-  if (const int code = fl::parse_options(argc, argv, fl::server_commands(), line); code >= 0)
+  fl::server::CommandLine line;
+  if (const int code = fl::server::parse_options(argc, argv, fl::server::server_commands(), line);
+      code >= 0)
     return code;
   fl::start_log(line.program.log_json, line.program.verbose);
   try {

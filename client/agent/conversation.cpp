@@ -69,8 +69,8 @@ Awaitable<Result<void>> Conversation::renew_between_runs() {
 Awaitable<Result<wire::Welcome>> Conversation::hello(wire::Hello hello) {
   hello.set_protocol(protocol_version);
   hello.set_software(std::string("tributary ") + software_version);
-  for (const auto& row : codec_rows()) hello.add_codecs(std::string(row.name));
-  hello.add_codecs(std::string(delta_codec));
+  for (const auto& row : codec::codec_rows()) hello.add_codecs(std::string(row.name));
+  hello.add_codecs(std::string(codec::delta_codec));
   *hello.mutable_features() = Features::of(End::client).to_wire();
   wire::Header header;
   *header.mutable_hello() = std::move(hello);

@@ -274,9 +274,9 @@ Result<StoredValues> Download::apply_deltas(const Layout& layout) {
   auto before = base->values();
   std::uint64_t at = 0;
   for (const auto& delta : transfer_->model.deltas()) {
-    SpanSource source(
+    codec::SpanSource source(
         deltas.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(delta.bytes())));
-    FL_TRY(auto reader, PayloadReader::open(source, delta.bytes(), layout));
+    FL_TRY(auto reader, codec::PayloadReader::open(source, delta.bytes(), layout));
     FL_CHECK(add_decoded(before, reader, write, threads_));
     before = values.values();
     at += delta.bytes();

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::client {
 namespace {
 
 struct HttpAnswer {
@@ -102,4 +102,4 @@ Awaitable<Result<ClientIdentity>> enroll_over_https(JoinToken token, std::string
                                            response.certificate, response.ca);
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -7,7 +7,7 @@
 #include "shared/identity/token.hpp"
 #include "shared/net/proxy.hpp"
 
-namespace fl {
+namespace fl::client {
 
 /// Makes a key in `folder`, requests a certificate for it from the server, and stores the identity
 /// in `folder`, where it replaces an existing one. `name` is the name that the client wants, or ""
@@ -25,4 +25,4 @@ namespace fl {
                                                                   Files& files,
                                                                   ProxyRules rules = ProxyRules());
 
-}  // namespace fl
+}  // namespace fl::client

@@ -36,9 +36,9 @@ Result<void> check_welcome(const wire::Welcome& welcome) {
   return check_length("strategy", welcome.strategy(), limits::spec_bytes_max);
 }
 
-Seeds seeds_of(const wire::Offer& offer) {
+codec::Seeds seeds_of(const wire::Offer& offer) {
   const std::uint64_t shared = offer.shared_seed();
-  return shared != 0 ? Seeds(offer.seed(), shared) : Seeds(offer.seed());
+  return shared != 0 ? codec::Seeds(offer.seed(), shared) : codec::Seeds(offer.seed());
 }
 
 wire::UploadBegin begin_of(const wire::Offer& offer) {
@@ -197,7 +197,7 @@ JobDone JoinedRun::train(const wire::Offer& offer, const StoredValues& version,
 Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredValues& version,
                                        std::stop_token stop) {
   FL_CHECK(check_initial(offer));
-  const auto codec = parse_codec(offer.codec());
+  const auto codec = codec::parse_codec(offer.codec());
   if (!codec) return codec.error().at("the server's codec");
   const auto settings = read_train_settings(offer);
   if (!settings) return settings.error().at("the server's optimizer");
@@ -230,7 +230,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
 
 /// The device that the update was trained on, if it can be coded there; and where the update lies
 /// on it, if it is sent as the trainer has made it.
-DeviceCopy JoinedRun::device_for(const Codec& codec) {
+codec::DeviceCopy JoinedRun::device_for(const codec::Codec& codec) {
   const bool is_as_made = method_->rule() == nullptr && layout().personal_elements == 0 &&
                           !codec.error_feedback() && !codec.is_delta();
   if (!codec.is_for_device(layout().all, is_as_made)) return {};

@@ -80,7 +80,7 @@ class JoinedRun {
   [[nodiscard]] Result<void> check_initial(const wire::Offer& offer);
   [[nodiscard]] Result<void> train_and_code(const wire::Offer& offer, const StoredValues& version,
                                             std::stop_token stop);
-  [[nodiscard]] DeviceCopy device_for(const Codec& codec);
+  [[nodiscard]] codec::DeviceCopy device_for(const codec::Codec& codec);
 
   Options options_;
   Worker& worker_;
@@ -91,7 +91,7 @@ class JoinedRun {
   std::string model_;  // Empty: no trainer is there.
   std::uint64_t seed_ = 0;
   std::unique_ptr<Trainer> trainer_;
-  std::optional<DeviceCoder> coder_;  // The coder on the trainer's device, made when needed.
+  std::optional<codec::DeviceCoder> coder_;  // The coder on the trainer's device, made when needed.
   std::optional<LocalMethod> method_;
   std::optional<Digest> initial_digest_;  // The digest of version 0 as this client makes it.
 };

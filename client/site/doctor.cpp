@@ -14,7 +14,7 @@
 #include <limits>
 #include <set>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 using Verdict = DoctorLine::Verdict;
@@ -382,4 +382,4 @@ std::string links_text(const std::vector<RankFacts>& facts, const SiteMeasuremen
   return text;
 }
 
-}  // namespace fl
+}  // namespace fl::site

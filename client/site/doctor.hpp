@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// The facts that a rank tells about its machine.
 struct RankFacts {
@@ -70,4 +70,4 @@ struct SiteMeasurement {
 [[nodiscard]] Result<RankFacts> parse_facts(const nlohmann::json& message);
 [[nodiscard]] Result<SiteMeasurement> parse_measurement(const nlohmann::json& message);
 
-}  // namespace fl
+}  // namespace fl::site

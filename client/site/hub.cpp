@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -325,4 +325,4 @@ void SiteHub::clear_store() {
   store_.clear();
 }
 
-}  // namespace fl
+}  // namespace fl::site

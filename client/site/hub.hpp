@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// Any thread; ask() one at a time.
 class SiteHub {
@@ -130,4 +130,4 @@ class SiteHub {
   std::jthread thread_;  // Tells of losses.
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -121,4 +121,4 @@ void LocalRanks::end_all() {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// The place of this process in its site, if a launcher has started it (--site). It becomes a rank,
 /// and this does not return, unless it is the first one. Errors: those of find_place() and of
@@ -50,4 +50,4 @@ class LocalRanks {
   std::map<int, std::unique_ptr<ChildProcess>> ranks_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 Error no_choice(const MeasuredChoices::value_type& choice) {
   return {Errc::corrupt,
@@ -41,4 +41,4 @@ Result<void> KeptChoices::add(const MeasuredChoices& choices) {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 /// The choices. A choice's key names what it depends on.
 using MeasuredChoices = std::map<std::string, std::string>;
@@ -39,4 +39,4 @@ class KeptChoices {
   MeasuredChoices choices_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 Mesh::Mesh(std::vector<Dimension> dimensions) : dimensions_(std::move(dimensions)) {
   for (const Dimension& dimension : dimensions_) {
@@ -54,4 +54,4 @@ std::vector<int> Mesh::group_of(std::string_view dimension, int rank) const {
   return ranks;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 class Mesh {
  public:
@@ -38,4 +38,4 @@ class Mesh {
   int size_ = 1;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -16,7 +16,7 @@
 #include <ctime>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -218,4 +218,4 @@ Result<bool> RankLink::remove(const std::string& key, TimePoint until) {
   return answer.value("is_there", false);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-namespace fl {
+namespace fl::site {
 
 /// Any thread.
 class RankLink {
@@ -96,4 +96,4 @@ class RankLink {
   std::jthread thread_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -19,7 +19,7 @@
 #include <chrono>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -324,4 +324,4 @@ void RankPort::close(Id id, const Error& reason) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

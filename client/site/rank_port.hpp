@@ -28,7 +28,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// Any thread.
 class RankPort {
@@ -113,4 +113,4 @@ class RankPort {
   std::jthread thread_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -66,4 +66,4 @@ void RendezvousStore::clear() {
   waiters_.clear();
 }
 
-}  // namespace fl
+}  // namespace fl::site

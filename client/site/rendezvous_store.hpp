@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 class RendezvousStore {
  public:
@@ -42,4 +42,4 @@ class RendezvousStore {
   std::multimap<std::string, Waiter> waiters_;  // By key; of one key in the order of their coming.
 };
 
-}  // namespace fl
+}  // namespace fl::site

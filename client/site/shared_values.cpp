@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cerrno>
 
-namespace fl {
+namespace fl::site {
 
 Result<SharedValues> SharedValues::map(int file, const std::filesystem::path& path,
                                        std::size_t count) {
@@ -52,4 +52,4 @@ SharedValues::~SharedValues() {
   if (!values_.empty()) ::munmap(values_.data(), values_.size_bytes());
 }
 
-}  // namespace fl
+}  // namespace fl::site

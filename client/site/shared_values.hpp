@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 class SharedValues {
  public:
@@ -40,4 +40,4 @@ class SharedValues {
   std::span<float> values_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -383,4 +383,4 @@ Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// One thread at a time; the calls block.
 class Site {
@@ -104,4 +104,4 @@ class Site {
                                                                  const LearnOptions& learn,
                                                                  std::string model);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -18,7 +18,7 @@
 #include <ostream>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -218,4 +218,4 @@ std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out) {
   };
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace fl {
+namespace fl::site {
 
 /// Declares `site` and its sub-commands. The function that it returns is to be called when `app`
 /// has parsed: it runs the sub-command that was given and returns the exit code, or -1 if none was.
@@ -18,4 +18,4 @@ namespace fl {
 /// app.parse() or of that function.
 [[nodiscard]] std::function<int()> declare_site_commands(CLI::App& app, std::ostream& out);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -101,4 +101,4 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
     throw CLI::ValidationError("--ranks-min", fmt::format("is above --ranks {}", options.ranks));
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,10 +8,10 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace fl {
+namespace fl::site {
 
 void declare_site_flags(CLI::App& app, SiteOptions& options);
 /// Throws CLI::ParseError for flags that can't stand together.
 void check_site_flags(const CLI::App& app, const SiteOptions& options);
 
-}  // namespace fl
+}  // namespace fl::site

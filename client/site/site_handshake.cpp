@@ -12,7 +12,7 @@
 #include <array>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -114,4 +114,4 @@ Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint un
   return check_proof(told, proof_of(secret, "agent", other, mine));
 }
 
-}  // namespace fl
+}  // namespace fl::site

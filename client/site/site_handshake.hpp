@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 /// A new secret of 32 random bytes, as text.
 [[nodiscard]] Result<std::string> make_site_secret();
@@ -49,4 +49,4 @@ class RankGreeting {
 /// The rank's part until the hello. Errors: unauthenticated; unavailable, deadline.
 [[nodiscard]] Result<void> greet_agent(SocketLine& line, std::string_view secret, TimePoint until);
 
-}  // namespace fl
+}  // namespace fl::site

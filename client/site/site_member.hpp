@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 struct SiteMember {
   int rank = 0;  // The number in the site, from 0.
@@ -21,4 +21,4 @@ struct SiteMember {
   return fmt::format("rank {} ({}, process {})", member.rank, member.host, member.process);
 }
 
-}  // namespace fl
+}  // namespace fl::site

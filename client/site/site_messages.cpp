@@ -27,6 +27,7 @@ struct nlohmann::adl_serializer<std::optional<double>> {
   }
 };
 
+// Functions that the JSON library finds by the namespace of their types.
 namespace fl {
 
 using nlohmann::json;
@@ -83,11 +84,20 @@ static void from_json(const json& in, TrainSettings& value) {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
                                    shards, partition_seed, holdout, evaluate_only, device,
                                    precision, threads, hogwild, keep_moments, state, client_seed)
+}  // namespace fl
+
+namespace fl::site {
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
                                    bucket_mb, unused_parameters, timeout_s, measured)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
+
+}  // namespace fl::site
+
+namespace fl {
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, coding)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs,
@@ -103,6 +113,10 @@ static void from_json(const json& in, TraceSpan& span) {
   in.at(3).get_to(span.duration_us);
   in.at(4).get_to(span.bytes);
 }
+
+}  // namespace fl
+
+namespace fl::site {
 
 namespace {
 
@@ -218,4 +232,4 @@ std::optional<std::int64_t> counter_of(const std::string& text) {
   return digits ? number_in<std::int64_t>(*digits) : std::nullopt;
 }
 
-}  // namespace fl
+}  // namespace fl::site

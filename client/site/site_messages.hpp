@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// How the ranks of a site train together.
 struct GroupOptions {
@@ -91,4 +91,4 @@ template <class Value>
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string boot_id();
 
-}  // namespace fl
+}  // namespace fl::site

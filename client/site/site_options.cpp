@@ -9,7 +9,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -125,4 +125,4 @@ Result<std::pair<std::string, std::uint16_t>> parse_host_port(const std::string&
   return std::pair(std::move(host), *port);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 struct SiteOptions {
   int ranks = 0;          // Ranks on this machine; 0 if there are none, or a launcher starts them.
@@ -68,4 +68,4 @@ inline constexpr const char* local_rank = "TRIBUTARY_SITE_LOCAL_RANK";
 inline constexpr const char* local_size = "TRIBUTARY_SITE_LOCAL_SIZE";
 }  // namespace rank_variables
 
-}  // namespace fl
+}  // namespace fl::site

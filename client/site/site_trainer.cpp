@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -99,4 +99,4 @@ Result<std::unique_ptr<Trainer>> make_site_trainer(std::shared_ptr<Site> site,
   return std::unique_ptr<Trainer>(std::move(trainer));
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -102,4 +102,4 @@ std::optional<std::uint16_t> slurm_port(const Environment& environment) {
   return static_cast<std::uint16_t>(first_port + place % ports);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// The first name of a list of nodes: "node01" of "node[01-04,7],other3"; "" if there is none.
 [[nodiscard]] std::string first_node(std::string_view nodes);
@@ -31,4 +31,4 @@ namespace fl {
 /// node seldom meet. It is below the ports that Linux gives to connections. None outside of a job.
 [[nodiscard]] std::optional<std::uint16_t> slurm_port(const Environment& environment);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::site {
 
 /// Errors: protocol, with the member that is wrong.
 template <class Value>
@@ -20,4 +20,4 @@ template <class Value>
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

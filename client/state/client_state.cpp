@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::client {
 
 using client::NewValues;
 using client::StoredValues;
@@ -76,9 +76,9 @@ Result<std::filesystem::path> ClientState::export_own_tensors() const {
 }
 
 Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& update,
-                                      const Codec& codec, Seeds seeds, wire::UploadBegin begin,
-                                      NewValues local_values, const LocalRule* rule,
-                                      DeviceCopy device) {
+                                      const codec::Codec& codec, codec::Seeds seeds,
+                                      wire::UploadBegin begin, NewValues local_values,
+                                      const LocalRule* rule, codec::DeviceCopy device) {
   // The copy on the device must equal the vector that is coded.
   const bool is_changed = codec.error_feedback() || codec.is_delta() || layout.has_shared();
   FL_ASSERT(device.values == nullptr || !is_changed);
@@ -125,7 +125,7 @@ Result<void> ClientState::put_back_and_settle(const RunLayout& layout, bool keep
   kept.local_values = folder_.kept().local_values;
   kept.reference = folder_.kept().reference;
   kept.reference_task = folder_.kept().reference_task;
-  const bool is_delta = pending()->begin.codec().starts_with(delta_prefix);
+  const bool is_delta = pending()->begin.codec().starts_with(codec::delta_prefix);
   if (!keeps_mass && !is_delta) kept.residual.clear();
   if (!kept.residual.empty() && !is_delta) {
     FL_TRY(kept.residual, put_back(layout));
@@ -141,8 +141,8 @@ Result<std::string> ClientState::put_back(const RunLayout& layout) {
   FL_TRY(const auto before, residual(layout.all));
   FL_TRY(auto next, folder_.new_values("residual", layout.all.elements()));
   FL_TRY(const auto file, files().open(folder_.path() / pending()->file, OpenMode::read));
-  FileSource source(*file);
-  FL_TRY(auto reader, PayloadReader::open(source, pending()->begin.bytes(), layout.all));
+  codec::FileSource source(*file);
+  FL_TRY(auto reader, codec::PayloadReader::open(source, pending()->begin.bytes(), layout.all));
   FL_CHECK(add_decoded(before.values(), reader, client::write_into(next.values), threads_));
   // Only gradients can be sent later. The residual of statistics and shared vectors is 0.
   FL_CHECK(client::fill_zeros(next.values, layout.parameter_elements));
@@ -151,4 +151,4 @@ Result<std::string> ClientState::put_back(const RunLayout& layout) {
   return next.name;
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -43,7 +43,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::client {
 
 class ClientState {
  public:
@@ -102,9 +102,11 @@ class ClientState {
   ///                 vectors. If the device's result can't be decoded, the CPU encodes again.
   /// Memory: blocks of the vectors, and what the codec and `scratch()` need.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, client::StoredValues& update,
-                                         const Codec& codec, Seeds seeds, wire::UploadBegin begin,
+                                         const codec::Codec& codec, codec::Seeds seeds,
+                                         wire::UploadBegin begin,
                                          client::NewValues local_values = {},
-                                         const LocalRule* rule = nullptr, DeviceCopy device = {});
+                                         const LocalRule* rule = nullptr,
+                                         codec::DeviceCopy device = {});
   /// Call when the server has accepted the pending update. Its files replace the current ones.
   [[nodiscard]] Result<void> settle_accepted();
   /// Call when the pending update does not count. With error feedback the update goes back into the
@@ -132,4 +134,4 @@ class ClientState {
   std::unique_ptr<client::ValuePool> scratch_;
 };
 
-}  // namespace fl
+}  // namespace fl::client

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <optional>
 
-namespace fl {
+namespace fl::client {
 
 namespace {
 
@@ -80,4 +80,4 @@ void ResumableDownload::drop() {
   transfer_ = 0;
 }
 
-}  // namespace fl
+}  // namespace fl::client

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <memory>
 
-namespace fl {
+namespace fl::client {
 
 class ResumableDownload {
  public:
@@ -46,4 +46,4 @@ class ResumableDownload {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::client

@@ -32,7 +32,7 @@ std::span<float> copy_piece(std::span<const float> values, std::size_t first, st
 }  // namespace
 
 UpdateSaving::UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads,
-                           const RunLayout& layout, StoredValues& update, const Codec& codec,
+                           const RunLayout& layout, StoredValues& update, const codec::Codec& codec,
                            wire::UploadBegin begin)
     : folder_(folder),
       scratch_(scratch),
@@ -47,8 +47,8 @@ UpdateSaving::UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads,
 /// Calls use(reader) with the payload that was written.
 template <class Use>
 Result<void> UpdateSaving::with_payload(const Use& use) {
-  FileSource source(*file_);
-  FL_TRY(auto reader, PayloadReader::open(source, pending_.begin.bytes(), layout_.all));
+  codec::FileSource source(*file_);
+  FL_TRY(auto reader, codec::PayloadReader::open(source, pending_.begin.bytes(), layout_.all));
   return use(reader);
 }
 
@@ -78,7 +78,7 @@ Result<void> UpdateSaving::add_velocity_and_residual() {
       copy_piece(update_.values(), first, count, moved);
       speed.assign(count, 0.0F);
       if (before.size() > 0) copy_piece(before.values(), first, count, speed);
-      add_velocity(moved, speed, codec_.momentum());
+      codec::add_velocity(moved, speed, codec_.momentum());
       FL_CHECK(update_.write(first, moved));
       return velocity_.values.write(first, speed);
     };
@@ -89,7 +89,7 @@ Result<void> UpdateSaving::add_velocity_and_residual() {
   if (!codec_.error_feedback() || folder_.kept().residual.empty()) return {};
   FL_TRY(const auto carried, folder_.open_values(folder_.kept().residual, elements));
   FL_CHECK(change_values(update_, 0, elements, [&](std::size_t at, std::span<float> piece) {
-    add_residual(piece, carried.values().subspan(at, piece.size()), codec_.residual_kept());
+    codec::add_residual(piece, carried.values().subspan(at, piece.size()), codec_.residual_kept());
   }));
   return carried.check();
 }
@@ -130,12 +130,12 @@ Result<void> UpdateSaving::write_difference() {
   std::vector<float> piece;
   return for_each_piece(update_.size(), [&](std::size_t first, std::size_t count) {
     copy_piece(update_.values(), first, count, piece);
-    subtract_reference(piece, reference_.values.values().subspan(first, count));
+    codec::subtract_reference(piece, reference_.values.values().subspan(first, count));
     return difference_.write(first, piece);
   });
 }
 
-Result<void> UpdateSaving::encode(Seeds seeds, const DeviceCopy& device) {
+Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& device) {
   FL_ASSERT(stage_ == Stage::prepared);
   if (pending_.file.empty()) {
     FL_TRY(auto fresh, folder_.new_update_file());
@@ -143,12 +143,12 @@ Result<void> UpdateSaving::encode(Seeds seeds, const DeviceCopy& device) {
     file_ = std::move(fresh.file);
   }
   wire::UploadBegin& begin = pending_.begin;
-  FileSink sink(*file_);
+  codec::FileSink sink(*file_);
   codec_state_ = last_codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec_.encode(layout_.all, coded(), seeds, sink, block_elements_of_codec, &codec_state_,
-                       threads_, device));
+         codec_.encode(layout_.all, coded(), seeds, sink, codec::block_elements_of_codec,
+                       &codec_state_, threads_, device));
   begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
   FL_CHECK(update_.check());
   FL_CHECK(difference_.check());
@@ -161,9 +161,9 @@ Result<void> UpdateSaving::encode(Seeds seeds, const DeviceCopy& device) {
   if (!codec_.is_delta()) {
     FL_CHECK(find_loss());
   } else if (device.coder != nullptr) {
-    FL_CHECK(with_payload([this](PayloadReader& reader) {
-      return reader.for_each_block(threads_,
-                                   [](std::uint64_t, const Block&, std::span<const float>) {});
+    FL_CHECK(with_payload([this](codec::PayloadReader& reader) {
+      return reader.for_each_block(
+          threads_, [](std::uint64_t, const codec::Block&, std::span<const float>) {});
     }));
   }
   stage_ = Stage::encoded;
@@ -179,13 +179,13 @@ Result<void> UpdateSaving::find_loss() {
     return needs_loss() ? fill_zeros(loss, 0) : success();
   }
   const double power = power_of(update_.values());
-  auto decoded = with_payload([&](PayloadReader& reader) -> Result<void> {
+  auto decoded = with_payload([&](codec::PayloadReader& reader) -> Result<void> {
     if (needs_loss()) {
-      FL_CHECK(keep_residual(update_.values(), reader, write_into(loss), threads_));
+      FL_CHECK(codec::keep_residual(update_.values(), reader, write_into(loss), threads_));
       pending_.begin.set_nmse(nmse(power_of(loss.values()), power));
       return {};
     }
-    FL_TRY(const double lost, squared_error(update_.values(), reader, threads_));
+    FL_TRY(const double lost, codec::squared_error(update_.values(), reader, threads_));
     pending_.begin.set_nmse(nmse(lost, power));
     return {};
   });
@@ -193,7 +193,7 @@ Result<void> UpdateSaving::find_loss() {
 }
 
 Result<void> UpdateSaving::advance_velocity() {
-  FL_CHECK(with_payload([this](PayloadReader& reader) {
+  FL_CHECK(with_payload([this](codec::PayloadReader& reader) {
     return stop_sent(velocity_.values.values(), reader, write_into(velocity_.values), threads_);
   }));
   FL_CHECK(velocity_.values.sync());
@@ -204,7 +204,7 @@ Result<void> UpdateSaving::advance_velocity() {
 /// The next reference is the one before plus what was sent. The difference becomes the loss.
 Result<void> UpdateSaving::advance_reference() {
   StoredValues& reference = reference_.values;
-  FL_CHECK(with_payload([&](PayloadReader& reader) {
+  FL_CHECK(with_payload([&](codec::PayloadReader& reader) {
     return add_decoded(reference.values(), reader, write_into(reference), threads_);
   }));
   FL_CHECK(reference.sync());
@@ -231,7 +231,7 @@ Result<void> UpdateSaving::follow_sent(StoredValues& local, const LocalRule& rul
     });
   }
   return with_payload(
-      [&](PayloadReader& reader) { return add_decoded({}, reader, follow, threads_); });
+      [&](codec::PayloadReader& reader) { return add_decoded({}, reader, follow, threads_); });
 }
 
 /// Advances the local values by what was sent. A shared vector's local counterpart moves by its
@@ -281,12 +281,12 @@ Result<void> UpdateSaving::finish(NewValues local_values, const LocalRule* rule)
 }
 
 /// Returns the codec's state, or an empty one if there is none or it can't be read.
-CodecState UpdateSaving::last_codec_state() const {
+codec::CodecState UpdateSaving::last_codec_state() const {
   if (folder_.kept().codec_state.empty()) return {};
   const auto path = folder_.path() / folder_.kept().codec_state;
-  const auto read = [&]() -> Result<CodecState> {
+  const auto read = [&]() -> Result<codec::CodecState> {
     FL_TRY(const std::string bytes, folder_.files().read_all(path, limits::codec_state_bytes_max));
-    return CodecState::parse(bytes_of(std::string_view(bytes)));
+    return codec::CodecState::parse(bytes_of(std::string_view(bytes)));
   };
   auto state = read();
   if (state) return std::move(*state);

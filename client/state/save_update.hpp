@@ -24,11 +24,11 @@ class UpdateSaving {
   /// All references must outlive it. `update` becomes what is coded. `begin`: all fields except
   /// bytes, digest, nmse and encode_seconds are set. `scratch` lends vectors; `threads` encode.
   UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads, const RunLayout& layout,
-               StoredValues& update, const Codec& codec, wire::UploadBegin begin);
+               StoredValues& update, const codec::Codec& codec, wire::UploadBegin begin);
 
   [[nodiscard]] Result<void> prepare();
   /// `corrupt`: what the device has coded can't be decoded.
-  [[nodiscard]] Result<void> encode(Seeds seeds, const DeviceCopy& device);
+  [[nodiscard]] Result<void> encode(codec::Seeds seeds, const codec::DeviceCopy& device);
   /// `local_values`: the method's new ones, or none. `rule`: the rule whose vector they begin with,
   /// or null.
   [[nodiscard]] Result<void> finish(NewValues local_values, const LocalRule* rule);
@@ -48,7 +48,7 @@ class UpdateSaving {
   [[nodiscard]] std::span<const float> coded() const {
     return codec_.is_delta() ? difference_.values() : update_.values();
   }
-  [[nodiscard]] CodecState last_codec_state() const;
+  [[nodiscard]] codec::CodecState last_codec_state() const;
   template <class Use>
   [[nodiscard]] Result<void> with_payload(const Use& use);
 
@@ -57,11 +57,11 @@ class UpdateSaving {
   const int threads_;
   const RunLayout& layout_;
   StoredValues& update_;
-  const Codec& codec_;
+  const codec::Codec& codec_;
   Stage stage_ = Stage::new_;
   PendingUpdate pending_;
   std::unique_ptr<File> file_;
-  CodecState codec_state_;
+  codec::CodecState codec_state_;
   NewValues velocity_;       // With momentum.
   NewValues reference_;      // With a delta codec: the reference before, then the next one.
   StoredValues difference_;  // With a delta codec: x, which then becomes the loss.

@@ -48,7 +48,7 @@ file(WRITE ${OUT} "// Made by deploy/cmake/embed_files.cmake of server/admin/web
 
 #include <cstddef>
 
-namespace fl {
+namespace fl::server {
 namespace {
 ${arrays}
 template <std::size_t size>
@@ -61,5 +61,5 @@ ${rows}};
 
 std::span<const WebFile> web_files() { return files; }
 
-}  // namespace fl
+}  // namespace fl::server
 ")

@@ -25,35 +25,35 @@ fl::Result<void> show(const std::string& spec) {
   // Both ends know the tensors, in the order in which their values lie in one flat vector.
   FL_TRY(const fl::Layout layout,
          fl::Layout::make({{"layer.weight", {1000, 1000}}, {"layer.bias", {1000}}}));
-  FL_TRY(const auto codec, fl::parse_codec(spec));
+  FL_TRY(const auto codec, fl::codec::parse_codec(spec));
 
   std::vector<float> residual(layout.elements());
-  fl::CodecState state;  // Holds what some codecs learn from one vector for the next.
+  fl::codec::CodecState state;  // Holds what some codecs learn from one vector for the next.
   for (std::uint64_t round = 1; round <= 2; ++round) {
     std::vector<float> update(layout.elements());
     for (std::size_t i = 0; i < update.size(); ++i)
       update[i] = std::sin(static_cast<float>(i * round));
-    if (codec->error_feedback()) fl::add_residual(update, residual, codec->residual_kept());
+    if (codec->error_feedback()) fl::codec::add_residual(update, residual, codec->residual_kept());
 
     // The sender. The same vector and seed give the same bytes on every machine.
     std::vector<std::byte> payload;
-    fl::VectorSink sink(payload);
+    fl::codec::VectorSink sink(payload);
     FL_TRY(const std::uint64_t bytes,
-           codec->encode(layout, update, round, sink, fl::block_elements_of_codec, &state));
+           codec->encode(layout, update, round, sink, fl::codec::block_elements_of_codec, &state));
 
     // The receiver, which needs no codec: a payload says how to decode it, and may be hostile.
-    fl::SpanSource source(payload);
-    FL_TRY(auto reader, fl::PayloadReader::open(source, bytes, layout));
+    fl::codec::SpanSource source(payload);
+    FL_TRY(auto reader, fl::codec::PayloadReader::open(source, bytes, layout));
     std::vector<float> received(layout.elements());
     FL_CHECK(reader.decode_all(received));
 
-    FL_TRY(const double lost, fl::squared_error(update, reader));
+    FL_TRY(const double lost, fl::codec::squared_error(update, reader));
     std::printf("round %d: %s, %llu bytes, %.3f bits a value, a mean error of %.4f\n",
                 static_cast<int>(round), codec->canonical().c_str(),
                 static_cast<unsigned long long>(bytes),
                 8 * static_cast<double>(bytes) / static_cast<double>(layout.elements()),
                 std::sqrt(lost / static_cast<double>(layout.elements())));
-    if (codec->error_feedback()) FL_CHECK(fl::keep_residual(update, reader, residual));
+    if (codec->error_feedback()) FL_CHECK(fl::codec::keep_residual(update, reader, residual));
   }
   return {};
 }

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -102,4 +102,4 @@ void HonestUpdates::write(const Attack& attack, std::span<float> out) const {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::sim

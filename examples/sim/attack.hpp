@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 struct Attack {
   enum class Kind { none, sign_flip, ipm, alie, label_flip, backdoor };
@@ -65,4 +65,4 @@ class HonestUpdates {
   std::vector<double> squares_;  // The sum of squared differences to the mean.
 };
 
-}  // namespace fl
+}  // namespace fl::sim

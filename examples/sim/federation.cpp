@@ -27,7 +27,7 @@
 #include <optional>
 #include <thread>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -55,12 +55,12 @@ std::string name_of(std::uint32_t shard) { return fmt::format("client-{}", shard
 constexpr Duration log_pause_min = std::chrono::seconds(1);
 constexpr Duration log_pause_max = std::chrono::seconds(10);
 
-Awaitable<void> serve(std::shared_ptr<Session> session) { co_await session->run(); }
+Awaitable<void> serve(std::shared_ptr<server::Session> session) { co_await session->run(); }
 
 class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
-                World& world, std::shared_ptr<SessionHost> host, TrainerFactory factory,
+                World& world, std::shared_ptr<server::SessionHost> host, TrainerFactory factory,
                 bool is_evaluator)
       : strand_(std::move(strand)),
         name_(std::move(name)),
@@ -71,7 +71,8 @@ class VirtualClient final : public client::Connector {
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
     const auto [client_end, server_end] = InProcessLink::make(strand_, name_, slots_);
-    net::co_spawn(strand_, serve(std::make_shared<Session>(server_end, name_, host_)), rethrow);
+    net::co_spawn(strand_, serve(std::make_shared<server::Session>(server_end, name_, host_)),
+                  rethrow);
     co_return std::shared_ptr<Link>(client_end);
   }
 
@@ -90,7 +91,7 @@ class VirtualClient final : public client::Connector {
 
   net::any_io_executor strand_;
   std::string name_;
-  std::shared_ptr<SessionHost> host_;
+  std::shared_ptr<server::SessionHost> host_;
   WorkSlots* slots_;
   client::Agent agent_;
 };
@@ -112,8 +113,8 @@ Result<SharedLearning> load_builtin(const SimOptions& options) {
   learning.folder = [&options](std::uint32_t shard) {
     return folder_of(options, name_of(shard)).string();
   };
-  learning.task_seed = [seed = options.settings.seed](Round round, std::uint32_t shard) {
-    return client_seed(seed, round, name_of(shard));
+  learning.task_seed = [seed = options.settings.seed](server::Round round, std::uint32_t shard) {
+    return server::client_seed(seed, round, name_of(shard));
   };
   return learning;
 }
@@ -205,14 +206,15 @@ Result<void> check(const SimOptions& options) {
 /// The engine, its clients, and the io_context that runs all their strands.
 class Federation {
  public:
-  Federation(const SimOptions& options, ChosenRun run, Learning learning, Store& store)
+  Federation(const SimOptions& options, server::ChosenRun run, Learning learning,
+             server::Store& store)
       : options_(options),
         run_(std::move(run)),
         world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings)),
-        engine_(std::make_shared<RoundEngine>(net::make_strand(io_), run_.settings, run_.record,
-                                              learning.layout, world_.files, store,
-                                              RoundEngine::Shared{&store_thread_, &world_.workers},
-                                              paths_of(options.state, run_.record))),
+        engine_(std::make_shared<server::RoundEngine>(
+            net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
+            server::RoundEngine::Shared{&store_thread_, &world_.workers},
+            paths_of(options.state, run_.record))),
         signals_(io_),
         stopped_(engine_->executor()) {
     for (std::uint32_t shard = 0; shard < options.clients; ++shard)
@@ -251,7 +253,7 @@ class Federation {
   [[nodiscard]] int crew_size() const { return options_.threads + (has_evaluator_ ? 2 : 1); }
   /// As many versions as the server keeps. An older one is useless: the server has no deltas from
   /// it.
-  static std::size_t models_max(const RunSettings& settings) {
+  static std::size_t models_max(const server::RunSettings& settings) {
     return settings.keep_checkpoints > 0 ? settings.keep_checkpoints : settings.rounds + 1;
   }
 
@@ -272,11 +274,11 @@ class Federation {
 
   /// Logs the progress now and then, if the round has changed, where there is no terminal.
   Awaitable<void> log_rounds() {
-    Round said = 0;
+    server::Round said = 0;
     Duration pause = log_pause_min;
     while (!*is_over_) {
       co_await stopped_.wait(Clock::now() + pause);
-      const EngineStatus status = engine_->view().status();
+      const server::EngineStatus status = engine_->view().status();
       if (!*is_over_ && status.round != said) log_progress(format_status(status));
       said = status.round;
       pause = std::min(2 * pause, log_pause_max);
@@ -302,14 +304,14 @@ class Federation {
   }
 
   const SimOptions& options_;
-  ChosenRun run_;
+  server::ChosenRun run_;
   net::io_context io_;
   // The io_context's threads do all the work. Waking other threads for each piece of work would
   // cost a tenth of the time.
   Offload store_thread_{net::make_strand(io_)};
   World world_;
-  std::shared_ptr<RoundEngine> engine_;
-  Engines engines_{engine_};
+  std::shared_ptr<server::RoundEngine> engine_;
+  server::Engines engines_{engine_};
   std::vector<std::unique_ptr<VirtualClient>> clients_;
   bool has_evaluator_ = false;
   StopSignals signals_;
@@ -321,7 +323,7 @@ class Federation {
 
 }  // namespace
 
-Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
+Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   FL_CHECK(check(options));
   const bool has_programs = options.trainer.is_set();
   std::optional<SharedLearning> builtin;
@@ -333,31 +335,32 @@ Result<std::vector<RoundSummary>> run_federation(SimOptions options) {
   std::unique_ptr<WorkerPool> workers;
   if (has_programs) {
     auto started = start_workers(options);
-    if (!started && started.error().code() == Errc::cancelled) return std::vector<RoundSummary>();
+    if (!started && started.error().code() == Errc::cancelled)
+      return std::vector<server::RoundSummary>();
     FL_TRY(workers, std::move(started));
   }
   Learning learning =
       builtin ? builtin_learning(*builtin, options) : worker_learning(*workers, options);
-  FL_CHECK(check_nothing_newer(options.state));
-  Store::Options store_options;
+  FL_CHECK(server::check_nothing_newer(options.state));
+  server::Store::Options store_options;
   store_options.path = std::filesystem::path(options.state) / "history.sqlite";
   store_options.durable = false;
-  FL_TRY(const auto store, Store::open(store_options));
-  ServeOptions wanted;
+  FL_TRY(const auto store, server::Store::open(store_options));
+  server::ServeOptions wanted;
   wanted.settings = options.settings;
   // Marks both as given, so that the default too overrides the model of the run before, and no seed
   // is drawn.
   wanted.given = {"model", "seed"};
   wanted.new_run = true;
-  FL_TRY(ChosenRun run, choose_run(*store, wanted));
-  const RunId id = run.record.id;
+  FL_TRY(server::ChosenRun run, choose_run(*store, wanted));
+  const server::RunId id = run.record.id;
   Federation federation(options, std::move(run), std::move(learning), *store);
   const auto ended = federation.run();
   // A run that was interrupted can't be resumed, because the clients' state is lost.
   FL_TRY(const auto open, store->runs().oldest_open());
-  if (open && open->id == id) FL_CHECK(store->runs().set_state(id, RunState::stopped));
+  if (open && open->id == id) FL_CHECK(store->runs().set_state(id, server::RunState::stopped));
   FL_CHECK(ended);
   return store->summaries().rounds(id);
 }
 
-}  // namespace fl
+}  // namespace fl::sim

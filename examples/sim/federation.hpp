@@ -13,10 +13,10 @@
 
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 /// Begins a new run in options.state and runs it to its end, or until SIGINT or SIGTERM. Returns
 /// its rounds.
-[[nodiscard]] Result<std::vector<RoundSummary>> run_federation(SimOptions options);
+[[nodiscard]] Result<std::vector<server::RoundSummary>> run_federation(SimOptions options);
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -3,7 +3,7 @@
 
 #include "shared/base/limits.hpp"
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -128,4 +128,4 @@ void InProcessLink::close() {
   if (const auto peer = peer_.lock()) peer->close();
 }
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -19,7 +19,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::sim {
 
 class InProcessLink final : public Link, public std::enable_shared_from_this<InProcessLink> {
  public:
@@ -71,4 +71,4 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -16,18 +16,19 @@
 
 namespace {
 
-fl::Result<void> write_json(const std::string& path, const std::vector<fl::RoundSummary>& rounds) {
+fl::Result<void> write_json(const std::string& path,
+                            const std::vector<fl::server::RoundSummary>& rounds) {
   if (path.empty()) return {};
-  const std::string text = fl::format_rows(rounds, fl::Format::json);
+  const std::string text = fl::server::format_rows(rounds, fl::server::Format::json);
   auto written = fl::posix_files().write_atomically(path, fl::bytes_of(text));
   if (!written) return written.error().at("--json");
   return {};
 }
 
-fl::Result<void> run(const fl::SimOptions& options) {
+fl::Result<void> run(const fl::sim::SimOptions& options) {
   FL_CHECK(write_json(options.json, {}));  // Report a bad path now, not after hours of work.
-  FL_TRY(const auto rounds, fl::run_federation(options));
-  fmt::print("{}", fl::format_rows(rounds, fl::Format::table));
+  FL_TRY(const auto rounds, fl::sim::run_federation(options));
+  fmt::print("{}", fl::server::format_rows(rounds, fl::server::Format::table));
   if (!rounds.empty()) fmt::print("model digest {}\n", rounds.back().model_digest);
   return write_json(options.json, rounds);
 }
@@ -36,8 +37,8 @@ fl::Result<void> run(const fl::SimOptions& options) {
 
 int main(int argc, char** argv) {
   fl::ignore_write_signals();
-  fl::SimOptions options;
-  if (const int code = fl::parse_options(argc, argv, options); code >= 0) return code;
+  fl::sim::SimOptions options;
+  if (const int code = fl::sim::parse_options(argc, argv, options); code >= 0) return code;
   fl::start_log(options.log_json, options.verbose);
   // Without --verbose it logs only warnings, because there may be thousands of agents.
   if (!options.verbose) fl::set_log_level(fl::LogLevel::warn);

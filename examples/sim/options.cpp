@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <iostream>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -31,8 +31,9 @@ void check_together(const CLI::App& app, SimOptions& options) {
       throw CLI::RequiredError("--model custom:NAME: --trainer COMMAND, which trains it,");
     return;
   }
-  refuse_beside_trainer(app, {"--data", "--partition", "--partition-seed", "--holdout", "--device",
-                              "--precision", "--test", "--epochs-from", "--malicious", "--attack"});
+  client::refuse_beside_trainer(
+      app, {"--data", "--partition", "--partition-seed", "--holdout", "--device", "--precision",
+            "--test", "--epochs-from", "--malicious", "--attack"});
   if (options.given.contains("model") && !is_custom)
     throw CLI::ValidationError("--model", "is custom:NAME where --trainer trains");
   if (!is_custom) options.settings.model = model_of_trainer;
@@ -90,8 +91,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   declare_run_settings(app, options.settings, options.given);
   // Virtual clients have nobody's data: so that calls can be repeated, no seed is drawn.
   app.get_option("--seed")->default_str(fmt::format("{}", options.settings.seed));
-  declare_data_flags(app, options.learn);
-  declare_trainer_flags(app, options.trainer);
+  client::declare_data_flags(app, options.learn);
+  client::declare_trainer_flags(app, options.trainer);
 
   try {
     app.parse(argc, argv);
@@ -113,4 +114,4 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   return -1;
 }
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace fl {
+namespace fl::sim {
 
 struct SimOptions {
   std::string state = "fl-sim-state";
@@ -23,7 +23,7 @@ struct SimOptions {
   std::string json;               // A file for the rounds of the run; "": none.
   bool log_json = false;
   bool verbose = false;
-  RunSettings settings;
+  server::RunSettings settings;
   std::set<std::string> given;  // The names of the run's flags on the command line.
   LearnOptions learn;
   TrainerCommand trainer;  // Users' programs that train instead of `learn`.
@@ -33,4 +33,4 @@ struct SimOptions {
 /// flag), or -1 to continue.
 int parse_options(int argc, char** argv, SimOptions& options);
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -383,4 +383,4 @@ Result<void> ScratchFiles::make_folder(const std::filesystem::path& folder) {
 
 Result<void> ScratchFiles::sync_folder(const std::filesystem::path&) { return {}; }
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 class ScratchFiles final : public Files {
  public:
@@ -52,4 +52,4 @@ class ScratchFiles final : public Files {
   std::map<std::string, Names> folders_ FL_GUARDED_BY(mutex_);  // The passing files by folder.
 };
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -153,4 +153,4 @@ std::unique_ptr<Trainer> make_virtual_trainer(const SharedLearning& shared, std:
   return std::make_unique<VirtualTrainer>(shared, shard, client_seed);
 }
 
-}  // namespace fl
+}  // namespace fl::sim

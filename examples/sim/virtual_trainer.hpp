@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 /// Data and settings that all virtual clients share. Read only; any thread.
 struct SharedLearning {
@@ -42,4 +42,4 @@ struct SharedLearning {
                                                             std::uint32_t shard,
                                                             std::uint64_t client_seed);
 
-}  // namespace fl
+}  // namespace fl::sim

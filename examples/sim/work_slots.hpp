@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-namespace fl {
+namespace fl::sim {
 
 class WorkSlots {
  public:
@@ -48,4 +48,4 @@ class WorkSlots {
   std::deque<std::function<void()>> waiting_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::sim

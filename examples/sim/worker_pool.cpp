@@ -17,7 +17,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -161,4 +161,4 @@ Result<void> WorkerPool::write_initial_weights(std::uint64_t seed,
   return written.error().at("no initial weights (--initial-weights FILE would give them)");
 }
 
-}  // namespace fl
+}  // namespace fl::sim

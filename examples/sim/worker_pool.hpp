@@ -15,7 +15,7 @@
 #include <stop_token>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 class WorkerPool {
  public:
@@ -58,4 +58,4 @@ class WorkerPool {
   std::vector<Worker*> free_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::sim

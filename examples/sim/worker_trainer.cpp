@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::sim {
 
 namespace {
 
@@ -90,4 +90,4 @@ Result<std::unique_ptr<Trainer>> make_worker_trainer(WorkerPool& pool, std::stri
       std::make_unique<WorkerTrainer>(pool, std::move(model), std::move(client)));
 }
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::sim {
 
 /// Makes the trainer of a client, of which only client.examples is not known yet: it asks a program
 /// for them. Without a client it is the trainer that measures on central data. `pool` must outlive
@@ -18,4 +18,4 @@ namespace fl {
 [[nodiscard]] Result<std::unique_ptr<Trainer>> make_worker_trainer(
     WorkerPool& pool, std::string model, std::optional<PlayedClient> client);
 
-}  // namespace fl
+}  // namespace fl::sim

@@ -16,7 +16,7 @@
 #include <span>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -268,4 +268,4 @@ Awaitable<PageAnswer> AdminAccess::describe(const HttpRequest& request, Caller c
   co_return json_answer(json);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The person or program that makes a request.
 struct Visitor {
@@ -117,4 +117,4 @@ class AdminAccess {
 /// names. A web page that lets its own name point to this machine (DNS rebinding) has another one.
 [[nodiscard]] bool is_host_allowed(std::string_view host, const std::vector<std::string>& names);
 
-}  // namespace fl
+}  // namespace fl::server

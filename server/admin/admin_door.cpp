@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -100,4 +100,4 @@ void AdminDoor::close() {
   if (!path_.empty()) fs::remove(std::exchange(path_, fs::path()), gone);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class AdminDoor {
  public:
@@ -38,4 +38,4 @@ class AdminDoor {
   std::filesystem::path path_;  // The Unix socket; "": a TCP port.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -80,4 +80,4 @@ Awaitable<Result<VersionFile>> AdminHistory::find_version(std::optional<RunId> r
   co_return co_await thread_.run(std::move(work));
 }
 
-}  // namespace fl
+}  // namespace fl::server

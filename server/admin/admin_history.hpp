@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// A version's file on the disk.
 struct VersionFile {
@@ -45,4 +45,4 @@ class AdminHistory {
   Offload thread_{1};
 };
 
-}  // namespace fl
+}  // namespace fl::server

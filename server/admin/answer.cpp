@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -59,4 +59,4 @@ std::string stream_head(std::string_view type) {
   return begin_of_head(200, type) + "Cache-Control: no-store\r\n\r\n";
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct PageAnswer {
   unsigned status = 200;
@@ -31,4 +31,4 @@ struct PageAnswer {
 /// The head of an answer without a length: the body lasts as long as the connection.
 [[nodiscard]] std::string stream_head(std::string_view type);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -93,4 +93,4 @@ Awaitable<PageAnswer> ControlDesk::answer(HttpRequest request, std::optional<Vis
   co_return co_await store_.run(std::move(do_it));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// One thing that operators can do.
 struct ControlAction {
@@ -51,4 +51,4 @@ class ControlDesk {
   std::vector<ControlAction> actions_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class ControlStore {
  public:
@@ -37,4 +37,4 @@ class ControlStore {
   Offload thread_{1};
 };
 
-}  // namespace fl
+}  // namespace fl::server

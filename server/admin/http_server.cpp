@@ -15,7 +15,7 @@
 #include <array>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -403,4 +403,4 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -33,7 +33,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Admin {
  public:
@@ -101,4 +101,4 @@ class Admin {
 /// The page /healthz. `metrics` has what evaluators measured of the newest version, by name.
 [[nodiscard]] std::string format_health(const EngineStatus& status);
 
-}  // namespace fl
+}  // namespace fl::server

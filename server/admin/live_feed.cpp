@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -62,4 +62,4 @@ std::string event_message(std::string_view name, std::uint64_t number, std::stri
   return fmt::format("event: {}\nid: {}\ndata: {}\n\n", name, number, text);
 }
 
-}  // namespace fl
+}  // namespace fl::server

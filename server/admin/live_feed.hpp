@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 class LiveFeed {
  public:
@@ -57,4 +57,4 @@ class LiveFeed {
 [[nodiscard]] std::string event_message(std::string_view name, std::uint64_t number,
                                         std::string_view text);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 constexpr auto metrics_look = std::chrono::seconds(5);
@@ -255,4 +255,4 @@ Awaitable<Result<std::string>> Metrics::page(EngineStatus status) {
   co_return format_metrics(status, tally, waits, traces);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// The waits that Metrics measures by itself.
 struct MeasuredWaits {
@@ -57,4 +57,4 @@ class Metrics {
   Offload thread_{1};
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -58,4 +58,4 @@ std::string trouble_with_history(const std::filesystem::path& state) {
                      free >> 20, limits::ready_bytes_free_min >> 20);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 class Probes {
  public:
@@ -34,4 +34,4 @@ class Probes {
 /// Why the history in this folder can't be written; "" if it can. May block.
 [[nodiscard]] std::string trouble_with_history(const std::filesystem::path& state);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 std::string_view header_of(const HttpRequest& request, http::field name) {
   const auto value = request[name];
@@ -59,4 +59,4 @@ std::optional<PageAnswer> refuse_foreign(const HttpRequest& request) {
   return std::nullopt;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 /// The value of a header; "" if there is none.
 [[nodiscard]] std::string_view header_of(const HttpRequest& request, http::field name);
@@ -34,4 +34,4 @@ namespace fl {
 /// browser says where the form comes from.
 [[nodiscard]] std::optional<PageAnswer> refuse_foreign(const HttpRequest& request);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <array>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -108,4 +108,4 @@ std::string session_cookie(std::string_view value, bool is_secure) {
                      AdminSessions::cookie_name, value, life.count(), is_secure ? "; Secure" : "");
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// What somebody may do at the admin pages. Each role may also do what the roles before it may.
 enum class AdminRole {
@@ -65,4 +65,4 @@ class AdminSessions {
 /// send it. `is_secure`: the browser came over HTTPS. With a value of "" the browser forgets it.
 [[nodiscard]] std::string session_cookie(std::string_view value, bool is_secure);
 
-}  // namespace fl
+}  // namespace fl::server

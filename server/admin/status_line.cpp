@@ -7,7 +7,7 @@
 
 #include <cstdio>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -70,4 +70,4 @@ Awaitable<void> show_status(const Engines& engines, std::shared_ptr<std::atomic<
   fmt::print(stderr, "\r\033[K");
 }
 
-}  // namespace fl
+}  // namespace fl::server

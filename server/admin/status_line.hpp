@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// "round 12/500 · 7 of 10 updates · 10 clients · up 12.3 MB, down 45.6 MB · accuracy 86.1% · 12
 /// min left"
@@ -21,4 +21,4 @@ namespace fl {
 /// Runs on the engines' strand until `stop` is set.
 Awaitable<void> show_status(const Engines& engines, std::shared_ptr<std::atomic<bool>> stop);
 
-}  // namespace fl
+}  // namespace fl::server

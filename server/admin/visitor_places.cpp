@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/visitor_places.hpp"
 
-namespace fl {
+namespace fl::server {
 
 std::unique_ptr<VisitorPlaces::Place> VisitorPlaces::take(const PlaceHolder& holder) {
   {
@@ -28,4 +28,4 @@ void VisitorPlaces::give_back(const PlaceHolder& holder) {
   if (--found->second == 0) of_.erase(found);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// The operator or the address that holds a place.
 struct PlaceHolder {
@@ -58,4 +58,4 @@ class VisitorPlaces : public std::enable_shared_from_this<VisitorPlaces> {
   std::map<std::string, std::size_t> of_ FL_GUARDED_BY(mutex_);  // Places taken, by holder.
 };
 
-}  // namespace fl
+}  // namespace fl::server

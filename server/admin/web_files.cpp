@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/web_files.hpp"
 
-namespace fl {
+namespace fl::server {
 
 const WebFile* find_web_file(std::string_view path) {
   if (path == "/") path = "/index.html";
@@ -10,4 +10,4 @@ const WebFile* find_web_file(std::string_view path) {
   return nullptr;
 }
 
-}  // namespace fl
+}  // namespace fl::server

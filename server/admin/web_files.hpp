@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct WebFile {
   std::string_view path;  // The path in the address: "/app.js".
@@ -20,4 +20,4 @@ struct WebFile {
 /// Null: there is no such file. "/" is "/index.html".
 [[nodiscard]] const WebFile* find_web_file(std::string_view path);
 
-}  // namespace fl
+}  // namespace fl::server

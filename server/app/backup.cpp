@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -295,4 +295,4 @@ Result<BackupReport> back_up(Files& files, Store& store, const std::filesystem::
   return made;
 }
 
-}  // namespace fl
+}  // namespace fl::server

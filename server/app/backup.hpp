@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct BackupReport {
   std::size_t files = 0;
@@ -30,4 +30,4 @@ struct BackupReport {
                                            const std::filesystem::path& state,
                                            const std::filesystem::path& to);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace fl {
+namespace fl::server {
 
 /// A sub-command's row in the audit.
 struct Act {
@@ -114,4 +114,4 @@ template <class Options>
   return {name, help, [functions] { return std::make_unique<CallOf<Options>>(functions); }};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -97,4 +97,4 @@ std::string text_of_invitation(const std::string& role,
   return text;
 }
 
-}  // namespace fl
+}  // namespace fl::server

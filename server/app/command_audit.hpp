@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// "alice at the command line", by the user of this process.
 [[nodiscard]] std::string command_line_user();
@@ -30,4 +30,4 @@ namespace fl {
 /// For the audit: `--rounds 20 --codec "qsgd:8"`, the settings of a run that were given.
 [[nodiscard]] std::string given_settings(const RunOptions& options);
 
-}  // namespace fl
+}  // namespace fl::server

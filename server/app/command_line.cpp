@@ -11,7 +11,7 @@
 #include <iostream>
 #include <memory>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -179,4 +179,4 @@ Result<ServeOptions> read_options_again(const std::vector<std::string>& argument
   return options;
 }
 
-}  // namespace fl
+}  // namespace fl::server

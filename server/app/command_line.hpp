@@ -16,7 +16,7 @@ namespace CLI {
 class App;
 }  // namespace CLI
 
-namespace fl {
+namespace fl::server {
 
 /// A command line that was read.
 struct CommandLine {
@@ -44,4 +44,4 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
 [[nodiscard]] Result<ServeOptions> read_options_again(const std::vector<std::string>& arguments,
                                                       std::span<const Command> commands);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -26,7 +26,7 @@ void print_line(std::size_t width, std::string_view usage, std::string_view abou
 
 Result<void> print_codecs(const SharedOptions&) {
   constexpr std::size_t width = 54;
-  for (const auto& row : codec_rows()) print_line(width, row.usage, row.about);
+  for (const auto& row : codec::codec_rows()) print_line(width, row.usage, row.about);
   print_line(width, "...+ef", "any codec with error feedback: what it loses is sent later");
   print_line(width, "SELECTOR+...+dgc:M",
              "error feedback with momentum M and factor masking (Lin 2018)");
@@ -78,4 +78,4 @@ std::span<const Command> server_commands() {
   return table;
 }
 
-}  // namespace fl
+}  // namespace fl::server

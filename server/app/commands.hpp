@@ -7,9 +7,9 @@
 
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// All sub-commands, in the order in which --help shows them.
 [[nodiscard]] std::span<const Command> server_commands();
 
-}  // namespace fl
+}  // namespace fl::server

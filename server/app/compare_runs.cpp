@@ -14,7 +14,7 @@
 #include <cmath>
 #include <functional>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -254,4 +254,4 @@ std::string comparison_json(const RunComparison& of) {
   return json_text(object, 2) + "\n";
 }
 
-}  // namespace fl
+}  // namespace fl::server

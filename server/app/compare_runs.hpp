@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The point of a run at which it first measured a value.
 struct Reached {
@@ -62,4 +62,4 @@ struct RunComparison {
 [[nodiscard]] std::string comparison_table(const RunComparison& comparison);
 [[nodiscard]] std::string comparison_json(const RunComparison& comparison);
 
-}  // namespace fl
+}  // namespace fl::server

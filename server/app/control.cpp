@@ -14,7 +14,7 @@
 #include <array>
 #include <limits>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -258,4 +258,4 @@ std::vector<ControlAction> control_actions(const RunOptions& options) {
           enroll_action(options), add_operator_action(), revoke_operator_action()};
 }
 
-}  // namespace fl
+}  // namespace fl::server

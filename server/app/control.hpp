@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Takes a run out of the queue. Errors: not_found, with what to do instead.
 [[nodiscard]] Result<void> drop_run(Runs& runs, RunId run);
@@ -30,4 +30,4 @@ namespace fl {
 /// The actions of the admin pages. `options` are the server's.
 [[nodiscard]] std::vector<ControlAction> control_actions(const RunOptions& options);
 
-}  // namespace fl
+}  // namespace fl::server

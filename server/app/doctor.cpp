@@ -27,7 +27,7 @@
 #include <set>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 using Verdict = DoctorLine::Verdict;
 
@@ -249,4 +249,4 @@ Command doctor_command() {
       {.declare = declare_doctor, .run = run_doctor});
 }
 
-}  // namespace fl
+}  // namespace fl::server

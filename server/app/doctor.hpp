@@ -6,8 +6,8 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Command doctor_command();
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -183,4 +183,4 @@ Command audit_command() {
       {.declare = declare_audit, .run = print_audit});
 }
 
-}  // namespace fl
+}  // namespace fl::server

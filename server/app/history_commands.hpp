@@ -6,7 +6,7 @@
 #include "server/app/command.hpp"
 #include "server/history/runs.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// The run with this number; 0: the run that a reader most likely wants to see. Errors: not_found.
 [[nodiscard]] Result<RunRecord> asked_run(Runs& runs, RunId run);
@@ -15,4 +15,4 @@ namespace fl {
 [[nodiscard]] Command clients_command();
 [[nodiscard]] Command audit_command();
 
-}  // namespace fl
+}  // namespace fl::server

@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -165,4 +165,4 @@ Command rotate_command() {
       {.declare = declare_rotate, .run = rotate_authority, .act = rotate_act});
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,10 +6,10 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Command enroll_command();
 [[nodiscard]] Command revoke_command();
 [[nodiscard]] Command rotate_command();
 
-}  // namespace fl
+}  // namespace fl::server

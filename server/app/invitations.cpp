@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -86,4 +86,4 @@ Result<Invited> invite(Members& members, const SharedOptions& options,
   return Invited{std::move(token), known && !known->certificate_serial.empty()};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// STATE/identity.
 [[nodiscard]] std::filesystem::path identity_folder(const SharedOptions& options);
@@ -48,4 +48,4 @@ struct Invited {
 [[nodiscard]] Result<Invited> invite(Members& members, const SharedOptions& options,
                                      const Invitation& invitation);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -224,4 +224,4 @@ void note_last_audit(Audit& audit, const fs::path& state) {
   if (!written) warn_of_note(written);
 }
 
-}  // namespace fl
+}  // namespace fl::server

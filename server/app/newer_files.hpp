@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct NewerFile {
   std::filesystem::path path;  // The path in the state. A folder stands for all that is in it.
@@ -48,4 +48,4 @@ struct NewerFile {
 /// log says if it can't be written.
 void note_last_audit(Audit& audit, const std::filesystem::path& state);
 
-}  // namespace fl
+}  // namespace fl::server

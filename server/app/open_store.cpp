@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& state, bool read_only) {
   Store::Options store;
@@ -30,4 +30,4 @@ Result<std::unique_ptr<Store>> open_store(const std::filesystem::path& state, bo
   return Store::open(store);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -86,4 +86,4 @@ Command operator_command() {
       {.declare = declare_operator, .run = change_operators, .act = operator_act});
 }
 
-}  // namespace fl
+}  // namespace fl::server

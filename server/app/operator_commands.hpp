@@ -4,8 +4,8 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Command operator_command();
 
-}  // namespace fl
+}  // namespace fl::server

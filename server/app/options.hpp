@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The flags that the server and all sub-commands have.
 struct SharedOptions {
@@ -48,4 +48,4 @@ struct ServeOptions : RunOptions {
   bool stay = false;
 };
 
-}  // namespace fl
+}  // namespace fl::server

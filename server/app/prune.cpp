@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -85,4 +85,4 @@ Result<void> prune_runs(Files& files, Store& store, const std::filesystem::path&
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct PruneRule {
   std::uint64_t keep_runs = 1;         // The number of newest runs that stay, whatever their age.
@@ -35,4 +35,4 @@ struct PrunedRun {
                                       const std::filesystem::path& state,
                                       const std::vector<PrunedRun>& runs);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -23,7 +23,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -237,4 +237,4 @@ Command prune_command() {
       {.declare = declare_prune, .run = prune_history, .act = prune_act});
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,11 +5,11 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Command compare_command();
 [[nodiscard]] Command export_command();
 [[nodiscard]] Command backup_command();
 [[nodiscard]] Command prune_command();
 
-}  // namespace fl
+}  // namespace fl::server

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -146,4 +146,4 @@ Command replay_command() {
       {.declare = declare_replay, .judge = replay_rounds});
 }
 
-}  // namespace fl
+}  // namespace fl::server

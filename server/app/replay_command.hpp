@@ -4,11 +4,11 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// The exit code when a replayed round differs from the recorded one.
 inline constexpr int replay_differs = 4;
 
 [[nodiscard]] Command replay_command();
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 
 #include <limits>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -98,4 +98,4 @@ Command end_run_command() {
       {.declare = declare_end_run, .run = end_run_now, .act = end_run_act});
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -4,9 +4,9 @@
 
 #include "server/app/command.hpp"
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Command queue_command();
 [[nodiscard]] Command end_run_command();
 
-}  // namespace fl
+}  // namespace fl::server

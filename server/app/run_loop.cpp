@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -116,4 +116,4 @@ Awaitable<Result<std::optional<ChosenRun>>> RunLoop::wait_for_next() {
   co_return std::optional<ChosenRun>();
 }
 
-}  // namespace fl
+}  // namespace fl::server

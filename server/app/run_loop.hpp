@@ -13,7 +13,7 @@
 #include <memory>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 class RunLoop {
  public:
@@ -47,4 +47,4 @@ class RunLoop {
   const std::atomic<bool>& stop_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -18,7 +18,7 @@
 #include <span>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -243,4 +243,4 @@ RunFiles::Paths paths_of(const std::filesystem::path& state, const RunRecord& ru
           kept_updates_of(state, run)};
 }
 
-}  // namespace fl
+}  // namespace fl::server

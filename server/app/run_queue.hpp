@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 struct ChosenRun {
   RunRecord record;
@@ -46,4 +46,4 @@ struct ChosenRun {
 /// which a run has to itself: another run may have them when this one is over (Engines::add).
 [[nodiscard]] RunFiles::Paths paths_of(const std::filesystem::path& state, const RunRecord& run);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -42,7 +42,7 @@
 #include <functional>
 #include <thread>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -434,4 +434,4 @@ Result<int> serve(const ServeOptions& options) {
   return note_end(*store, options, *outcome);
 }
 
-}  // namespace fl
+}  // namespace fl::server

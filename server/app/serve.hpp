@@ -6,9 +6,9 @@
 #include "server/app/options.hpp"
 #include "shared/base/error.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// Returns the exit code: 0 when the run finished or was stopped cleanly.
 [[nodiscard]] Result<int> serve(const ServeOptions& options);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <array>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -81,4 +81,4 @@ Result<FlagReload> Service::read_again() {
   return reload;
 }
 
-}  // namespace fl
+}  // namespace fl::server

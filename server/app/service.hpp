@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class Service {
  public:
@@ -58,4 +58,4 @@ class Service {
   std::atomic<bool> is_stopping_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::server

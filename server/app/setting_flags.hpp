@@ -14,7 +14,7 @@
 #include <string>
 #include <type_traits>
 
-namespace fl {
+namespace fl::server {
 
 /// Adds one row's flag. When it is given, the value goes into `settings` and the flag's name into
 /// `given`; both must outlive the parsing, as must the row.
@@ -52,4 +52,4 @@ void declare_settings(CLI::App& app, const SettingTable<Settings, Work>& table, 
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

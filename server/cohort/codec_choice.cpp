@@ -13,7 +13,7 @@
 #include <limits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -45,12 +45,12 @@ struct Sample {
   }
 };
 
-std::uint64_t expected_bytes(const Codec& codec, const Layout& layout) {
+std::uint64_t expected_bytes(const codec::Codec& codec, const Layout& layout) {
   static const Sample sample;
   std::vector<std::byte> payload;
-  VectorSink sink(payload);
+  codec::VectorSink sink(payload);
   const std::uint64_t bytes = codec.encode(sample.layout, sample.values, 0, sink).value();
-  constexpr std::uint64_t head = payload_header_bytes;
+  constexpr std::uint64_t head = codec::payload_header_bytes;
   const double share =
       static_cast<double>(layout.elements()) / static_cast<double>(sample.values.size());
   return std::min(head + static_cast<std::uint64_t>(static_cast<double>(bytes - head) * share),
@@ -73,7 +73,7 @@ Result<std::vector<std::string>> parse_ladder(std::string_view codec) {
   }
   float momentum = 0;
   for (const std::string& spec : ladder) {
-    FL_TRY(const auto parsed, parse_codec(spec));
+    FL_TRY(const auto parsed, codec::parse_codec(spec));
     if (spec != ladder.front() && parsed->momentum() != momentum) {
       return Error(
           Errc::invalid_input,
@@ -89,7 +89,7 @@ Result<std::vector<std::string>> parse_ladder(std::string_view codec) {
 std::vector<Rung> rungs_of(std::span<const std::string> ladder, Round round, const Layout& layout) {
   std::vector<Rung> rungs;
   for (const std::string& spec : ladder) {
-    const auto codec = parse_codec(spec, round).value();
+    const auto codec = codec::parse_codec(spec, round).value();
     rungs.push_back({codec->canonical(), ladder.size() > 1 ? expected_bytes(*codec, layout) : 0});
   }
   return rungs;
@@ -156,4 +156,4 @@ CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
                   why)};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -33,7 +33,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The specs of a --codec, in order; a --codec that is not a ladder is a ladder of one. Errors are
 /// invalid_input: a bad spec, or momenta that differ, as a client keeps only one velocity.
@@ -67,4 +67,4 @@ struct CodecChoice {
 [[nodiscard]] CodecChoice choose_codec(std::span<const Rung> rungs, const TimeLimit& limit,
                                        const ClientHistory& client);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -43,4 +43,4 @@ std::size_t adapted_cohort(std::uint32_t target, std::span<const Candidate> cand
   return static_cast<std::size_t>(std::min(wanted, most));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 inline constexpr double slow_factor = 2;
 inline constexpr double over_select_max = 2;
@@ -23,4 +23,4 @@ inline constexpr double over_select_max = 2;
 [[nodiscard]] std::size_t adapted_cohort(std::uint32_t target,
                                          std::span<const Candidate> candidates);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 Picker::Picker(Options options, const Layout& layout)
     : options_(std::move(options)),
@@ -53,4 +53,4 @@ std::vector<TaskRecord> Picker::pick(std::span<const Candidate> candidates, std:
   return tasks;
 }
 
-}  // namespace fl
+}  // namespace fl::server

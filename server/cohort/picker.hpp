@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Picker {
  public:
@@ -52,4 +52,4 @@ class Picker {
   std::map<std::string, ClientHistory> histories_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

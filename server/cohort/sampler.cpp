@@ -14,7 +14,7 @@
 #include <limits>
 #include <numeric>
 
-namespace fl {
+namespace fl::server {
 
 /// The random numbers of one drawing in one round: number i is always the same.
 struct Draws {
@@ -203,4 +203,4 @@ std::vector<std::size_t> Sampler::pick(std::span<const Candidate> candidates, st
   return row->pick(*this, candidates, count, {seed, round, draw});
 }
 
-}  // namespace fl
+}  // namespace fl::server

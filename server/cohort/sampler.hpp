@@ -29,7 +29,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct Candidate {
   std::string name;
@@ -79,4 +79,4 @@ struct SamplerRow {
 /// "uniform", "oort:alpha=1" and so on. Errors: invalid_input, with all names.
 [[nodiscard]] Result<Sampler> parse_sampler(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::server

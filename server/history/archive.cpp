@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -110,4 +110,4 @@ Result<void> Archive::give_back_space() {
   return db_.script("PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
-}  // namespace fl
+}  // namespace fl::server

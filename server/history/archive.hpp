@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 class Runs;
@@ -39,4 +39,4 @@ class Archive {
   Runs& runs_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

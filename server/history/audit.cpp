@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> Audit::add(AuditKind kind, std::string_view client, std::string_view text,
                         std::string_view who) {
@@ -54,4 +54,4 @@ bool Audit::passes(AuditKind kind, std::string_view client, std::string_view who
   return lines_.passes(fmt::format("{} of {}", to_text(kind), whose));
 }
 
-}  // namespace fl
+}  // namespace fl::server

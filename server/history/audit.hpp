@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -49,4 +49,4 @@ class Audit {
   LineLimit lines_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <ctime>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::string align_cells(std::vector<CellLine> lines, std::size_t left) {
   return text;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 using CellLine = std::vector<std::string>;
 inline constexpr const char* unknown_cell = "-";
@@ -28,4 +28,4 @@ inline constexpr const char* unknown_cell = "-";
 /// may have text from outside.
 [[nodiscard]] std::string align_cells(std::vector<CellLine> lines, std::size_t left);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 // the others do. Text only; any thread.
 #pragma once
 
-namespace fl {
+namespace fl::server {
 
 // The numbers in these views are those of counted_claims.hpp, and a test holds both against each
 // other. metric_kind was a table of the first declarations; whose they were is not
@@ -150,4 +150,4 @@ CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, enco
   GROUP BY t.run_id, t.codec;
 )sql";
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -44,4 +44,4 @@ std::string without_figures(std::string text) {
   return text;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// A piece of a text, from the words `begin` through the words `end`, or through the text's end.
 /// The page shows `shown` in its place.
@@ -33,4 +33,4 @@ struct ClientFigure {
   return show_clients ? 0 : limits::admin_mean_min;
 }
 
-}  // namespace fl
+}  // namespace fl::server

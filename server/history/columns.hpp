@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Which statements write a column. All columns are read.
 enum Written : unsigned { read_only = 0, on_insert = 1, on_verdict = 2 };
@@ -122,4 +122,4 @@ struct Table {
   }
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::vector<Weighted> counted_claims(std::span<const Claim> claims) {
   return counted;
 }
 
-}  // namespace fl
+}  // namespace fl::server

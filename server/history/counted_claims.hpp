@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 inline constexpr std::size_t claims_to_judge_min = 3;
 /// A figure counts as at most this many times the median magnitude.
@@ -50,4 +50,4 @@ struct Claim {
 /// The values of one metric, as they count.
 [[nodiscard]] std::vector<Weighted> counted_claims(std::span<const Claim> claims);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> Events::add(RunId run, EventLevel level, std::string_view text) {
   return db_.write([&]() -> Result<void> {
@@ -29,4 +29,4 @@ Result<std::vector<EventRecord>> Events::all(std::optional<RunId> run) {
       event_table.reader(), run);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -33,4 +33,4 @@ class Events {
   Database& db_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -76,4 +76,4 @@ Result<HistoryExtent> read_extent(const std::filesystem::path& history) {
   return extent;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <map>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 struct HistoryExtent {
   RunId newest_run = 0;  // 0: there is none.
@@ -27,4 +27,4 @@ struct HistoryExtent {
 /// knows nothing. Errors: those of Store::open().
 [[nodiscard]] Result<HistoryExtent> read_extent(const std::filesystem::path& history);
 
-}  // namespace fl
+}  // namespace fl::server

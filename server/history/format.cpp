@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -383,4 +383,4 @@ std::string format_run_header(const RunRecord& run) {
                      utc_time(run.started_at));
 }
 
-}  // namespace fl
+}  // namespace fl::server

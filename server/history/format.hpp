@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 enum class Format { table, json, csv };
 
@@ -51,4 +51,4 @@ enum class Format { table, json, csv };
 /// The two lines above a run's table.
 [[nodiscard]] std::string format_run_header(const RunRecord& run);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -79,4 +79,4 @@ void HistoryChanges::wake() {
   changed_.notify();
 }
 
-}  // namespace fl
+}  // namespace fl::server

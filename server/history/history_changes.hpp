@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class HistoryChanges {
  public:
@@ -41,4 +41,4 @@ class HistoryChanges {
   Signal changed_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 /// Rounds of one call; the next one goes on.
@@ -141,4 +141,4 @@ Result<void> HistoryReader::read_events() {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

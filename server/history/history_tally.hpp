@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -80,4 +80,4 @@ class HistoryReader {
   std::int64_t event_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

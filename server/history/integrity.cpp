@@ -4,7 +4,7 @@
 #include "server/history/sqlite.hpp"
 #include "server/history/store.hpp"
 
-namespace fl {
+namespace fl::server {
 
 Result<std::string> find_damage(const std::filesystem::path& history) {
   Database::Options options;
@@ -18,4 +18,4 @@ Result<std::string> find_damage(const std::filesystem::path& history) {
   return is_whole ? std::string() : rows.empty() ? "no answer" : rows.front();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// SQLite's quick_check over a connection of its own: "" if the database is whole, else what is
 /// wrong with it. Errors: those of opening it. It may run beside a server.
 [[nodiscard]] Result<std::string> find_damage(const std::filesystem::path& history);
 
-}  // namespace fl
+}  // namespace fl::server

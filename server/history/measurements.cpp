@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -123,4 +123,4 @@ Result<std::string> Measurements::main_metric(RunId run) {
   return *name;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -44,4 +44,4 @@ class Measurements {
   Database& db_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -191,4 +191,4 @@ Result<std::optional<ClientRecord>> Members::find(std::string_view name) {
   return client_named(db_, name);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Audit;
 class Database;
@@ -56,4 +56,4 @@ class Members {
   Audit& audit_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

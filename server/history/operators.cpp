@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> Operators::add(const OperatorRecord& record, std::string_view by) {
   return db_.write([&]() -> Result<void> {
@@ -57,4 +57,4 @@ Result<std::optional<OperatorRecord>> Operators::with_token(std::string_view tok
                   operator_table.reader(), token_hash);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Audit;
 class Database;
@@ -34,4 +34,4 @@ class Operators {
   Audit& audit_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -128,4 +128,4 @@ Result<void> check_own_schema(Database& db) {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 
 #include "server/history/sqlite.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// Compares each table, view, index and trigger of our schema with what the migrations up to the
 /// database's own version make, but for comments and spaces. Objects by other names are left alone,
@@ -14,4 +14,4 @@ namespace fl {
 /// known (check_schema()). Errors: conflict.
 [[nodiscard]] Result<void> check_own_schema(Database& db);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// An event, and its place in the order of all.
 struct EventRow {
@@ -83,4 +83,4 @@ struct NewestRows {
   std::int64_t audit = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

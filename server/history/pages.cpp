@@ -11,7 +11,7 @@
 #include <limits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -279,4 +279,4 @@ Result<NewestRows> Pages::newest_rows() {
   return *found;
 }
 
-}  // namespace fl
+}  // namespace fl::server

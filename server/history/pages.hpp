@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 class Summaries;
@@ -66,4 +66,4 @@ class Pages {
   Summaries& summaries_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

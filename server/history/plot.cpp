@@ -17,7 +17,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -382,4 +382,4 @@ Result<std::string> plot_svg(const RunRecord& run, const std::vector<RoundSummar
   return picture.take();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// `rounds` are those of the run, in order. Time is that of the rounds: a server that was stopped
 /// between two of them adds nothing. Errors: not_found, if there is nothing to draw.
 [[nodiscard]] Result<std::string> plot_svg(const RunRecord& run,
                                            const std::vector<RoundSummary>& rounds);
 
-}  // namespace fl
+}  // namespace fl::server

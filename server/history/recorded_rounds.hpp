@@ -12,7 +12,7 @@
 #include <deque>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 struct RecordedRound {
   RunId run = 0;
@@ -55,4 +55,4 @@ class RecordedRounds {
   std::uint64_t dropped_ FL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 using RunId = std::int64_t;
 using Round = std::uint32_t;    // From 1.
@@ -366,4 +366,4 @@ struct RoundSummary {
   bool is_exact = true;              // eval_metric, as in MetricFigure.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -353,4 +353,4 @@ Result<std::map<std::string, ClientHistory>> Rounds::client_histories(RunId run)
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -85,4 +85,4 @@ class Rounds {
   Database& db_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -144,4 +144,4 @@ Result<void> AsDecimal::read(const Row& row, int column, std::uint64_t& value) {
   return Error(Errc::corrupt, fmt::format("the seed '{}' is not a number", text));
 }
 
-}  // namespace fl
+}  // namespace fl::server

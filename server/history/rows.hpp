@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] std::string_view to_text(RunState state);
 [[nodiscard]] std::string_view to_text(TaskState state);
@@ -79,4 +79,4 @@ struct AsDecimal {
   static Result<void> read(const Row& row, int column, std::uint64_t& value);
 };
 
-}  // namespace fl
+}  // namespace fl::server

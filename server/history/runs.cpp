@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -120,4 +120,4 @@ Result<void> Runs::end_early(RunId run, const std::string& why) {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

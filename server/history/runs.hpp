@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -50,4 +50,4 @@ class Runs {
   Database& db_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -434,4 +434,4 @@ Result<void> migrate(Database& db, std::span<const Migration> migrations) {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

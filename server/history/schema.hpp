@@ -7,7 +7,7 @@
 
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// PRAGMA application_id of our databases: "TRIB".
 inline constexpr int history_application_id = 0x54524942;
@@ -27,4 +27,4 @@ struct Migration {
 /// Applies the migrations that the database lacks, each in a transaction of its own.
 [[nodiscard]] Result<void> migrate(Database& db, std::span<const Migration> migrations);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 
 #include <sqlite3.h>
 
-namespace fl {
+namespace fl::server {
 
 bool Row::is_null(int column) const {
   return sqlite3_column_type(statement_, column) == SQLITE_NULL;
@@ -256,4 +256,4 @@ Result<void> Database::bind_value(sqlite3_stmt* statement, int index, const SqlV
   return std::visit(put, value);
 }
 
-}  // namespace fl
+}  // namespace fl::server

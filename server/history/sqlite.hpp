@@ -25,7 +25,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace fl {
+namespace fl::server {
 
 /// A value for a parameter of a statement; monostate is NULL. NaN becomes NULL too.
 using SqlValue = std::variant<std::monostate, std::int64_t, std::uint64_t, double, std::string>;
@@ -204,4 +204,4 @@ class Database {
   std::optional<Error> broken_;  // The io or corrupt error that ended this connection's use.
 };
 
-}  // namespace fl
+}  // namespace fl::server

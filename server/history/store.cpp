@@ -10,7 +10,7 @@
 #include <chrono>
 #include <thread>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -124,4 +124,4 @@ Result<std::int64_t> Store::data_version() {
 
 sqlite3* Store::raw() { return db_->raw(); }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -35,7 +35,7 @@
 
 struct sqlite3;
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -93,4 +93,4 @@ class Store {
   Archive archive_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 
 #include "shared/base/log.hpp"
 
-namespace fl {
+namespace fl::server {
 
 StoreThread::StoreThread(net::any_io_executor strand, Store& store, Offload& thread, RunId run,
                          Hooks hooks, std::shared_ptr<Pause> pause)
@@ -64,4 +64,4 @@ void StoreThread::report_full_disk(std::string text) {
   if (auto freed = hooks_.free_space(); !freed) hooks_.failed(freed.error());
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class StoreThread {
  public:
@@ -194,4 +194,4 @@ Awaitable<std::invoke_result_t<Function&>> StoreThread::with_room(Offload& worke
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Result<std::vector<RoundSummary>> Summaries::rounds(std::optional<RunId> run) {
   FL_TRY(
@@ -84,4 +84,4 @@ Result<void> Summaries::add_evaluations(std::vector<RoundSummary>& rounds,
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Database;
 
@@ -36,4 +36,4 @@ class Summaries {
   Database& db_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

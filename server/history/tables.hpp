@@ -14,7 +14,7 @@
 #include "server/history/columns.hpp"
 #include "server/history/records.hpp"
 
-namespace fl {
+namespace fl::server {
 
 inline constexpr Column<RunRecord> run_columns[] = {
     column<&RunRecord::id>("id", read_only),
@@ -221,4 +221,4 @@ inline constexpr Column<CodecAsked> codec_asked_columns[] = {
 };
 inline constexpr Table<CodecAsked> codec_asked_table{"task", codec_asked_columns};
 
-}  // namespace fl
+}  // namespace fl::server

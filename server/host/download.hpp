@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace fl {
+namespace fl::server {
 
 /// What a session sends for a Fetch: the header, then the bytes of `source` from model.offset() on.
 struct Download {
@@ -15,4 +15,4 @@ struct Download {
   std::size_t chunk_bytes_max = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// All methods may be called from any thread; none blocks.
 class Peer {
@@ -45,4 +45,4 @@ class Peer {
   [[nodiscard]] virtual std::uint64_t bytes_down() const = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// The direction of a transfer, seen from the client.
 enum class TransferWay { up, down };
@@ -100,4 +100,4 @@ class SessionHost {
   virtual void end_early(std::string why) = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class SessionHosts {
  public:
@@ -20,4 +20,4 @@ class SessionHosts {
   [[nodiscard]] virtual std::vector<std::shared_ptr<SessionHost>> all() const = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

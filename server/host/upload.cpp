@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -88,4 +88,4 @@ Result<void> Upload::resume() {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 /// One upload under way. The session's strand writes, then the host's workers finish: one at a
 /// time.
@@ -65,4 +65,4 @@ class Upload {
   bool differs_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::server

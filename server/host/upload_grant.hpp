@@ -12,7 +12,7 @@
 #include <memory>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// Either an upload to write chunks to, or a verdict at once.
 struct UploadGrant {
@@ -44,4 +44,4 @@ struct UploadGrant {
   return grant;
 }
 
-}  // namespace fl
+}  // namespace fl::server

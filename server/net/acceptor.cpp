@@ -2,7 +2,7 @@
 #include "server/net/acceptor.hpp"
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -49,4 +49,4 @@ Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress
   return ServerAddress{address.host, acceptor.local_endpoint().port()};
 }
 
-}  // namespace fl
+}  // namespace fl::server

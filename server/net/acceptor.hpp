@@ -7,11 +7,11 @@
 
 #include <boost/asio/ip/tcp.hpp>
 
-namespace fl {
+namespace fl::server {
 
 /// Binds `acceptor` to HOST:PORT and listens; port 0 takes a free one. Returns the real address.
 /// Errors name the address and what to do.
 [[nodiscard]] Result<ServerAddress> bind_acceptor(net::ip::tcp::acceptor& acceptor,
                                                   const ServerAddress& address);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -230,4 +230,4 @@ Awaitable<void> Admission::watch(HistoryChanges& changes, std::shared_ptr<std::a
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Limits how often each client may use its token again, after it has lost the answer.
 class RepeatedEnrolments {
@@ -92,4 +92,4 @@ class Admission final : public ConnectionHandler {
   ServerCertificate certificate_ FL_GUARDED_BY(mutex_);  // The certificate that `tls_` shows.
 };
 
-}  // namespace fl
+}  // namespace fl::server

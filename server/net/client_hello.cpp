@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -51,4 +51,4 @@ HelloStage look_at_hello(Bytes first) {
   return is_more_allowed ? HelloStage::partial : HelloStage::none;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 
 #include "shared/base/io/bytes.hpp"
 
-namespace fl {
+namespace fl::server {
 
 enum class HelloStage {
   partial,  // More bytes may complete it.
@@ -17,4 +17,4 @@ enum class HelloStage {
 /// it may have limits::client_hello_bytes_max. Only OpenSSL reads its contents.
 [[nodiscard]] HelloStage look_at_hello(Bytes first);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -38,7 +38,7 @@
 #include <utility>
 #include <variant>
 
-namespace fl {
+namespace fl::server {
 
 /// How the conversations of a port begin, and so what a connection must have sent before it gets a
 /// place.
@@ -248,4 +248,4 @@ class Doorway {
   std::atomic<bool> is_closed_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -127,4 +127,4 @@ Awaitable<void> Listener::serve_session(TlsStream tls, HttpRequest request, Stra
                 report_end);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -24,7 +24,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// The answer to a request to enrol.
 struct Enrolment {
@@ -72,4 +72,4 @@ class Listener {
   Doorway<net::ip::tcp> doorway_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 Result<std::shared_ptr<MemberPlaces::Place>> MemberPlaces::take(const std::string& name) {
   auto place = std::make_shared<Place>(shared_from_this(), name);
@@ -78,4 +78,4 @@ void MemberPlaces::use(Place& place, const std::shared_ptr<Link>& link) {
   place.link_ = link;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
  public:
@@ -67,4 +67,4 @@ class MemberPlaces : public std::enable_shared_from_this<MemberPlaces> {
   std::map<std::string, Faults> faults_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::server

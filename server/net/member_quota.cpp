@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -74,4 +74,4 @@ void MemberQuota::allow_answers_to(const wire::Header& sent) {
   downloads_.give(downloads_per_request);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include "shared/base/error.hpp"
 #include "shared/wire/message.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// A bucket holds up to `capacity` tokens and is full at first. It gains `per_s` tokens a second.
 /// give() may put in up to `given_max` more. Not synchronized.
@@ -54,4 +54,4 @@ class MemberQuota {
   TokenBucket renewals_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

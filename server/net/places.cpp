@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 Places places_for(std::uint64_t files_max) {
   const std::uint64_t free =
@@ -16,4 +16,4 @@ Places places_for(std::uint64_t files_max) {
   return {part(free / 2, limits::sessions_max), part(free / 4, limits::strangers_max)};
 }
 
-}  // namespace fl
+}  // namespace fl::server

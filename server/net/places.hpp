@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fl {
+namespace fl::server {
 
 struct Places {
   std::size_t sessions = 0;  // Sessions of members.
@@ -18,4 +18,4 @@ struct Places {
 /// their limits. The rest is for uploads and old versions.
 [[nodiscard]] Places places_for(std::uint64_t files_max);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 /// A flag beside the signal, because a signal forgets what is notified before the wait.
 struct Session::Event {
@@ -462,4 +462,4 @@ void Session::end_transfer(TransferWay way, std::size_t chunk_bytes_max) {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

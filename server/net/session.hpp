@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// Issues a new certificate to a client whose session proved the old one. Any strand.
 using Renewer = std::function<Awaitable<Result<wire::Renewed>>(std::string csr_pem)>;
@@ -81,4 +81,4 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   MemberQuota quota_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 wire::Bye::Cause cause_of(const Error& error) {
   switch (error.code()) {
@@ -39,4 +39,4 @@ LogLevel level_of(const Error& error) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

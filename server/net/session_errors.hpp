@@ -7,7 +7,7 @@
 #include "shared/base/log.hpp"
 #include "shared/wire/message.hpp"
 
-namespace fl {
+namespace fl::server {
 
 /// The cause in the Bye that ends the session.
 [[nodiscard]] wire::Bye::Cause cause_of(const Error& error);
@@ -22,4 +22,4 @@ namespace fl {
 /// The log level for a client that is turned away.
 [[nodiscard]] LogLevel level_of(const Error& error);
 
-}  // namespace fl
+}  // namespace fl::server

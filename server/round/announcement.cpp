@@ -10,7 +10,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -48,7 +48,7 @@ Result<void> check_coding(const wire::UploadBegin& begin, const TaskRecord& task
                                              begin.reference(), task.reference));
   }
   // A warm-up changes the codec by round.
-  const auto codec = parse_codec(task.codec).value();
+  const auto codec = codec::parse_codec(task.codec).value();
   const std::uint64_t bytes_max = codec->payload_bytes_max(layout);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {
     return Error(Errc::too_large, fmt::format("it has {} bytes; 1 to {} fit the model and codec",
@@ -129,4 +129,4 @@ void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant
   record.seconds = std::max(seconds(arrival.at - task.offered_at), record.ready_seconds);
 }
 
-}  // namespace fl
+}  // namespace fl::server

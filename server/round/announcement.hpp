@@ -9,7 +9,7 @@
 
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// What any kind of update must fit: the task's round and version, and a digest of 16 bytes.
 [[nodiscard]] Result<void> check_origin(const wire::UploadBegin& begin, const TaskRecord& task);
@@ -35,4 +35,4 @@ struct Arrival {
 void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant,
                   const Arrival& arrival);
 
-}  // namespace fl
+}  // namespace fl::server

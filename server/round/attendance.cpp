@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -66,7 +66,7 @@ Result<wire::Welcome> Attendance::welcome(const std::string& name, const wire::H
   const bool must_summarize = parts_.versions.empty() && plan.summaries() > 0 && !hello.evaluator();
   if (must_summarize) FL_CHECK(demand(features, End::client, Feature::summaries, "this run"));
   for (const std::string& spec : plan.ladder) {
-    for (const std::string& wanted : parse_codec(spec).value()->names()) {
+    for (const std::string& wanted : codec::parse_codec(spec).value()->names()) {
       const auto& known = hello.codecs();
       if (hello.evaluator() || std::ranges::find(known, wanted) != known.end()) continue;
       return Error(Errc::invalid_input,
@@ -210,4 +210,4 @@ void Attendance::report_unless_over(const std::string& client, std::string text)
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

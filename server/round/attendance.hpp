@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class Attendance {
  public:
@@ -42,4 +42,4 @@ class Attendance {
   std::map<std::string, std::string> refused_;  // The reasons, by client.
 };
 
-}  // namespace fl
+}  // namespace fl::server

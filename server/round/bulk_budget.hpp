@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fl {
+namespace fl::server {
 
 class BulkBudget {
  public:
@@ -47,4 +47,4 @@ class BulkBudget {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

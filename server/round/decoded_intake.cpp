@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 void DecodedIntake::open_round() {
   parts_.control.expect_strand();
@@ -45,7 +45,7 @@ Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,
 }
 
 Result<void> DecodedIntake::forget(const TaskRecord& refused, const Error& error) {
-  if (!refused.codec.starts_with(delta_prefix)) return {};
+  if (!refused.codec.starts_with(codec::delta_prefix)) return {};
   const bool is_reference_bad = refused.reference != TaskId::none &&
                                 (error.code() == Errc::not_found || error.code() == Errc::corrupt);
   return parts_.references.refuse(refused.client, refused.id, is_reference_bad);
@@ -67,7 +67,7 @@ Awaitable<Result<std::vector<TaskCosine>>> DecodedIntake::cosines(const MeanSamp
     for (const auto& named : parts_.tasks.round().tasks) {
       const TaskRecord& task = named.second.record;
       if (task.state != TaskState::accepted) continue;
-      const auto measure = [&](PayloadReader& update, std::uint64_t,
+      const auto measure = [&](codec::PayloadReader& update, std::uint64_t,
                                const AdjustUpdate& adjust) -> Result<void> {
         FL_TRY(const auto sums, direction_sums(update, adjust, mean, sample.ranges()));
         if (const auto cosine = sums.cosine()) cosines.push_back({task.id, *cosine});
@@ -80,4 +80,4 @@ Awaitable<Result<std::vector<TaskCosine>>> DecodedIntake::cosines(const MeanSamp
   co_return co_await parts_.compute.run(std::move(work));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include "server/round/round_sums.hpp"
 #include "server/round/update_intake.hpp"
 
-namespace fl {
+namespace fl::server {
 
 class DecodedIntake final : public UpdateIntake {
  public:
@@ -41,4 +41,4 @@ class DecodedIntake final : public UpdateIntake {
   NormJudge norms_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <set>
 
-namespace fl {
+namespace fl::server {
 
 RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunRecord run,
                          const Layout& model, Files& files, Store& store, Shared shared,
@@ -481,4 +481,4 @@ Awaitable<void> RoundEngine::dismiss_finished() {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

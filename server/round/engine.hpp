@@ -27,7 +27,7 @@
 #include <memory>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 class RoundEngine {
  public:
@@ -126,4 +126,4 @@ class RoundEngine {
   return {std::move(engine), host};
 }
 
-}  // namespace fl
+}  // namespace fl::server

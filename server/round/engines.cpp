@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -84,4 +84,4 @@ std::vector<std::shared_ptr<SessionHost>> Engines::all() const {
   return hosts;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Engines final : public SessionHosts {
  public:
@@ -47,4 +47,4 @@ class Engines final : public SessionHosts {
   std::shared_ptr<RoundEngine> newest_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -442,4 +442,4 @@ Awaitable<void> Evaluations::await_last() {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// An evaluator that has left still counts for the run's end until others have answered for this
 /// many later versions.
@@ -112,4 +112,4 @@ class Evaluations {
   std::string kept_end_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Result<void>> InitialModel::make() {
   parts_.control.expect_strand();
@@ -103,4 +103,4 @@ Result<std::vector<float>> InitialModel::values_of_file() const {
   return std::move(read->values);
 }
 
-}  // namespace fl
+}  // namespace fl::server

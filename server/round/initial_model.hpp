@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class InitialModel {
  public:
@@ -46,4 +46,4 @@ class InitialModel {
   WeightsFromSeed from_seed_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

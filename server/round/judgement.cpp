@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -199,4 +199,4 @@ void Judgement::note_own(const std::string& client, Version version) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The names of the evaluators whose answers count. claims_to_judge_min of them or more decide by
 /// majority, so that no single one does.
@@ -101,4 +101,4 @@ class Judgement {
 /// Returns the answer's loss as a metric, weighted by its predictions.
 [[nodiscard]] MetricValue loss_of(const EvaluationRecord& answer);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -196,4 +196,4 @@ Result<Digest> digest_of_file(Files& files, const std::filesystem::path& path,
   return hasher.digest();
 }
 
-}  // namespace fl
+}  // namespace fl::server

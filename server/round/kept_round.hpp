@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// An update's bytes as they arrived: a payload, with the spool's mark behind it. With a codec
 /// "delta+…" it is the difference to the update of `reference`.
@@ -81,4 +81,4 @@ struct KeptRound {
 [[nodiscard]] Result<Digest> digest_of_file(Files& files, const std::filesystem::path& path,
                                             std::uint64_t bytes);
 
-}  // namespace fl
+}  // namespace fl::server

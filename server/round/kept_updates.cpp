@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -151,4 +151,4 @@ Result<void> KeptUpdates::drop_state_before(Version version) {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

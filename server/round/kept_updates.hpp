@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class KeptUpdates {
  public:
@@ -64,4 +64,4 @@ class KeptUpdates {
   Folders folders_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -36,4 +36,4 @@ double mean_loss(std::span<const LossWeight> losses, double cap) {
   return sum / weights;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// A client's mean loss and what its weight is made of.
 struct LossWeight {
@@ -21,4 +21,4 @@ struct LossWeight {
 /// with examples (--weight-cap). 0: no limit.
 [[nodiscard]] double mean_loss(std::span<const LossWeight> losses, double cap);
 
-}  // namespace fl
+}  // namespace fl::server

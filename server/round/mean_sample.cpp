@@ -5,17 +5,17 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 MeanSample::MeanSample(const Layout& layout, std::uint64_t parameters) {
-  constexpr std::uint64_t piece = block_elements_default;
+  constexpr std::uint64_t piece = codec::block_elements_default;
   constexpr std::uint64_t pieces = limits::mean_sample_elements / piece;
   if (parameters <= pieces * piece) {
     if (parameters > 0) ranges_.push_back({0, parameters});
   } else {
     // A piece begins at the start of a block of most codecs, so that few additional blocks are
     // decoded.
-    const BlockMap blocks(layout, block_elements_default);
+    const codec::BlockMap blocks(layout, codec::block_elements_default);
     for (std::uint64_t i = 0; i < pieces; ++i) {
       const std::uint64_t middle = parameters / pieces * i + parameters / pieces / 2;
       const std::uint64_t begin = blocks.at(blocks.index_at(middle)).flat;
@@ -47,4 +47,4 @@ void MeanSample::read(std::uint64_t first, std::span<float> out) const {
   std::ranges::copy(std::span(values).subspan(first - range->begin, out.size()), out.begin());
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class MeanSample {
  public:
@@ -33,4 +33,4 @@ class MeanSample {
   std::vector<std::vector<float>> values_;  // One vector for each range.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
                                                       OpenMean open_mean) {
@@ -46,4 +46,4 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class NextVersion {
  public:
@@ -41,4 +41,4 @@ class NextVersion {
   MeanSample sample_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

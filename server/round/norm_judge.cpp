@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Result<void>> NormJudge::judge(Task& task, double norm) {
   FL_ASSERT(task.is_deciding && !task.has_norm && !task.waits_for_others);
@@ -53,4 +53,4 @@ RoundNorms& NormJudge::norms_of(OpenRound& round) {
   return *round.norms;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include "server/round/run_control.hpp"
 #include "server/round/tasks.hpp"
 
-namespace fl {
+namespace fl::server {
 
 class NormJudge {
  public:
@@ -28,4 +28,4 @@ class NormJudge {
   PastRounds& past_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

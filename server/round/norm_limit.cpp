@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 SortedNorms::SortedNorms(std::vector<double> norms) : norms_(std::move(norms)) {
   std::ranges::sort(norms_);
@@ -66,4 +66,4 @@ JudgedNorm RoundNorms::judge_at_end(double norm) {
           *median_at_end_};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// With fewer norms, its own among them, nothing is known about whether an update is too large.
 inline constexpr std::size_t norms_to_judge_min = 3;
@@ -81,4 +81,4 @@ class RoundNorms {
   std::optional<double> median_at_end_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -189,7 +189,7 @@ std::vector<TaskRecord> Offers::pick(std::size_t count) const {
   auto tasks = picker_.pick(candidates, count, round.record.round, round.tasks.size());
   for (TaskRecord& task : tasks) {
     task.base_version = round.record.base_version;
-    if (task.codec.starts_with(delta_prefix))
+    if (task.codec.starts_with(codec::delta_prefix))
       task.reference = parts_.files.references.of(task.client);
   }
   return tasks;
@@ -230,4 +230,4 @@ void Offers::send(Task& task) {
   peer->post(std::move(header));
 }
 
-}  // namespace fl
+}  // namespace fl::server

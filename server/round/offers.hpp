@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Offers {
  public:
@@ -49,4 +49,4 @@ class Offers {
       capped_;  // Clients for which reaching the limit (--weight-cap) was reported.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct PastRounds {
   std::vector<double> losses;  // Training loss of each recorded round, the first round's first.
@@ -15,4 +15,4 @@ struct PastRounds {
   double seconds_here = 0;     // The time that these rounds took together.
 };
 
-}  // namespace fl
+}  // namespace fl::server

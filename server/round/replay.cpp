@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -302,7 +302,7 @@ Result<std::vector<UpdateDirection>> Workbench::directions(Version made) {
   };
   for (const auto& named : tasks_.round().tasks) {
     const TaskRecord& task = named.second.record;
-    const auto add = [&](PayloadReader& update, std::uint64_t,
+    const auto add = [&](codec::PayloadReader& update, std::uint64_t,
                          const AdjustUpdate& adjust) -> Result<void> {
       FL_TRY(const auto sums, direction_sums(update, adjust, read, {&parameters, 1}));
       directions.add(task, sums);
@@ -375,4 +375,4 @@ Result<ReplayedRound> replay_round(const ReplaySource& from, Round round) {
   return workbench.run();
 }
 
-}  // namespace fl
+}  // namespace fl::server

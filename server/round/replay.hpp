@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The model's tensors, if the settings are right.
 [[nodiscard]] Result<Layout> checked_layout(const RunSettings& settings);
@@ -53,4 +53,4 @@ struct ReplayedRound {
 /// was changed; and those of writing into `scratch`.
 [[nodiscard]] Result<ReplayedRound> replay_round(const ReplaySource& from, Round round);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -232,4 +232,4 @@ std::vector<Roster::PeerPointer> Roster::trainers_in_pace(std::size_t least) con
   return found;
 }
 
-}  // namespace fl
+}  // namespace fl::server

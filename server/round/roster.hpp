@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Bytes, as Link counts them.
 struct Traffic {
@@ -132,4 +132,4 @@ class Roster {
   std::optional<Traffic> recorded_traffic_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

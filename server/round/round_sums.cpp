@@ -15,7 +15,7 @@
 #include <chrono>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -36,7 +36,7 @@ void RoundSums::begin() {
   FL_ASSERT(parts_.tasks.has_round());
   const OpenRound& round = parts_.tasks.round();
   std::optional<std::uint64_t> seed;
-  SummedSketches sketches;
+  codec::SummedSketches sketches;
   // A robust rule reads each update decoded, so it is checked decoded too.
   if (parts_.plan.rule.is_mean()) {
     seed = parts_.plan.shared_seed_of(round_from(round.record.base_version));
@@ -191,7 +191,7 @@ Awaitable<Result<Accumulator::Added>> RoundSums::add(std::shared_ptr<Upload> upl
 Result<Accumulator::Added> RoundSums::add_file(File& file, std::uint64_t bytes,
                                                const TaskRecord& task) {
   std::optional<Accumulator::Added> added;
-  const auto use = [&](PayloadReader& reader, std::uint64_t weight,
+  const auto use = [&](codec::PayloadReader& reader, std::uint64_t weight,
                        const AdjustUpdate& adjust) -> Result<void> {
     FL_TRY(added, sums_->add(reader, weight, adjust));
     return {};
@@ -204,7 +204,8 @@ Awaitable<Result<void>> RoundSums::take_back(std::shared_ptr<Upload> upload,
                                              const TaskRecord& task) {
   FL_ASSERT(sums_ && upload->task() == task.id && task.state == TaskState::offered);
   auto undo = [this, upload = std::move(upload), &task] {
-    const auto use = [&](PayloadReader& reader, std::uint64_t weight, const AdjustUpdate& adjust) {
+    const auto use = [&](codec::PayloadReader& reader, std::uint64_t weight,
+                         const AdjustUpdate& adjust) {
       return sums_->take_back(reader, weight, adjust);
     };
     return read(*upload->file(), upload->bytes(), task, Reading::again, use);
@@ -216,15 +217,15 @@ Awaitable<Result<void>> RoundSums::take_back(std::shared_ptr<Upload> upload,
 /// it is added.
 Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& task,
                              Reading reading, const Accumulator::AddUpdate& use) const {
-  FileSource source(file);
-  FL_TRY(auto reader, PayloadReader::open(source, bytes, layout()));
+  codec::FileSource source(file);
+  FL_TRY(auto reader, codec::PayloadReader::open(source, bytes, layout()));
   FL_TRY(const AdjustUpdate adjust, adjustment_of(task, reading));
   return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }
 
 Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task, Reading reading) const {
   const RunPlan& plan = parts_.plan;
-  if (task.codec.starts_with(delta_prefix)) {
+  if (task.codec.starts_with(codec::delta_prefix)) {
     return reading == Reading::first ? parts_.references.keep(task.id, task.reference)
                                      : parts_.references.apply(task.reference);
   }
@@ -237,4 +238,4 @@ Result<AdjustUpdate> RoundSums::adjustment_of(const TaskRecord& task, Reading re
                         plan.run_layout.parameter_elements));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class RoundSums {
  public:
@@ -86,4 +86,4 @@ class RoundSums {
   std::unique_ptr<Accumulator> sums_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
 
-namespace fl {
+namespace fl::server {
 
 void RunControl::stop() {
   is_stopping_ = true;
@@ -57,4 +57,4 @@ const RunControl::Trouble* RunControl::trouble_of(const std::string& client) con
   return found != troubles_.end() ? &found->second : nullptr;
 }
 
-}  // namespace fl
+}  // namespace fl::server

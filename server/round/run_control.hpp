@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class RunControl {
  public:
@@ -83,4 +83,4 @@ class RunControl {
   mutable std::atomic<int> calls_off_strand_ = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

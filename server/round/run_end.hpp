@@ -7,7 +7,7 @@
 #include "server/round/tasks.hpp"
 #include "server/versions/versions.hpp"
 
-namespace fl {
+namespace fl::server {
 
 class RunEnd {
  public:
@@ -32,4 +32,4 @@ class RunEnd {
   const Evaluations& evaluations_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

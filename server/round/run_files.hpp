@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 struct RunFiles {
   struct Paths {
@@ -39,4 +39,4 @@ struct RunFiles {
   KeptUpdates kept;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Error RunHost::other_tensors(const wire::Bye& bye) const {
   parts_.control.expect_strand();
@@ -85,4 +85,4 @@ void RunHost::revoke(const std::string& name) {
   parts_.evaluations.forget(name);
 }
 
-}  // namespace fl
+}  // namespace fl::server

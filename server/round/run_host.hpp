@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class RunHost final : public SessionHost {
  public:
@@ -79,4 +79,4 @@ class RunHost final : public SessionHost {
   Parts parts_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -194,4 +194,4 @@ LiveStatus RunView::live_status() const {
   return live;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class RunView {
  public:
@@ -50,4 +50,4 @@ class RunView {
   Parts parts_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

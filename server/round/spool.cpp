@@ -9,7 +9,7 @@
 #include <charconv>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -179,4 +179,4 @@ Result<void> Spool::drop_spares() {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Moves a file to another place. Where that is another file system it is copied. The new name
 /// becomes durable with its folder.
@@ -80,4 +80,4 @@ class Spool {
   std::set<std::string> whole_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::server

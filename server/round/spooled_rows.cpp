@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> SpooledRows::UpdateFile::open() {
   if (!file_) {
@@ -16,18 +16,18 @@ Result<void> SpooledRows::UpdateFile::open() {
 
 Result<void> SpooledRows::UpdateFile::read(std::uint64_t offset, MutableBytes out) {
   FL_CHECK(open());
-  return FileSource(*file_).read(offset, out);
+  return codec::FileSource(*file_).read(offset, out);
 }
 
 Result<Bytes> SpooledRows::UpdateFile::look(std::uint64_t offset, std::size_t bytes,
                                             std::vector<std::byte>& scratch) {
   FL_CHECK(open());
-  return FileSource(*file_).look(offset, bytes, scratch);
+  return codec::FileSource(*file_).look(offset, bytes, scratch);
 }
 
 Result<void> SpooledRows::add(Source source, std::uint64_t bytes, const Layout& layout) {
   auto from = std::make_unique<UpdateFile>(source.open);
-  auto reader = PayloadReader::open(*from, bytes, layout);
+  auto reader = codec::PayloadReader::open(*from, bytes, layout);
   from->close();
   if (!reader) return source.named(reader.error());
   rows_.push_back({std::move(source), std::move(from), std::move(*reader), 0, {}});
@@ -80,7 +80,7 @@ Result<void> SpooledRows::Row::decode_at(std::uint64_t element, const AdjustUpda
     const std::uint64_t middle = (low + high) / 2;
     (reader.block(middle).flat <= element ? low : high) = middle;
   }
-  const Block block = reader.block(low);
+  const codec::Block block = reader.block(low);
   values.resize(block.elements);
   begin = block.flat;
   const auto decoded = reader.decode(low, values);
@@ -91,4 +91,4 @@ Result<void> SpooledRows::Row::decode_at(std::uint64_t element, const AdjustUpda
   return adjusted;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class SpooledRows final : public UpdateRows {
  public:
@@ -40,7 +40,7 @@ class SpooledRows final : public UpdateRows {
 
  private:
   /// The bytes of a file that is opened when they are needed.
-  class UpdateFile final : public ByteSource {
+  class UpdateFile final : public codec::ByteSource {
    public:
     explicit UpdateFile(const std::function<Result<std::shared_ptr<File>>()>& open) : open_(open) {}
     [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override;
@@ -56,7 +56,7 @@ class SpooledRows final : public UpdateRows {
   struct Row {
     Source source;
     std::unique_ptr<UpdateFile> file;
-    PayloadReader reader;
+    codec::PayloadReader reader;
     std::uint64_t begin = 0;    // The first element of the decoded block in the layout.
     std::vector<float> values;  // The decoded block; empty before the first.
 
@@ -67,4 +67,4 @@ class SpooledRows final : public UpdateRows {
   std::vector<Row> rows_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

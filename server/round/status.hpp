@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// What the main loop is doing.
 enum class Phase {
@@ -125,4 +125,4 @@ struct LiveStatus {
   std::size_t transfers_total = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <list>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Task*> TaskDecisions::await_task(const std::string& client, TaskId id) {
   const auto must_wait = [this] {
@@ -131,4 +131,4 @@ void TaskDecisions::end_tasks_of_expelled() {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

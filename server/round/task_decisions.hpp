@@ -10,7 +10,7 @@
 
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class TaskDecisions {
  public:
@@ -60,4 +60,4 @@ class TaskDecisions {
   Parts parts_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

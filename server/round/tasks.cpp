@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 void Task::note_failure() {
   const Duration pause = limits::ask_again_min * (1 << std::min(failures, 10));
@@ -227,7 +227,8 @@ std::uint64_t Tasks::accepted_weight() const {
 std::map<std::string, TaskId> Tasks::accepted_deltas() const {
   std::map<std::string, TaskId> accepted;
   for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state == TaskState::accepted && task.record.codec.starts_with(delta_prefix))
+    if (task.record.state == TaskState::accepted &&
+        task.record.codec.starts_with(codec::delta_prefix))
       accepted[client] = task.record.id;
   }
   return accepted;
@@ -301,4 +302,4 @@ bool Tasks::is_base(Version version) const {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

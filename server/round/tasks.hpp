@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct Task {
   TaskRecord record;
@@ -220,4 +220,4 @@ class Tasks {
   std::map<std::string, Task> carried_;  // Between two rounds: the tasks that are still under way.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class Transfers {
  public:
@@ -80,4 +80,4 @@ class Transfers {
   std::map<Key, Transfer> under_way_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -43,13 +43,13 @@ std::optional<double> DirectionSums::cosine() const {
   return std::clamp(product / norms, -1.0, 1.0);
 }
 
-Result<DirectionSums> direction_sums(PayloadReader& update, const AdjustUpdate& adjust,
+Result<DirectionSums> direction_sums(codec::PayloadReader& update, const AdjustUpdate& adjust,
                                      const ReadValues& mean, std::span<const ElementRange> ranges) {
   DirectionSums sums;
   std::vector<float> ours;
   std::vector<float> theirs;
   for (std::uint64_t index = 0; index < update.blocks() && !ranges.empty(); ++index) {
-    const Block block = update.block(index);
+    const codec::Block block = update.block(index);
     const std::uint64_t end = block.flat + block.elements;
     if (end <= ranges.front().begin) continue;
     ours.resize(block.elements);
@@ -88,4 +88,4 @@ std::vector<UpdateDirection> UpdateDirections::finish() {
   return std::move(updates_);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Sums over elements of an update and of the round's mean.
 struct DirectionSums {
@@ -40,7 +40,7 @@ struct ElementRange {
 /// Reads the update's blocks that have elements of `ranges`, and these elements of the mean.
 /// `ranges`: in ascending order, without overlap. Memory: a block of each. Errors: those of the
 /// reader, of `adjust` and of `mean`.
-[[nodiscard]] Result<DirectionSums> direction_sums(PayloadReader& update,
+[[nodiscard]] Result<DirectionSums> direction_sums(codec::PayloadReader& update,
                                                    const AdjustUpdate& adjust,
                                                    const ReadValues& mean,
                                                    std::span<const ElementRange> ranges);
@@ -68,4 +68,4 @@ class UpdateDirections {
   std::vector<UpdateDirection> updates_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

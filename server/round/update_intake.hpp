@@ -20,7 +20,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class UpdateIntake {
  public:
@@ -69,4 +69,4 @@ class UpdateIntake {
   virtual void release() = 0;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Result<std::shared_ptr<Upload>>> UploadFiles::open(TaskId task, std::uint64_t bytes,
                                                              Digest digest) {
@@ -27,4 +27,4 @@ void UploadFiles::report_if_full(std::string_view whose, const Error& error) {
     store_.report_full_disk(fmt::format("{}: upload postponed: {}", whose, error.message()));
 }
 
-}  // namespace fl
+}  // namespace fl::server

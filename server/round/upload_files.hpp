@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 class UploadFiles {
  public:
@@ -33,4 +33,4 @@ class UploadFiles {
   Spool& spool_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

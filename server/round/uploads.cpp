@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 // Begin ----------------------------------------------------------------------------------------
 
@@ -196,4 +196,4 @@ Awaitable<void> Uploads::record_holdout(std::shared_ptr<Peer> peer,
   co_await parts_.evaluations.record(std::move(peer), std::move(holdout));
 }
 
-}  // namespace fl
+}  // namespace fl::server

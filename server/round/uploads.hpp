@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class Uploads {
  public:
@@ -50,4 +50,4 @@ class Uploads {
   Parts parts_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

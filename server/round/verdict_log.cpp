@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 Awaitable<Result<void>> VerdictLog::commit_verdict(TaskRecord record) {
   control_.expect_strand();
@@ -49,4 +49,4 @@ void VerdictLog::close() {
   changed_.notify();
 }
 
-}  // namespace fl
+}  // namespace fl::server

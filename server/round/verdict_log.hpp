@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 class VerdictLog {
  public:
@@ -40,4 +40,4 @@ class VerdictLog {
   Signal changed_;  // Notified when waiting_ grew, or a verdict has its outcome.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 std::uint64_t RoundMode::discounted(std::uint64_t weight, Round staleness) const {
   if (unit() == 1) return weight;
@@ -60,4 +60,4 @@ Result<RoundMode> parse_mode(std::string_view spec) {
   return mode;
 }
 
-}  // namespace fl
+}  // namespace fl::server

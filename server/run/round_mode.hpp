@@ -28,7 +28,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct RoundMode {
   enum class Discount { constant, inverse, sqrt, exponential };
@@ -59,4 +59,4 @@ struct RoundMode {
 /// compensate=L]".
 [[nodiscard]] Result<RoundMode> parse_mode(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& model_tensors)
     : settings(std::move(run_settings)),
@@ -68,9 +68,9 @@ std::uint64_t RunPlan::client_seed_of(Round round, const std::string& client) co
   return client_seed(settings.seed, round, client);
 }
 
-SummedSketches RunPlan::summed_sketches(Round round) const {
+codec::SummedSketches RunPlan::summed_sketches(Round round) const {
   if (ladder.size() != 1 || strategy->adds_what_clients_see()) return {};
-  return parse_codec(ladder.front(), round).value()->summed_sketches(layout);
+  return codec::parse_codec(ladder.front(), round).value()->summed_sketches(layout);
 }
 
-}  // namespace fl
+}  // namespace fl::server

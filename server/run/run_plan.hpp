@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// RunPlan::client_seed_of() in a run with this seed.
 [[nodiscard]] std::uint64_t client_seed(std::uint64_t run_seed, Round round,
@@ -96,7 +96,7 @@ struct RunPlan {
   [[nodiscard]] std::uint64_t client_seed_of(Round round, const std::string& client) const;
   /// The sketches that can be added up in a round: those of the one codec that all clients are
   /// asked for.
-  [[nodiscard]] SummedSketches summed_sketches(Round round) const;
+  [[nodiscard]] codec::SummedSketches summed_sketches(Round round) const;
   /// The number of values whose mean and variance the clients report for the initial model: those
   /// that a built-in model scales (builtin_summaries()). 0 if the initial model comes from a file.
   [[nodiscard]] std::uint64_t summaries() const {
@@ -108,4 +108,4 @@ struct RunPlan {
   }
 };
 
-}  // namespace fl
+}  // namespace fl::server

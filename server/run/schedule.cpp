@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace fl {
+namespace fl::server {
 
 Result<LearningRate> parse_schedule(std::string_view spec) {
   FL_TRY(SpecOptions options, SpecOptions::parse(spec));
@@ -94,4 +94,4 @@ std::uint32_t LocalSteps::at(std::uint32_t round, std::uint32_t steps,
   return steps;
 }
 
-}  // namespace fl
+}  // namespace fl::server

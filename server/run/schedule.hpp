@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// How the clients' learning rate changes from round to round.
 struct LearningRate {
@@ -52,4 +52,4 @@ struct LocalSteps {
 /// invalid_input for anything else.
 [[nodiscard]] Result<LocalSteps> parse_steps_schedule(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -24,7 +24,7 @@
 #include <variant>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Names and shapes of tensors, in order.
 using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
@@ -169,4 +169,4 @@ class SettingTable {
   std::span<const Row> rows_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -15,7 +15,7 @@
 #include <set>
 #include <system_error>
 
-namespace fl {
+namespace fl::server {
 
 std::string to_json(const RunSettings& settings) { return run_setting_table().to_json(settings); }
 
@@ -68,10 +68,11 @@ Result<Layout> model_layout(const RunSettings& settings) {
   return Layout::make(specs);
 }
 
-Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spec,
-                                                          std::uint32_t round) {
-  if (spec == "none" || spec == "none+ef") return parse_codec("none");  // This codec loses nothing.
-  FL_TRY(auto codec, parse_codec(spec, round));
+Result<std::shared_ptr<const codec::Codec>> parse_downlink_codec(const std::string& spec,
+                                                                 std::uint32_t round) {
+  if (spec == "none" || spec == "none+ef")
+    return codec::parse_codec("none");  // This codec loses nothing.
+  FL_TRY(auto codec, codec::parse_codec(spec, round));
   if (codec->is_delta()) {
     return Error(
         Errc::invalid_input,
@@ -84,7 +85,7 @@ Result<std::shared_ptr<const Codec>> parse_downlink_codec(const std::string& spe
                              spec));
   }
   if (codec->error_feedback()) return codec;
-  return parse_codec(spec + "+ef", round);
+  return codec::parse_codec(spec + "+ef", round);
 }
 
 Result<Round> parse_kept_rounds(std::string_view text) {
@@ -107,4 +108,4 @@ TrainSettings local_work(const RunSettings& settings, const Strategy& strategy, 
   return work;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct RunSettings {
   std::string model = "lenet";
@@ -78,8 +78,8 @@ struct RunSettings {
 
 /// The codec that settings.downlink_codec names. The server always carries what the codec loses
 /// into the next step, so "+ef" is added where it is missing. Round and errors: see parse_codec().
-[[nodiscard]] Result<std::shared_ptr<const Codec>> parse_downlink_codec(
-    const std::string& spec, std::uint32_t round = warmed_up);
+[[nodiscard]] Result<std::shared_ptr<const codec::Codec>> parse_downlink_codec(
+    const std::string& spec, std::uint32_t round = codec::warmed_up);
 
 /// The number of newest rounds whose updates are kept: 0 for "none", all_rounds for "all". Errors:
 /// invalid_input.
@@ -96,4 +96,4 @@ inline constexpr Round all_rounds = std::numeric_limits<Round>::max();
 /// they fit each other. Errors name the flag.
 [[nodiscard]] Result<void> check_settings(const RunSettings& settings);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -116,7 +116,7 @@ Result<void> check_codecs(const RunSettings& s) {
   const bool carries = parse_mode(s.mode).value().carries();
   const auto ladder = parse_ladder(s.codec).value();
   for (const std::string& spec : ladder) {
-    const auto codec = parse_codec(spec).value();
+    const auto codec = codec::parse_codec(spec).value();
     const auto names = codec->names();
     if (codec->is_delta() && counts_signs) {
       return unfit("codec",
@@ -136,9 +136,9 @@ Result<void> check_codecs(const RunSettings& s) {
   return {};
 }
 
-bool has_selector(const Codec& codec) {
+bool has_selector(const codec::Codec& codec) {
   const auto names = codec.names();
-  return std::ranges::any_of(codec_rows(), [&](const CodecRow& row) {
+  return std::ranges::any_of(codec::codec_rows(), [&](const codec::CodecRow& row) {
     return row.parse_selector != nullptr && std::ranges::find(names, row.name) != names.end();
   });
 }
@@ -187,7 +187,7 @@ Result<void> check_aggregate(const RunSettings& s) {
   const auto layout = run_layout(model_layout(s).value(), *parse_strategy(s.strategy).value());
   const auto ladder = parse_ladder(s.codec).value();
   for (const std::string& spec : ladder) {
-    const auto codec = parse_codec(spec).value();
+    const auto codec = codec::parse_codec(spec).value();
     if (!codec->summed_sketches(layout->all).of_tensor.empty()) {
       return unfit("aggregate",
                    fmt::format("{}: the sketches of --codec {} are right only in a sum; use "
@@ -217,4 +217,4 @@ Result<void> check_settings(const RunSettings& settings) {
   return check_aggregate(settings);
 }
 
-}  // namespace fl
+}  // namespace fl::server

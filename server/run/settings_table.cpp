@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -283,4 +283,4 @@ constexpr RunSettingRow table[] = {
 
 RunSettingTable run_setting_table() { return RunSettingTable(table); }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 #include "server/run/setting_row.hpp"
 #include "server/run/settings.hpp"
 
-namespace fl {
+namespace fl::server {
 
 using RunSettingRow = SettingRow<RunSettings, TrainSettings>;
 using RunSettingTable = SettingTable<RunSettings, TrainSettings>;
@@ -13,4 +13,4 @@ using RunSettingTable = SettingTable<RunSettings, TrainSettings>;
 /// All settings, in the order in which --help shows them and check_settings() looks at them.
 [[nodiscard]] RunSettingTable run_setting_table();
 
-}  // namespace fl
+}  // namespace fl::server

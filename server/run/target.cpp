@@ -12,7 +12,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -103,4 +103,4 @@ Result<void> check_direction(std::span<const MetricKind> declared,
                            target->lower_is_better ? "<=" : ">=", target->bound));
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 struct RunSettings;
 
@@ -49,4 +49,4 @@ struct Target {
 [[nodiscard]] Result<void> check_direction(std::span<const MetricKind> declared,
                                            const std::optional<Target>& target);
 
-}  // namespace fl
+}  // namespace fl::server

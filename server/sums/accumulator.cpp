@@ -10,12 +10,12 @@
 #include <cmath>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Accumulator::Accumulator(const Layout& layout, std::uint64_t expected_weight,
-                         std::optional<std::uint64_t> shared_seed, SummedSketches sketches)
+                         std::optional<std::uint64_t> shared_seed, codec::SummedSketches sketches)
     : layout_(layout),
-      map_(layout, block_elements_default),
+      map_(layout, codec::block_elements_default),
       sums_(layout.elements()),
       ranges_(map_.blocks()),
       factors_(layout, shared_seed),
@@ -24,7 +24,7 @@ Accumulator::Accumulator(const Layout& layout, std::uint64_t expected_weight,
 }
 
 void Accumulator::reset(std::uint64_t expected_weight, std::optional<std::uint64_t> shared_seed,
-                        SummedSketches sketches) {
+                        codec::SummedSketches sketches) {
   weight_.expected = expected_weight;
   weight_.total = 0;
   factors_.reset(shared_seed);
@@ -37,7 +37,7 @@ void Accumulator::reset(std::uint64_t expected_weight, std::optional<std::uint64
 
 // Adding ---------------------------------------------------------------------------------------
 
-Result<Accumulator::Added> Accumulator::add(PayloadReader& update, std::uint64_t weight,
+Result<Accumulator::Added> Accumulator::add(codec::PayloadReader& update, std::uint64_t weight,
                                             const AdjustUpdate& adjust) {
   FL_ASSERT(update.layout().digest() == layout_.digest());
   if (broken_) return Error(Errc::internal, "the sums were lost when an update was taken back");
@@ -83,13 +83,14 @@ Result<void> Accumulator::reserve(std::uint64_t weight) {
   return {};
 }
 
-std::vector<float> Accumulator::room_for(const PayloadReader& update) const {
+std::vector<float> Accumulator::room_for(const codec::PayloadReader& update) const {
   return std::vector<float>(std::min<std::uint64_t>(update.block_elements(), layout_.elements()));
 }
 
-Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, Adding& adding,
-                                    const AdjustUpdate& adjust, std::span<float> values) {
-  const Block block = update.block(index);
+Result<Scan> Accumulator::add_block(codec::PayloadReader& update, std::uint64_t index,
+                                    Adding& adding, const AdjustUpdate& adjust,
+                                    std::span<float> values) {
+  const codec::Block block = update.block(index);
   values = values.first(block.elements);
   const bool has_statistics = is_of_statistics(block.flat);
   Scan scan;
@@ -100,11 +101,11 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
            update.decode_or_take(index, values,
                                  {.right_key = factors_.key_of(block.tensor),
                                   .sketch = sketches_.shape_of(block, update.block_elements())}));
-    if (const auto* const selected = std::get_if<SelectedValues>(&decoded))
+    if (const auto* const selected = std::get_if<codec::SelectedValues>(&decoded))
       return add_selected(block, *selected, adding);
-    if (const auto* const rows = std::get_if<FactorRows>(&decoded))
+    if (const auto* const rows = std::get_if<codec::FactorRows>(&decoded))
       return factors_.add(block, *rows, adding);
-    if (const auto* const sketch = std::get_if<SketchCells>(&decoded))
+    if (const auto* const sketch = std::get_if<codec::SketchCells>(&decoded))
       return sketches_.add(block, *sketch, adding);
     scan = std::get<Scan>(decoded);
   }
@@ -126,18 +127,18 @@ Result<Scan> Accumulator::add_block(PayloadReader& update, std::uint64_t index, 
 /// Cuts the block at the borders of the ranges, and calls use(range, at, count) for each piece: the
 /// index of its range, and its elements from `at` on, counted in the block.
 template <class Use>
-void Accumulator::for_each_range(const Block& block, const Use& use) {
+void Accumulator::for_each_range(const codec::Block& block, const Use& use) {
   for (std::uint64_t at = 0; at < block.elements;) {
     const std::uint64_t first = block.first + at;
     const std::uint64_t count = std::min<std::uint64_t>(
-        block.elements - at, block_elements_default - first % block_elements_default);
+        block.elements - at, codec::block_elements_default - first % codec::block_elements_default);
     use(map_.index_of(block.tensor, first), at, count);
     at += count;
   }
 }
 
-void Accumulator::add_values(const Block& block, std::span<const float> values, float max_abs,
-                             Adding& adding) {
+void Accumulator::add_values(const codec::Block& block, std::span<const float> values,
+                             float max_abs, Adding& adding) {
   for_each_range(block, [&](std::uint64_t range, std::uint64_t at, std::uint64_t count) {
     const auto part = values.subspan(at, count);
     const float max_of_part =
@@ -148,7 +149,8 @@ void Accumulator::add_values(const Block& block, std::span<const float> values, 
 }
 
 /// Has the same result, to the last bit, as add_values() for the same values among zeros.
-Scan Accumulator::add_selected(const Block& block, const SelectedValues& selected, Adding& adding) {
+Scan Accumulator::add_selected(const codec::Block& block, const codec::SelectedValues& selected,
+                               Adding& adding) {
   const auto indices = selected.indices;
   const auto values = selected.values;
   Scan scan{.max_abs = 0, .sum_squares = 0, .first_bad = block.elements};
@@ -182,7 +184,7 @@ Scan Accumulator::add_selected(const Block& block, const SelectedValues& selecte
 
 // Adding with the negative weight is exact, because the sums wrap around and nothing is rounded
 // twice.
-Result<void> Accumulator::take_back_blocks(PayloadReader& update, std::uint64_t blocks,
+Result<void> Accumulator::take_back_blocks(codec::PayloadReader& update, std::uint64_t blocks,
                                            std::uint64_t weight, const AdjustUpdate& adjust,
                                            std::span<float> values) {
   Adding taking(Adding::Way::out, weight, weight_);
@@ -197,7 +199,7 @@ Result<void> Accumulator::take_back_blocks(PayloadReader& update, std::uint64_t 
   return {};
 }
 
-Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t weight,
+Result<void> Accumulator::take_back(codec::PayloadReader& update, std::uint64_t weight,
                                     const AdjustUpdate& adjust) {
   FL_ASSERT(update.layout().digest() == layout_.digest());
   std::vector<float> values = room_for(update);
@@ -209,9 +211,9 @@ Result<void> Accumulator::take_back(PayloadReader& update, std::uint64_t weight,
 Result<void> Accumulator::settle(const std::function<Result<void>(const AddUpdate&)>& visit) {
   if (broken_) return Error(Errc::internal, "the sums were lost when an update was taken back");
   if (begin_again()) {
-    FL_CHECK(visit([this](PayloadReader& update, std::uint64_t weight, const AdjustUpdate& adjust) {
-      return add_again(update, weight, adjust);
-    }));
+    FL_CHECK(
+        visit([this](codec::PayloadReader& update, std::uint64_t weight,
+                     const AdjustUpdate& adjust) { return add_again(update, weight, adjust); }));
   }
   is_final_ = true;
   return {};
@@ -222,7 +224,7 @@ bool Accumulator::begin_again() {
   bool has_begun = false;
   for (std::uint64_t i = 0; i < ranges_.size(); ++i) {
     if (!ranges_[i].begin_again(weight_.total)) continue;
-    const Block block = map_.at(i);
+    const codec::Block block = map_.at(i);
     std::fill_n(sums_.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0);
     has_begun = true;
   }
@@ -231,7 +233,7 @@ bool Accumulator::begin_again() {
   return has_begun;
 }
 
-Result<void> Accumulator::add_again(PayloadReader& update, std::uint64_t weight,
+Result<void> Accumulator::add_again(codec::PayloadReader& update, std::uint64_t weight,
                                     const AdjustUpdate& adjust) {
   FL_ASSERT(update.layout().digest() == layout_.digest());
   Adding adding(Adding::Way::again, weight, weight_);
@@ -243,7 +245,7 @@ Result<void> Accumulator::add_again(PayloadReader& update, std::uint64_t weight,
   return {};
 }
 
-bool Accumulator::is_again(const Block& block) const {
+bool Accumulator::is_again(const codec::Block& block) const {
   if (factors_.is_again(block.tensor) || sketches_.is_again(block.flat)) return true;
   const std::uint64_t last = map_.index_of(block.tensor, block.first + block.elements - 1);
   for (std::uint64_t i = map_.index_of(block.tensor, block.first); i <= last; ++i) {
@@ -257,7 +259,7 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
   FL_ASSERT(is_final_);
   for (std::uint64_t at = first; at < first + out.size();) {
     const std::uint64_t range = map_.index_at(at);
-    const Block block = map_.at(range);
+    const codec::Block block = map_.at(range);
     const std::uint64_t end =
         std::min<std::uint64_t>(block.flat + block.elements, first + out.size());
     kernels().scale_fixed(sums_.data() + at, end - at, mean_factor_of(divisor, ranges_[range]),
@@ -268,4 +270,4 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
   sketches_.add_mean(first, divisor, out);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -25,7 +25,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The norms of an update without its statistics. Blocks that are added undecoded count in l2 with
 /// the norm of their factor L, which differs from the matrix' only by rounding, or with the
@@ -51,7 +51,7 @@ class Accumulator {
   /// Codec::summed_sketches() of the updates' codec.
   Accumulator(const Layout& layout, std::uint64_t expected_weight,
               std::optional<std::uint64_t> shared_seed = std::nullopt,
-              SummedSketches sketches = {});
+              codec::SummedSketches sketches = {});
 
   /// An update that is in the sums.
   struct Added {
@@ -67,17 +67,17 @@ class Accumulator {
   /// conflict if the weights would sum to more than total_weight_max. If the update becomes
   /// unreadable while it is taken back, the sums are lost: broken() is true and every add() fails
   /// until reset().
-  [[nodiscard]] Result<Added> add(PayloadReader& update, std::uint64_t weight,
+  [[nodiscard]] Result<Added> add(codec::PayloadReader& update, std::uint64_t weight,
                                   const AdjustUpdate& adjust = nullptr);
   /// Notes that the update counts.
   void count(const Added& added);
   /// Takes an update, the same as in add(), out of the sums, exactly. Errors: those of the reader
   /// and of `adjust`; then broken() is true.
-  [[nodiscard]] Result<void> take_back(PayloadReader& update, std::uint64_t weight,
+  [[nodiscard]] Result<void> take_back(codec::PayloadReader& update, std::uint64_t weight,
                                        const AdjustUpdate& adjust = nullptr);
 
   /// Does something with one update; the argument of what settle() calls.
-  using AddUpdate = std::function<Result<void>(PayloadReader& update, std::uint64_t weight,
+  using AddUpdate = std::function<Result<void>(codec::PayloadReader& update, std::uint64_t weight,
                                                const AdjustUpdate& adjust)>;
   /// Gives all sums their final units, after the last count(). If some sums have another unit,
   /// calls visit(again), which must call again() with each of the updates that count, in any order.
@@ -95,29 +95,33 @@ class Accumulator {
 
   /// Sets all sums and weights to 0. The sums are final.
   void reset(std::uint64_t expected_weight, std::optional<std::uint64_t> shared_seed = std::nullopt,
-             SummedSketches sketches = {});
+             codec::SummedSketches sketches = {});
 
  private:
-  Result<Scan> add_block(PayloadReader& update, std::uint64_t index, Adding& adding,
+  Result<Scan> add_block(codec::PayloadReader& update, std::uint64_t index, Adding& adding,
                          const AdjustUpdate& adjust, std::span<float> values);
-  Result<void> take_back_blocks(PayloadReader& update, std::uint64_t blocks, std::uint64_t weight,
-                                const AdjustUpdate& adjust, std::span<float> values);
+  Result<void> take_back_blocks(codec::PayloadReader& update, std::uint64_t blocks,
+                                std::uint64_t weight, const AdjustUpdate& adjust,
+                                std::span<float> values);
   Result<void> reserve(std::uint64_t weight);
   [[nodiscard]] bool is_of_statistics(std::uint64_t element) const {
     return element >= layout_.statistics().begin && element < layout_.statistics().end;
   }
   template <class Use>
-  void for_each_range(const Block& block, const Use& use);
+  void for_each_range(const codec::Block& block, const Use& use);
   [[nodiscard]] Mutex& lock_of(std::uint64_t range) { return locks_[range % locks_.size()]; }
-  void add_values(const Block& block, std::span<const float> values, float max_abs, Adding& adding);
-  Scan add_selected(const Block& block, const SelectedValues& selected, Adding& adding);
+  void add_values(const codec::Block& block, std::span<const float> values, float max_abs,
+                  Adding& adding);
+  Scan add_selected(const codec::Block& block, const codec::SelectedValues& selected,
+                    Adding& adding);
   [[nodiscard]] bool begin_again();
-  Result<void> add_again(PayloadReader& update, std::uint64_t weight, const AdjustUpdate& adjust);
-  [[nodiscard]] bool is_again(const Block& block) const;
-  [[nodiscard]] std::vector<float> room_for(const PayloadReader& update) const;
+  Result<void> add_again(codec::PayloadReader& update, std::uint64_t weight,
+                         const AdjustUpdate& adjust);
+  [[nodiscard]] bool is_again(const codec::Block& block) const;
+  [[nodiscard]] std::vector<float> room_for(const codec::PayloadReader& update) const;
 
   const Layout& layout_;
-  BlockMap map_;  // The block map of the sums: each block has a range.
+  codec::BlockMap map_;  // The block map of the sums: each block has a range.
   RoundWeight weight_;
   HugeVector<std::int64_t> sums_;
   std::vector<SumRange> ranges_;
@@ -132,4 +136,4 @@ class Accumulator {
   Mutex count_lock_;  // For SumRange::count().
 };
 
-}  // namespace fl
+}  // namespace fl::server

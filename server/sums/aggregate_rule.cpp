@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -73,4 +73,4 @@ Result<AggregateRule> parse_aggregate(std::string_view spec) {
   return rule;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -21,7 +21,7 @@
 #include <optional>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// A robust rule has one of the two pointers; the mean has none.
 struct AggregateRule {
@@ -46,4 +46,4 @@ struct AggregateRule {
 /// Returns invalid_input, with what would be right, for anything that is not a rule.
 [[nodiscard]] Result<AggregateRule> parse_aggregate(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::server

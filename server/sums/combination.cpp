@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::vector<double> combination(const AggregateRule& rule, const SquareMatrix& d
   return weights;
 }
 
-}  // namespace fl
+}  // namespace fl::server

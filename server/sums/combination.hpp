@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The updates that nearest-neighbour mixing takes: near[i] has the indices of the n - f vectors
 /// that are nearest to vector i, itself included, in ascending order. Of equally near ones it takes
@@ -24,4 +24,4 @@ using Neighbours = std::vector<std::vector<std::size_t>>;
 [[nodiscard]] std::vector<double> combination(const AggregateRule& rule,
                                               const SquareMatrix& distances);
 
-}  // namespace fl
+}  // namespace fl::server

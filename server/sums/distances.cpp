@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::vector<std::size_t> indices_of_smallest(const std::vector<double>& values, 
   return order;
 }
 
-}  // namespace fl
+}  // namespace fl::server

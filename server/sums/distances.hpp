@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// A square matrix of doubles.
 class SquareMatrix {
@@ -35,4 +35,4 @@ void add_distances(std::span<const float> block, std::size_t rows, Lanes& lanes,
 [[nodiscard]] std::vector<std::size_t> indices_of_smallest(const std::vector<double>& values,
                                                            std::size_t count);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 std::optional<std::uint64_t> FactorSums::key_of(std::uint32_t tensor) const {
   if (!shared_seed_) return std::nullopt;
-  return shared_key(*shared_seed_, tensor);
+  return codec::shared_key(*shared_seed_, tensor);
 }
 
-FactorSums::Sums& FactorSums::sums_of(std::uint32_t tensor, const MatrixShape& shape,
+FactorSums::Sums& FactorSums::sums_of(std::uint32_t tensor, const codec::MatrixShape& shape,
                                       std::uint32_t rank) {
   Sums& sums = tensors_[tensor];
   if (rank <= sums.rank) return sums;
@@ -25,12 +25,13 @@ std::span<const float> FactorSums::right_of(std::uint32_t tensor, const Sums& su
   const MutexLock lock(mutex_);
   auto& right = rights_[tensor];
   if (right.size() != sums.rank * sums.shape.cols)
-    right = drawn_right(*key_of(tensor), sums.rank, sums.shape.cols);
+    right = codec::drawn_right(*key_of(tensor), sums.rank, sums.shape.cols);
   return right;
 }
 
-Scan FactorSums::add(const Block& block, const FactorRows& rows, Adding& adding) {
-  const MatrixShape shape = matrix_of(layout_.tensors()[block.tensor], rows.rank, 1).value();
+Scan FactorSums::add(const codec::Block& block, const codec::FactorRows& rows, Adding& adding) {
+  const codec::MatrixShape shape =
+      codec::matrix_of(layout_.tensors()[block.tensor], rows.rank, 1).value();
   // A row that began in the block before was added with that block.
   const std::uint64_t skipped = block.first % shape.cols > 0 ? 1 : 0;
   const std::uint64_t first = rows.first + skipped;
@@ -73,9 +74,9 @@ void FactorSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
       kernels().scale_fixed(sums.left.data() + k * sums.shape.rows + row, count, factor,
                             values.data() + k * count);
     }
-    add_product({.rank = sums.rank, .first = row, .count = count, .values = values},
-                right_of(number, sums), cols, begin - tensor.offset,
-                out.subspan(begin - first, end - begin));
+    codec::add_product({.rank = sums.rank, .first = row, .count = count, .values = values},
+                       right_of(number, sums), cols, begin - tensor.offset,
+                       out.subspan(begin - first, end - begin));
   }
 }
 
@@ -91,4 +92,4 @@ void FactorSums::reset(std::optional<std::uint64_t> shared_seed) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

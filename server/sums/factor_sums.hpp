@@ -23,7 +23,7 @@
 #include <optional>
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// Memory: for each tensor with a sum, 8 bytes per element of L and 4 per element of R. The layout
 /// must outlive it. Several threads may run add() at once; no other function may run beside an
@@ -41,7 +41,7 @@ class FactorSums {
   /// row that began in the block before was added with that block.) If updates have
   /// different ranks, the sums have the largest one, and smaller ones use its first columns.
   /// Returns the rows' sum of squares.
-  Scan add(const Block& block, const FactorRows& rows, Adding& adding);
+  Scan add(const codec::Block& block, const codec::FactorRows& rows, Adding& adding);
 
   /// Sets the sums that are not final to 0, in their final unit. Returns whether there are any.
   [[nodiscard]] bool begin_again(std::uint64_t total_weight);
@@ -59,13 +59,13 @@ class FactorSums {
 
  private:
   struct Sums {
-    MatrixShape shape{};
+    codec::MatrixShape shape{};
     std::uint32_t rank = 0;  // 0: there is no sum.
     SumRange range;
     HugeVector<std::int64_t> left;  // The sum of L: `rank` columns, a value for each matrix row.
   };
   /// The sums of a tensor, with at least this rank.
-  Sums& sums_of(std::uint32_t tensor, const MatrixShape& shape, std::uint32_t rank);
+  Sums& sums_of(std::uint32_t tensor, const codec::MatrixShape& shape, std::uint32_t rank);
   /// R of a tensor. It is drawn at the first call.
   [[nodiscard]] std::span<const float> right_of(std::uint32_t tensor, const Sums& sums) const;
 
@@ -79,4 +79,4 @@ class FactorSums {
   mutable Mutex mutex_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

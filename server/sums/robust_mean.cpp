@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -112,4 +112,4 @@ void RobustMean::take_middle(std::span<float> out) {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

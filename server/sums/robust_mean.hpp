@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The updates of a round, in the order of their clients' names. All values are finite.
 class UpdateRows {
@@ -68,4 +68,4 @@ class RobustMean {
   std::vector<double> scratch_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
-std::optional<SketchShape> SketchSums::shape_of(const Block& block,
-                                                std::uint32_t block_elements) const {
+std::optional<codec::SketchShape> SketchSums::shape_of(const codec::Block& block,
+                                                       std::uint32_t block_elements) const {
   if (sketches_.of_tensor.empty() || block_elements != sketches_.block_elements ||
-      block.elements < sketched_min || block.elements > part_elements_max)
+      block.elements < codec::sketched_min || block.elements > codec::part_elements_max)
     return std::nullopt;
   const auto& whole = sketches_.of_tensor[block.tensor];
   if (!whole) return std::nullopt;
   return share_of_block(*whole, block.elements);
 }
 
-Scan SketchSums::add(const Block& block, const SketchCells& sketch, Adding& adding) {
+Scan SketchSums::add(const codec::Block& block, const codec::SketchCells& sketch, Adding& adding) {
   const auto cells = sketch.cells;
   const Scan scan = kernels().scan(cells.data(), cells.size());
   const MutexLock lock(mutex_);
@@ -74,7 +74,7 @@ void SketchSums::add_mean(std::uint64_t first, double divisor, std::span<float> 
   }
 }
 
-void SketchSums::reset(SummedSketches sketches) {
+void SketchSums::reset(codec::SummedSketches sketches) {
   sketches_ = std::move(sketches);
   const MutexLock lock(mutex_);
   recovered_.of = nullptr;
@@ -85,4 +85,4 @@ void SketchSums::reset(SummedSketches sketches) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -24,23 +24,23 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// Memory: for each block with a sum, 8 bytes per cell, which is at most about 4 per element.
 /// Several threads may run add() at once, or add_mean() while no add()
 /// runs; any other function must run alone.
 class SketchSums {
  public:
-  explicit SketchSums(SummedSketches sketches) : sketches_(std::move(sketches)) {}
+  explicit SketchSums(codec::SummedSketches sketches) : sketches_(std::move(sketches)) {}
 
   /// The shape that a sketch of this block must have to be added up. `block_elements`: the most
   /// elements of a block in the payload. nullopt: no sketch of this block can be added up.
-  [[nodiscard]] std::optional<SketchShape> shape_of(const Block& block,
-                                                    std::uint32_t block_elements) const;
+  [[nodiscard]] std::optional<codec::SketchShape> shape_of(const codec::Block& block,
+                                                           std::uint32_t block_elements) const;
 
   /// Adds the weighted sketch, which must have the shape_of() the block. Returns an estimate of the
   /// sum of squares of the sketched values: that of a row's cells, averaged over the rows.
-  Scan add(const Block& block, const SketchCells& sketch, Adding& adding);
+  Scan add(const codec::Block& block, const codec::SketchCells& sketch, Adding& adding);
 
   /// Sets the sums that are not final to 0, in their final unit. Returns whether there are any.
   [[nodiscard]] bool begin_again(std::uint64_t total_weight);
@@ -56,12 +56,12 @@ class SketchSums {
   void add_mean(std::uint64_t first, double divisor, std::span<float> out) const;
 
   /// Sets all sums to 0. Frees the memory of sums that were not used since the last reset().
-  void reset(SummedSketches sketches);
+  void reset(codec::SummedSketches sketches);
 
  private:
   struct Sums {
-    Block block{};
-    SketchShape shape{};
+    codec::Block block{};
+    codec::SketchShape shape{};
     SumRange range;
     HugeVector<std::int64_t> cells;  // Empty: there is no sum.
   };
@@ -69,16 +69,16 @@ class SketchSums {
   struct Recovered {
     const Sums* of = nullptr;
     double divisor = 0;
-    SketchScratch room;
+    codec::SketchScratch room;
     std::span<const float> values;  // The values lie in `room`.
   };
   void recover(const Sums& sums, double divisor) const FL_REQUIRES(mutex_);
 
-  SummedSketches sketches_;
+  codec::SummedSketches sketches_;
   /// The sums by the block's first element in the vector.
   std::map<std::uint64_t, Sums> blocks_ FL_GUARDED_BY(mutex_);
   mutable Recovered recovered_ FL_GUARDED_BY(mutex_);
   mutable Mutex mutex_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 #include <bit>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -49,4 +49,4 @@ void middle_means(const Columns& at, std::size_t drop, std::span<float> out) {
     out[at.begin + i] = static_cast<float>(sums[i] / count);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 /// The columns [begin, end) of a matrix of floats, which has `columns` of them and `rows` rows.
 struct Columns {
@@ -24,4 +24,4 @@ void sort_columns(const Columns& at);
 /// sorted columns: the trimmed mean; with drop = (rows - 1) / 2 the median.
 void middle_means(const Columns& at, std::size_t drop, std::span<float> out);
 
-}  // namespace fl
+}  // namespace fl::server

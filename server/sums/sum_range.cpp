@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -80,4 +80,4 @@ double mean_factor_of(double divisor, const SumRange& range) {
   return std::ldexp(1 / divisor, range.unit_log2());
 }
 
-}  // namespace fl
+}  // namespace fl::server

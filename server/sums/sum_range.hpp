@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The largest weight of one update, and of all updates of a round together.
 inline constexpr std::uint64_t update_weight_max = std::uint64_t{1} << 53;
@@ -123,4 +123,4 @@ class Adding {
 /// The factor that scales a sum in units to a mean: 2^unit_log2 / divisor.
 [[nodiscard]] double mean_factor_of(double divisor, const SumRange& range);
 
-}  // namespace fl
+}  // namespace fl::server

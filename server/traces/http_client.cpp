@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <array>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 /// Headers of HTTP itself; request_of() writes them.
@@ -145,4 +145,4 @@ Awaitable<Result<HttpClient::Answer>> HttpClient::post(std::string content_type,
                               options_.answer_bytes_max);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
@@ -62,4 +62,4 @@ class HttpClient {
   net::ssl::context context_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

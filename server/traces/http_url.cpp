@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 /// Removes the scheme from the text if the text begins with it, in any case.
@@ -55,4 +55,4 @@ std::string to_string(const HttpUrl& url) {
   return (url.is_tls ? "https://" : "http://") + to_string(url.address) + url.target;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct HttpUrl {
   bool is_tls = false;  // The scheme is https.
@@ -25,4 +25,4 @@ struct HttpUrl {
 /// Writes the URL with its port, as parse_http_url() reads it.
 [[nodiscard]] std::string to_string(const HttpUrl& url);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 constexpr std::size_t said_bytes_max = 300;  // Bytes of a collector's answer that the log shows.
@@ -74,4 +74,4 @@ OtlpVerdict judge_answer(const HttpClient::Answer& answer, double unix_now) {
   return verdict;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 struct OtlpVerdict {
   enum class Kind {
@@ -25,4 +25,4 @@ struct OtlpVerdict {
 /// `unix_now`: for a Retry-After that is a date.
 [[nodiscard]] OtlpVerdict judge_answer(const HttpClient::Answer& answer, double unix_now);
 
-}  // namespace fl
+}  // namespace fl::server

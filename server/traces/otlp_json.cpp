@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 using nlohmann::json;
@@ -74,4 +74,4 @@ std::string otlp_json(const Attributes& resource, std::span<const Span> spans) {
   return json_text(request);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,10 +9,10 @@
 #include <span>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 /// `resource`: attributes that tell this process from others. Values of an attribute that are not
 /// finite are left out.
 [[nodiscard]] std::string otlp_json(const Attributes& resource, std::span<const Span> spans);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 constexpr std::string_view traces_path = "/v1/traces";
@@ -182,4 +182,4 @@ Result<std::optional<OtlpSettings>> read_otlp_settings(const std::string& flag,
   return settings;
 }
 
-}  // namespace fl
+}  // namespace fl::server

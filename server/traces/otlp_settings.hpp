@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 struct OtlpSettings {
   HttpUrl url;
@@ -31,4 +31,4 @@ struct OtlpSettings {
 [[nodiscard]] Result<std::optional<OtlpSettings>> read_otlp_settings(
     const std::string& flag, const Environment& environment);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 namespace {
 
 constexpr std::string_view round_name = "round";
@@ -159,4 +159,4 @@ void add_round_spans(const Digest& trace, const RunRecord& run, const RoundSumma
   spans.push_back(std::move(own));
 }
 
-}  // namespace fl
+}  // namespace fl::server

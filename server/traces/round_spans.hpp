@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 [[nodiscard]] Digest trace_id_of(const std::string& run_key, Round round);
 
@@ -32,4 +32,4 @@ void add_round_spans(const Digest& trace, const RunRecord& run, const RoundSumma
                      const RecordedRound& recorded, const TaskCounts& counts,
                      std::vector<Span>& spans);
 
-}  // namespace fl
+}  // namespace fl::server

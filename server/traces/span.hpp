@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct Attribute {
   std::string key;
@@ -32,4 +32,4 @@ struct Span {
   std::string failure = {};  // Why it failed.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fl {
+namespace fl::server {
 
 /// Counts since the process began.
 struct TraceCounts {
@@ -15,4 +15,4 @@ struct TraceCounts {
   std::size_t rounds_waiting = 0;    // Rounds that wait now.
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 Result<std::unique_ptr<TraceExporter>> TraceExporter::open(net::any_io_executor strand,
                                                            OtlpSettings settings,
@@ -186,4 +186,4 @@ Awaitable<void> TraceExporter::flush() {
              to_string(settings_.url));
 }
 
-}  // namespace fl
+}  // namespace fl::server

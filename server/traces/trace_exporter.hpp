@@ -22,7 +22,7 @@
 #include <random>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class TraceExporter {
  public:
@@ -85,4 +85,4 @@ class TraceExporter {
   Offload thread_{1};
 };
 
-}  // namespace fl
+}  // namespace fl::server

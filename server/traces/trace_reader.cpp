@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 Result<std::unique_ptr<TraceReader>> TraceReader::open(const std::filesystem::path& history,
                                                        bool by_client) {
@@ -77,4 +77,4 @@ Result<void> TraceReader::read_on(std::vector<Span>& spans) {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// The content of one request: spans of one round or of several.
 struct TraceBatch {
@@ -54,4 +54,4 @@ class TraceReader {
   std::optional<Current> current_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <functional>
 #include <set>
 
-namespace fl {
+namespace fl::server {
 
 std::string checkpoint_name(Version version) {
   return fmt::format("round-{:06}.safetensors", version);
@@ -175,4 +175,4 @@ Result<void> read_values(const ModelVersion& version, std::uint64_t first, std::
                             std::as_writable_bytes(out));
 }
 
-}  // namespace fl
+}  // namespace fl::server

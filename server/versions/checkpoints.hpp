@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// A published version; it never changes. Its files are opened when they are needed. A reader with
 /// an open file may go on after the version is removed.
@@ -106,4 +106,4 @@ struct InitialWeights {
 /// there is none, so make the name anew and compare.
 [[nodiscard]] Version version_in_name(std::string_view name);
 
-}  // namespace fl
+}  // namespace fl::server

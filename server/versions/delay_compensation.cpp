@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> DelayCompensation::operator()(std::uint64_t first, std::span<float> update) const {
   if (first >= parameters_) return {};
@@ -22,4 +22,4 @@ Result<void> DelayCompensation::operator()(std::uint64_t first, std::span<float>
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <memory>
 #include <span>
 
-namespace fl {
+namespace fl::server {
 
 class DelayCompensation {
  public:
@@ -38,4 +38,4 @@ class DelayCompensation {
   std::uint64_t parameters_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

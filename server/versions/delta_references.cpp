@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -143,4 +143,4 @@ Result<void> DeltaReferences::remove_others() const {
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -24,7 +24,7 @@
 #include <map>
 #include <string>
 
-namespace fl {
+namespace fl::server {
 
 class DeltaReferences {
  public:
@@ -85,4 +85,4 @@ class DeltaReferences {
   bool is_replay_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::server

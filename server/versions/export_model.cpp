@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <set>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -153,4 +153,4 @@ Result<ExportedModel> export_model(Files& files, const std::filesystem::path& fo
   return digest.error();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-namespace fl {
+namespace fl::server {
 
 enum class ModelFormat { safetensors, npz };
 
@@ -25,4 +25,4 @@ struct ExportedModel {
                                                  const CheckpointRecord& record, ModelFormat format,
                                                  const std::filesystem::path& to);
 
-}  // namespace fl
+}  // namespace fl::server

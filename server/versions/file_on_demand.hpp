@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class FileOnDemand {
  public:
@@ -33,4 +33,4 @@ class FileOnDemand {
   mutable std::weak_ptr<File> open_ FL_GUARDED_BY(mutex_);
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -159,17 +159,17 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
   const Version version = job.base.record.version + 1;
   FL_TRY(std::vector<float> step, whole_step(job, steps));
   FL_TRY(const auto delta, job.files.open(job.to / delta_name(version), OpenMode::truncate));
-  FileSink sink(*delta);
-  FL_TRY(
-      const std::uint64_t delta_bytes,
-      job.downlink.encode(job.layout.all, step, job.seed + version, sink, block_elements_of_codec,
-                          nullptr, std::min(threads_for(0), codec_threads_max)));
-  FileSource source(*delta);
-  FL_TRY(auto reader, PayloadReader::open(source, delta_bytes, job.layout.all));
+  codec::FileSink sink(*delta);
+  FL_TRY(const std::uint64_t delta_bytes,
+         job.downlink.encode(job.layout.all, step, job.seed + version, sink,
+                             codec::block_elements_of_codec, nullptr,
+                             std::min(threads_for(0), codec_threads_max)));
+  codec::FileSource source(*delta);
+  FL_TRY(auto reader, codec::PayloadReader::open(source, delta_bytes, job.layout.all));
   std::vector<float> decoded;
   std::vector<float> values;
   for (std::uint64_t index = 0; index < reader.blocks(); ++index) {
-    const Block block = reader.block(index);
+    const codec::Block block = reader.block(index);
     decoded.resize(block.elements);
     values.resize(block.elements);
     FL_TRY([[maybe_unused]] const Scan scan, reader.decode(index, decoded));
@@ -224,4 +224,4 @@ Result<std::unique_ptr<File>> open_kept_mean(Files& files, const std::filesystem
   return files.open(path, OpenMode::read);
 }
 
-}  // namespace fl
+}  // namespace fl::server

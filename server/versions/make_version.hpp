@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct StepJob {
   Files& files;
@@ -46,7 +46,7 @@ struct StepJob {
                     // needs it.
   const Strategy& strategy;
   RoundFacts round;
-  const Codec& downlink;
+  const codec::Codec& downlink;
   std::uint64_t seed;
   std::vector<std::pair<std::string, std::string>> facts;
   bool drops_state;  // Removes the files beside versions before the base, which are not needed any
@@ -69,4 +69,4 @@ struct StepJob {
                                                            const std::filesystem::path& folder,
                                                            Version version);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -6,7 +6,7 @@
 #include <concepts>
 #include <limits>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -170,4 +170,4 @@ Result<void> NpzWriter::finish() {
   return file_->truncate(end_);
 }
 
-}  // namespace fl
+}  // namespace fl::server

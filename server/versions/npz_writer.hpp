@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class NpzWriter {
  public:
@@ -52,4 +52,4 @@ class NpzWriter {
   Writeback writeback_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

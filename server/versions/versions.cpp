@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Result<void> Versions::open_all(const std::vector<CheckpointRecord>& records) {
   for (const auto& record : records) {
@@ -101,4 +101,4 @@ Result<void> Versions::remove_files(const CheckpointRecord& record) const {
   return files_.remove(folder_ / record.delta_file);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class Versions {
  public:
@@ -62,4 +62,4 @@ class Versions {
   std::map<Version, std::shared_ptr<const ModelVersion>> versions_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

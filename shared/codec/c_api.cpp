@@ -16,13 +16,14 @@
 
 struct flc_coder {
   fl::Layout layout;
-  fl::CodecState state;
+  fl::codec::CodecState state;
   std::vector<std::byte> payload;
 };
 
 namespace {
 
 using namespace fl;
+using namespace fl::codec;
 
 thread_local std::string last_error;
 

@@ -24,6 +24,9 @@
 #include <vector>
 
 namespace fl::bench {
+
+using namespace fl::codec;
+using namespace fl::server;
 namespace {
 
 constexpr std::string_view codec_spec = "ecuq:4";

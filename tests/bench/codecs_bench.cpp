@@ -35,6 +35,8 @@
 namespace {
 
 using namespace fl;
+using namespace fl::codec;
+using namespace fl::server;
 
 constexpr std::uint64_t seed = 1;
 // Differs from `seed`, so that the values are independent of the codecs' random numbers.

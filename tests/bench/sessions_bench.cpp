@@ -42,6 +42,7 @@ extern char** environ;
 namespace {
 
 using namespace fl;
+using namespace fl::server;
 namespace fs = std::filesystem;
 
 constexpr int connecting_max = 32;  // At the same time.

@@ -30,8 +30,8 @@
 
 namespace {
 
-using fl::Ranks;
-using fl::Topology;
+using fl::site::Ranks;
+using fl::site::Topology;
 
 constexpr std::int64_t sizes[] = {4 << 10, 256 << 10, 4 << 20, 32 << 20};  // Bytes.
 constexpr int laps = 21;
@@ -83,17 +83,17 @@ float processor_s() {
 
 /// [size][topology] in seconds; two ranks share a node.
 std::vector<float> time_sums(Ranks& ranks) {
-  fl::Nodes nodes;
+  fl::site::Nodes nodes;
   for (int rank = 0; rank < ranks.size(); ++rank) nodes.node.push_back(rank / 2);
   std::vector<float> medians;
   for (const std::int64_t bytes : sizes) {
-    std::vector<std::vector<float>> times(fl::topologies().size());
+    std::vector<std::vector<float>> times(fl::site::topologies().size());
     torch::Tensor values = torch::ones({bytes / 4});
     for (int lap = 0; lap < laps; ++lap) {
-      for (std::size_t i = 0; i < fl::topologies().size(); ++i) {
+      for (std::size_t i = 0; i < fl::site::topologies().size(); ++i) {
         values.fill_(1);
         times[i].push_back(
-            seconds(ranks, [&] { fl::sum_by(fl::topologies()[i], values, nodes, ranks); }));
+            seconds(ranks, [&] { fl::site::sum_by(fl::site::topologies()[i], values, nodes, ranks); }));
       }
     }
     for (const auto& of_topology : times) medians.push_back(median(of_topology));
@@ -106,12 +106,12 @@ std::vector<float> time_hooks(Ranks& ranks, const std::vector<std::string_view>&
   std::vector<float> numbers;
   const std::vector<fl::test::Shapes> shapes = {{{0, {bucket_rows, bucket_columns}}}};
   for (const std::string_view spec : hooks) {
-    const auto hook = std::move(fl::parse_hook(spec).value().hook);
+    const auto hook = std::move(fl::site::parse_hook(spec).value().hook);
     std::vector<float> times;
     std::vector<float> processor;
     std::uint64_t bytes = 0;
     for (int step = 0; step < hook_steps; ++step) {
-      fl::Bucket bucket = fl::test::made_up_bucket(shapes, 0, step, ranks.rank());
+      fl::site::Bucket bucket = fl::test::made_up_bucket(shapes, 0, step, ranks.rank());
       bytes = ranks.bytes_sent();
       const float before_s = processor_s();
       const float time_s = seconds(ranks, [&] { hook->reduce(bucket, ranks); });
@@ -130,12 +130,12 @@ std::vector<float> time_hooks(Ranks& ranks, const std::vector<std::string_view>&
 void print_sums(int size, const std::vector<float>& numbers) {
   fmt::print("Sums of fp32 values over {} ranks, in ms (in parts of Gloo's speed)\n\n{:>10}", size,
              "KiB");
-  for (const Topology& topology : fl::topologies()) fmt::print("{:>20}", topology.name);
+  for (const Topology& topology : fl::site::topologies()) fmt::print("{:>20}", topology.name);
   const float* number = numbers.data();
   for (const std::int64_t bytes : sizes) {
     fmt::print("\n{:>10}", bytes / 1024);
     const float gloo_s = *number;
-    for (std::size_t i = 0; i < fl::topologies().size(); ++i, ++number)
+    for (std::size_t i = 0; i < fl::site::topologies().size(); ++i, ++number)
       fmt::print("{:>12.2f} ({:.2f}x)", *number * 1e3F, gloo_s / *number);
   }
   fmt::print("\n\n");
@@ -190,7 +190,7 @@ int main(int count, char** arguments) {
       },
       fl::test::loopback(std::chrono::seconds(120)));
   const std::vector<float> numbers = processes.told(0);
-  const std::size_t sums = has_sums ? std::size(sizes) * fl::topologies().size() : 0;
+  const std::size_t sums = has_sums ? std::size(sizes) * fl::site::topologies().size() : 0;
   if (numbers.size() != sums + 3 * hooks.size()) {
     fmt::print(stderr, "a rank failed\n");
     return 1;

@@ -17,6 +17,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
+using namespace fl::codec;
 namespace {
 
 const std::filesystem::path state_folder = "/state";

@@ -18,6 +18,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
+using namespace fl::codec;
 namespace {
 
 const std::filesystem::path home = "/state";

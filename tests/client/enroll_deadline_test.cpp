@@ -8,6 +8,8 @@
 #include <boost/asio/ip/tcp.hpp>
 
 namespace fl {
+
+using namespace fl::client;
 namespace {
 
 using namespace fl::test;

@@ -8,6 +8,8 @@
 
 namespace fl::test {
 
+using namespace fl::client;
+
 TEST_CASE("the GPU's line follows from the driver, libtorch and --device") {
   using Verdict = DoctorLine::Verdict;
   const GpuDriver nothing;

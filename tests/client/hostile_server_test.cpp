@@ -17,6 +17,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
 namespace {
 
 /// A step of the server after its Welcome: it awaits a message of one kind, if any, and sends one.

@@ -10,6 +10,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
 namespace {
 
 /// What these arguments of fl-client, or of a program with a trainer of its own, say.

@@ -8,6 +8,7 @@
 #include <map>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

@@ -12,6 +12,7 @@
 #include <limits>
 
 using namespace fl;
+using namespace fl::server;
 using namespace fl::testing;
 
 namespace {

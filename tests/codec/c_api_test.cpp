@@ -8,6 +8,7 @@
 #include <sstream>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

@@ -21,6 +21,8 @@
 
 namespace fl::testing {
 
+using namespace fl::codec;
+
 /// The suite of test cases that need many samples. They run no code that other cases do not run, so
 /// sanitizer builds leave them out (fl_test() in deploy/cmake/options.cmake).
 inline const doctest::test_suite statistics{"statistics"};

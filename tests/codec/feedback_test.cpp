@@ -6,6 +6,7 @@
 #include "tests/codec/codec_support.hpp"
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 TEST_CASE("with every codec, sent + residual = sum of updates over 50 rounds") {

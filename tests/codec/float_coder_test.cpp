@@ -12,6 +12,7 @@
 #include <map>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

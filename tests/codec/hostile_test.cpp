@@ -9,6 +9,7 @@
 #include "tests/support/sanitized.hpp"
 
 using namespace fl;
+using namespace fl::server;
 using namespace fl::testing;
 
 namespace {

@@ -9,6 +9,7 @@
 #include "shared/codec/blocks/selector.hpp"
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

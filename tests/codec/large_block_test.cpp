@@ -12,6 +12,7 @@
 #include <set>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

@@ -9,6 +9,7 @@
 #include <numbers>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

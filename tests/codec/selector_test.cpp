@@ -11,6 +11,7 @@
 #include <functional>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

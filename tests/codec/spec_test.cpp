@@ -5,6 +5,7 @@
 #include "tests/codec/codec_support.hpp"
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

@@ -7,6 +7,7 @@
 #include <limits>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 namespace {

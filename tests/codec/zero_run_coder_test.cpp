@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 using namespace fl;
+using namespace fl::codec;
 using namespace fl::testing;
 
 TEST_CASE("runs decode to the same levels, with classes or not, and damaged runs do not") {

@@ -9,6 +9,7 @@
 #include "tests/fuzz/rows.hpp"
 
 using namespace fl;
+using namespace fl::codec;
 
 namespace {
 

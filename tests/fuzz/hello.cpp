@@ -5,6 +5,7 @@
 #include "shared/base/error.hpp"
 
 using namespace fl;
+using namespace fl::server;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Bytes all = std::as_bytes(std::span(data, size));

@@ -18,6 +18,8 @@
 
 namespace fl::fuzz {
 
+using namespace fl::codec;
+
 using Input = std::vector<std::uint8_t>;
 
 class Lies {

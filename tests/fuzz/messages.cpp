@@ -9,6 +9,7 @@
 #include <vector>
 
 using namespace fl;
+using namespace fl::site;
 
 namespace {
 

@@ -8,6 +8,8 @@
 #include "tests/fuzz/rows.hpp"
 
 using namespace fl;
+using namespace fl::codec;
+using namespace fl::server;
 using fl::fuzz::golden_layout;
 
 namespace {

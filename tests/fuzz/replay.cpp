@@ -117,8 +117,8 @@ TEST_CASE("fuzzing: blocks that are right but for one lie") {
     for (const Input& lie : fuzz::lies_about_block(seed)) run(fuzz_block, lie);
   }
   // Blocks of low rank don't decode alone; payloads have them.
-  for (const FormatRow& row : format_table) {
-    const bool is_alone = row.kind != FormatKind::unknown && row.kind != FormatKind::low_rank;
+  for (const codec::FormatRow& row : codec::format_table) {
+    const bool is_alone = row.kind != codec::FormatKind::unknown && row.kind != codec::FormatKind::low_rank;
     CAPTURE(static_cast<int>(row.id));
     if (is_alone) CHECK(formats.contains(static_cast<int>(row.id)));
   }

@@ -4,6 +4,7 @@
 #include "server/run/settings.hpp"
 
 using namespace fl;
+using namespace fl::server;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

@@ -12,6 +12,8 @@
 
 namespace fl::testing {
 
+using namespace fl::codec;
+
 struct PlacedBlock {
   Block block;
   bool is_bare = false;

@@ -18,6 +18,8 @@
 
 namespace fl::testing {
 
+using namespace fl::codec;
+
 /// The sum of one block's sketches.
 struct PlainSketch {
   std::uint64_t rows = 0;

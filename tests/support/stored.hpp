@@ -9,6 +9,8 @@
 
 namespace fl::test {
 
+using namespace fl::client;
+
 /// The values, or zeros if there are none.
 inline std::vector<float> values_of(const client::StoredValues& stored, std::uint64_t elements) {
   std::vector<float> values(stored.values().begin(), stored.values().end());
@@ -27,9 +29,9 @@ inline std::vector<float> values_of(const Result<client::StoredValues>& stored,
 
 /// ClientState::save_update() of vectors. Without `kept` there are no local values.
 inline Result<void> save(ClientState& state, const RunLayout& layout, std::vector<float> update,
-                         const Codec& codec, Seeds seeds, wire::UploadBegin begin = {},
-                         const std::vector<float>& kept = {}, const LocalRule* rule = nullptr,
-                         DeviceCopy device = {}) {
+                         const codec::Codec& codec, codec::Seeds seeds,
+                         wire::UploadBegin begin = {}, const std::vector<float>& kept = {},
+                         const LocalRule* rule = nullptr, codec::DeviceCopy device = {}) {
   FL_TRY(auto local, state.new_local_values(kept.size()));
   if (!kept.empty()) FL_CHECK(client::copy_values(kept, local.values));
   client::StoredValues stored(std::move(update));

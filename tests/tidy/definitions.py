@@ -1,5 +1,6 @@
 """No two headers define a type of the same name in the same namespace. A program whose
-sources include the one or the other has two types of one name, and the linker keeps either one's functions for both."""
+sources include the one or the other has two types of one name, and the linker keeps either one's functions for both.
+And the rooms of the code have namespaces of their own, in which their files define all they define."""
 
 import re
 
@@ -14,6 +15,25 @@ TOKEN = re.compile(
     r"(?P<type>\w+)(?:\s+final)?\s*(?::[^:;{}()][^;{}()]*)?\{"
     r"|[{}]"
 )
+
+
+# The first that fits a path counts. What users' programs are written against, and what is shared by
+# both ends, is in fl.
+ROOMS = (
+    ("server/", "fl::server"),
+    ("client/client_main.", "fl"),
+    ("client/learn/", "fl"),
+    ("client/site/", "fl::site"),
+    ("client/", "fl::client"),
+    ("shared/codec/", "fl::codec"),
+    ("shared/", "fl"),
+    ("kernels/", "fl"),
+    ("examples/sim/", "fl::sim"),
+)
+# Files that define something of another room, and why.
+GUESTS = {
+    "client/site/site_messages.cpp": "functions that the JSON library finds by their types",
+}
 
 
 def types(code):
@@ -44,4 +64,18 @@ def check(tree):
                 findings.append(
                     Finding(path, line_at(code, offset), f"{name} is defined in {home}, too")
                 )
+    return findings
+
+
+def check_rooms(tree):
+    findings = []
+    for path in tree.paths(".hpp", ".cpp", ".cuh", ".cu", under=CODE):
+        room = next((space for prefix, space in ROOMS if path.startswith(prefix)), None)
+        if room is None or path in GUESTS:
+            continue
+        for match in re.finditer(r"^namespace (fl[\w:]*) \{", code_only(tree.texts[path]), re.MULTILINE):
+            if f"{match[1]}::".startswith(f"{room}::"):
+                continue
+            line = line_at(tree.texts[path], match.start())
+            findings.append(Finding(path, line, f"namespace {match[1]}: this room's is {room}"))
     return findings

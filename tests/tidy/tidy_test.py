@@ -79,6 +79,9 @@ class Repository(unittest.TestCase):
     def test_no_two_headers_define_one_type(self):
         self.none(definitions.check(self.tree))
 
+    def test_rooms_have_namespaces_of_their_own(self):
+        self.none(definitions.check_rooms(self.tree))
+
     def test_licence(self):
         self.none(constructs.check_licence(self.tree))
 
@@ -373,6 +376,22 @@ class Definitions(unittest.TestCase):
         ):
             self.assertEqual(self.found(text), [], text)
         self.assertEqual(self.found("namespace fl { struct Row {}; }\n", "server/b.cpp"), [])
+
+    def test_a_file_in_the_namespace_of_another_room_is_found(self):
+        for path, space, is_right in (
+            ("server/round/a.hpp", "fl::server", True),
+            ("server/round/a.hpp", "fl::server::detail", True),
+            ("server/round/a.hpp", "fl", False),
+            ("server/round/a.cpp", "fl::client", False),
+            ("client/site/a.cpp", "fl::site", True),
+            ("client/site/a.cpp", "fl::client", False),
+            ("client/agent/a.cpp", "fl::client", True),
+            ("client/learn/a.cpp", "fl", True),
+            ("kernels/cuda/a.cu", "fl::cuda", True),
+        ):
+            text = f"\nnamespace {space} {{\nvoid f();\n}}\n"
+            found = definitions.check_rooms(Tree({path: text}))
+            self.assertEqual([finding.line for finding in found], [] if is_right else [2], path)
 
 
 class Comments(unittest.TestCase):

@@ -6,6 +6,8 @@
 #include "tests/world/scenario.hpp"
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using namespace std::chrono_literals;

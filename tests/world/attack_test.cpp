@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::sim;
 namespace {
 
 Attack attack(std::string_view spec) { return parse_attack(spec).value(); }

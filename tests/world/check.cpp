@@ -19,6 +19,10 @@
 
 namespace fl::test {
 
+using namespace fl::client;
+using namespace fl::codec;
+using namespace fl::server;
+
 namespace {
 
 Error wrong(std::string what) { return {Errc::internal, std::move(what)}; }

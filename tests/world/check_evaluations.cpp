@@ -13,6 +13,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 namespace {
 
 Error unexpected(std::string what) { return {Errc::internal, std::move(what)}; }

@@ -11,6 +11,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 Result<ReplayedRound> replay_of(World& world, History& history, Round round) {
   MemFiles& disk = world.server_disk();
   const std::filesystem::path scratch = fmt::format("/scratch-{}", round);

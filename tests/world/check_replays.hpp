@@ -7,6 +7,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 inline const std::filesystem::path kept_folder = "/state/kept-updates";
 
 /// Makes a round again, from what is on the server's disk.

@@ -9,6 +9,8 @@
 #include <set>
 
 namespace fl::test {
+
+using namespace fl::codec;
 namespace {
 
 TEST_CASE(

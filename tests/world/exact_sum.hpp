@@ -20,6 +20,9 @@
 
 namespace fl::test {
 
+using namespace fl::codec;
+using namespace fl::server;
+
 /// The weighted mean of the accepted updates (sum_range.hpp defines it).
 class ExactSum {
  public:

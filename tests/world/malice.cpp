@@ -12,6 +12,8 @@
 
 namespace fl::test {
 
+using namespace fl::codec;
+
 namespace {
 
 using namespace std::chrono_literals;

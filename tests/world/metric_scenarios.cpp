@@ -11,6 +11,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 using namespace std::chrono_literals;
 
 namespace {

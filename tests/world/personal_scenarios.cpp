@@ -10,6 +10,9 @@
 #include <algorithm>
 
 namespace fl::test {
+
+using namespace fl::client;
+using namespace fl::codec;
 namespace {
 
 struct Kept {

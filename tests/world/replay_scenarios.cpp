@@ -15,6 +15,8 @@
 #include <utility>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 WorldOptions keeping(std::string rounds, std::uint32_t trainers = 3) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 using namespace fl;
+using namespace fl::sim;
 
 namespace {
 

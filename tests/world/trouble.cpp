@@ -12,6 +12,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 namespace {
 
 using namespace std::chrono_literals;

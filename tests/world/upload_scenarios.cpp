@@ -10,6 +10,8 @@
 #include <new>
 
 namespace fl::test {
+
+using namespace fl::codec;
 namespace {
 
 using namespace std::chrono_literals;

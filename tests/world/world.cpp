@@ -10,6 +10,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 namespace {
 
 using namespace std::chrono_literals;

@@ -26,6 +26,9 @@
 
 namespace fl::test {
 
+using namespace fl::client;
+using namespace fl::server;
+
 /// The faults of a federation. Each happens once, at a time drawn from the seed.
 enum class Trouble {
   cut,             // A line breaks.

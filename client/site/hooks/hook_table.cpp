@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -101,4 +101,4 @@ const HookRow* find_hook(std::string_view name) {
   return row == std::end(table) ? nullptr : row;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// How a hook's ranks exchange what they have coded.
 enum class HookExchange {
@@ -69,4 +69,4 @@ struct HookRow {
 /// Null: there is no hook of this name.
 [[nodiscard]] const HookRow* find_hook(std::string_view name);
 
-}  // namespace fl
+}  // namespace fl::site

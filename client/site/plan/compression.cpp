@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -116,4 +116,4 @@ HookAdvice advise_hooks(const std::vector<Plan>& plans, const ModelShape& shape,
   return advice;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 struct HookResult {
   const HookCost* hook = nullptr;  // In the table of hooks.
@@ -44,4 +44,4 @@ struct HookAdvice {
                                       const SiteMachines& machines, PlanPrecision precision,
                                       double code_bytes_s);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -131,4 +131,4 @@ double host_adam_seconds(double parameters, double memory_bytes_s) {
   return 28 * parameters / memory_bytes_s;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace fl {
+namespace fl::site {
 
 /// Bytes that one parameter takes, in Adam.
 struct ParameterBytes {
@@ -108,4 +108,4 @@ struct DataParallelBytes {
 /// the gradient, the weight and two moments, and writes the three, 28 bytes a parameter.
 [[nodiscard]] double host_adam_seconds(double parameters, double memory_bytes_s);
 
-}  // namespace fl
+}  // namespace fl::site

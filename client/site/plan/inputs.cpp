@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cmath>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -121,4 +121,4 @@ std::string in_count(double count) {
                    std::array{"", " thousand", " million", " billion", " trillion"});
 }
 
-}  // namespace fl
+}  // namespace fl::site

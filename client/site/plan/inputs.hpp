@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// The number format of weights and gradients. bf16 and fp16 are mixed precision: the optimizer
 /// keeps fp32 weights beside its moments.
@@ -69,4 +69,4 @@ struct PlanTraining {
 [[nodiscard]] std::string in_seconds(double seconds);
 [[nodiscard]] std::string in_count(double count);
 
-}  // namespace fl
+}  // namespace fl::site

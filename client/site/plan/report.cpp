@@ -10,7 +10,7 @@
 #include <iterator>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -187,4 +187,4 @@ std::string plan_json(const PlanReport& report) {
   return json_text(all) + "\n";
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 struct PlanReport {
   ModelShape shape;
@@ -25,4 +25,4 @@ struct PlanReport {
 /// "hooks_plan", "advice".
 [[nodiscard]] std::string plan_json(const PlanReport& report);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <optional>
 #include <tuple>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -263,4 +263,4 @@ std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& mach
   return found;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// How a training is divided. Ranks are numbered tensor parallelism first, then data, then pipeline
 /// parallelism, as Megatron-LM does it, so that a tensor-parallel group is inside a node.
@@ -82,4 +82,4 @@ inline constexpr double overlap_efficiency = 0.8;
 [[nodiscard]] std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& machines,
                                              const PlanTraining& training);
 
-}  // namespace fl
+}  // namespace fl::site

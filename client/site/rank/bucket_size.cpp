@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -115,4 +115,4 @@ Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nod
   return bytes;
 }
 
-}  // namespace fl
+}  // namespace fl::site

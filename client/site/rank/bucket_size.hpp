@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// The parsed value of --bucket-mb.
 struct BucketChoice {
@@ -58,4 +58,4 @@ struct BucketPlan {
 [[nodiscard]] Result<std::size_t> choose_bucket_bytes(const BucketPlan& plan, const Nodes& nodes,
                                                       MeasuredChoices& choices, Ranks& ranks);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -79,4 +79,4 @@ std::unique_ptr<c10d::CommHookInterface> make_comm_hook(
   return std::make_unique<CommHook>(hook, conductor, parameters, times, std::move(started));
 }
 
-}  // namespace fl
+}  // namespace fl::site

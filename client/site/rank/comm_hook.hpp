@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 using BucketStarted = std::function<void(const std::shared_ptr<Bucket>&)>;
 
@@ -26,4 +26,4 @@ using BucketStarted = std::function<void(const std::shared_ptr<Bucket>&)>;
     GradientHook& hook, Conductor& conductor, const std::vector<torch::Tensor>& parameters,
     StepTimes& times, BucketStarted started);
 
-}  // namespace fl
+}  // namespace fl::site

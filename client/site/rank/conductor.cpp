@@ -7,7 +7,7 @@
 #include <future>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 Conductor::Conductor(Ranks& ranks) : ranks_(ranks), thread_([this] { loop(); }) {}
 
@@ -67,4 +67,4 @@ void Conductor::loop() {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

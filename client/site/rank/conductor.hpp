@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-namespace fl {
+namespace fl::site {
 
 /// Any thread may queue work; all ranks must queue the same work in the same order. The group must
 /// outlive it, and nobody else may use the group meanwhile. What c10d's Reducer sums itself is
@@ -55,4 +55,4 @@ class Conductor {
   std::thread thread_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

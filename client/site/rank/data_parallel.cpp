@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -211,4 +211,4 @@ void DataParallel::sum(torch::Tensor& values) {
   on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// How ranks treat a parameter that gets no gradient in a step (--unused-parameters). A rank
 /// without a gradient counts with 0 in the mean.
@@ -97,4 +97,4 @@ class DataParallel final : public Parallel {
   bool has_stepped_ = false;  // The Reducer has had a step.
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -51,4 +51,4 @@ std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-namespace fl {
+namespace fl::site {
 
 std::int64_t Bucket::Part::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -76,4 +76,4 @@ void Residuals::load(const HookState& state) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// The gradients that c10d's Reducer hands over at once.
 struct Bucket {
@@ -91,4 +91,4 @@ class Residuals {
   std::vector<Entry> entries_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

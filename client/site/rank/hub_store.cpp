@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -79,4 +79,4 @@ c10::intrusive_ptr<c10d::Store> make_hub_store(RankLink& link) {
   return c10::make_intrusive<HubStore>(link);
 }
 
-}  // namespace fl
+}  // namespace fl::site

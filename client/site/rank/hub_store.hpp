@@ -7,10 +7,10 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace fl {
+namespace fl::site {
 
 /// `link` must outlive the store and all its copies. Any thread. Functions throw
 /// c10d::DistStoreError when the agent is lost or a key does not come in time.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> make_hub_store(RankLink& link);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -59,4 +59,4 @@ Result<void> KeptHookState::keep(const std::string& run_key, std::uint32_t round
   return rounds_.remove_old(run_key, round);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 class KeptHookState {
  public:
@@ -31,4 +31,4 @@ class KeptHookState {
   RoundFiles rounds_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <limits>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -61,4 +61,4 @@ Links measure_links(Ranks& ranks, std::int64_t bytes, int repeats) {
   return links;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
-namespace fl {
+namespace fl::site {
 
 /// Measures each pair of ranks alone, both ways at once, with messages of `bytes`. A collective of
 /// W (W - 1) / 2 turns; all ranks get the same numbers.
 [[nodiscard]] Links measure_links(Ranks& ranks, std::int64_t bytes = 4 << 20, int repeats = 3);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -15,7 +15,7 @@
 #include <cstdio>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -80,7 +80,7 @@ Result<void> run() {
 
 }  // namespace
 
-}  // namespace fl
+}  // namespace fl::site
 
 int main(int argc, char** argv) {
   if (argc > 1) {
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   fl::ignore_write_signals();
   fl::start_log(false, false);
   try {
-    const auto result = fl::run();
+    const auto result = fl::site::run();
     if (result) return 0;
     fl::log_fatal("fl-rank", result.error().message());
   } catch (const std::exception& error) {

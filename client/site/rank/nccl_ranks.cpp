@@ -12,7 +12,7 @@
 #include <utility>
 #endif
 
-namespace fl {
+namespace fl::site {
 
 std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
   const auto whole = std::chrono::ceil<std::chrono::seconds>(timeout).count();
@@ -89,4 +89,4 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store, int, int size, int, const R
 
 #endif
 
-}  // namespace fl
+}  // namespace fl::site

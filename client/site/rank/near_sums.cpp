@@ -21,7 +21,7 @@
 #include <cstring>
 #include <stdexcept>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -228,4 +228,4 @@ void NearSums::await(int rank, std::uint32_t turn, std::chrono::steady_clock::ti
   }
 }
 
-}  // namespace fl
+}  // namespace fl::site

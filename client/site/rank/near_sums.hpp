@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 class NearSums {
  public:
@@ -52,4 +52,4 @@ class NearSums {
   std::vector<int> processes_;  // A pidfd of each rank's process; -1 for this one.
 };
 
-}  // namespace fl
+}  // namespace fl::site

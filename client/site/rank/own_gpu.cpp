@@ -11,7 +11,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #endif
 
-namespace fl {
+namespace fl::site {
 
 std::optional<int> gpu_of(const std::string& device, const SitePlace& place, int gpus,
                           bool is_shown_some) {
@@ -46,4 +46,4 @@ std::string gpu_address([[maybe_unused]] int number) {
   return "";
 }
 
-}  // namespace fl
+}  // namespace fl::site

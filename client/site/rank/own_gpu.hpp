@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 /// The number of a rank's GPU among those that it sees; none if it trains on the CPU, as --device
 /// says or because there is no GPU. A launcher such as Slurm may show each rank its own GPU alone,
@@ -26,4 +26,4 @@ namespace fl {
 /// NCCL compares it, too. "" if there is no such GPU, or without CUDA.
 [[nodiscard]] std::string gpu_address(int number);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,
                                                 std::function<void()> on_progress) {
@@ -14,4 +14,4 @@ Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings
   return std::unique_ptr<Parallel>(std::make_unique<DataParallel>(std::move(on_progress)));
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -18,7 +18,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 /// The thread that trains. The calls of StepSync need a group.
 class Parallel : public StepSync {
@@ -58,4 +58,4 @@ struct ParallelSettings {
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,
                                                               std::function<void()> on_progress);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -57,4 +57,4 @@ c10::intrusive_ptr<c10::ivalue::Future> queue_tensor(Conductor& conductor,
   return future;
 }
 
-}  // namespace fl
+}  // namespace fl::site

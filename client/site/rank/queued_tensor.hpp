@@ -9,7 +9,7 @@
 #include <torch/types.h>
 #include <functional>
 
-namespace fl {
+namespace fl::site {
 
 /// Queues `work`, which replaces `values` and returns what it has made of them, the value of the
 /// future. The future must be waited for, or its error is lost. On a GPU the work runs on a stream
@@ -17,4 +17,4 @@ namespace fl {
 [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> queue_tensor(
     Conductor& conductor, const torch::Tensor& values, std::function<torch::Tensor(Ranks&)> work);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -20,7 +20,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 using nlohmann::json;
 
@@ -255,4 +255,4 @@ Result<json> Rank::gradient(const RankWork& work) {
   return json::object();
 }
 
-}  // namespace fl
+}  // namespace fl::site

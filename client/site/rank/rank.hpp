@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// One thread; the calls block.
 class Rank {
@@ -53,4 +53,4 @@ class Rank {
   std::string device_ = "auto";         // The value of --device.
 };
 
-}  // namespace fl
+}  // namespace fl::site

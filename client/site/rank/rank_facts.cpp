@@ -24,7 +24,7 @@
 #include <fmt/format.h>
 #endif
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -153,4 +153,4 @@ SiteMeasurement measure_site(Ranks& ranks) {
   return measured;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 /// `device` is the value of --device.
 [[nodiscard]] RankFacts facts_of(const SitePlace& place, const std::string& device);
@@ -16,4 +16,4 @@ namespace fl {
 /// Measures the links; a collective, in which all ranks get the same figures. Throws RankFailure.
 [[nodiscard]] SiteMeasurement measure_site(Ranks& ranks);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -279,4 +279,4 @@ std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const st
   return group;
 }
 
-}  // namespace fl
+}  // namespace fl::site

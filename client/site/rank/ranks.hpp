@@ -25,7 +25,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// A collective that failed or took too long: a rank has died or hangs, or the network is cut. It
 /// is an exception because it travels out of loss.backward(), through code of libtorch. The group
@@ -218,4 +218,4 @@ struct NcclVariable {
 /// The version of NCCL that this program is linked with, such as "2.28.9"; "" without NCCL.
 [[nodiscard]] std::string nccl_version();
 
-}  // namespace fl
+}  // namespace fl::site

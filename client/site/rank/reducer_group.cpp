@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -53,4 +53,4 @@ Ranks::Group make_reducer_group(int rank, int size, Conductor& conductor, StepTi
   return c10::make_intrusive<ReducerGroup>(rank, size, conductor, times);
 }
 
-}  // namespace fl
+}  // namespace fl::site

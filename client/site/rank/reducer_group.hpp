@@ -10,7 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-namespace fl {
+namespace fl::site {
 
 /// For the Reducer alone: allreduce() is its only collective. `conductor` and `times` must outlive
 /// the group, which must outlive what is queued. If a sum fails, waiting for it throws the
@@ -18,4 +18,4 @@ namespace fl {
 [[nodiscard]] Ranks::Group make_reducer_group(int rank, int size, Conductor& conductor,
                                               StepTimes& times);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -101,4 +101,4 @@ Result<Reduction> make_reduction(const GroupOptions& group, std::size_t model_by
   return Reduction{.hook = std::move(mean.hook), .row = parsed.row, .bucket_bytes = bucket_bytes};
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 /// The hook of --hook, if it goes with that --topology. Any thread. Errors: invalid_input.
 [[nodiscard]] Result<ParsedHook> check_reduction(const std::string& hook,
@@ -31,4 +31,4 @@ struct Reduction {
 [[nodiscard]] Result<Reduction> make_reduction(const GroupOptions& group, std::size_t model_bytes,
                                                MeasuredChoices& choices, Ranks& ranks);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 class SentBytes {
  public:
@@ -32,4 +32,4 @@ class SentBytes {
   std::vector<Counter> above_;
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -138,4 +138,4 @@ void StepTimes::keep(std::string_view name, const char* track, TimePoint begin, 
                     .bytes = bytes});
 }
 
-}  // namespace fl
+}  // namespace fl::site

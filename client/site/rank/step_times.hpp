@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// Any thread. What is noted on the thread that trains is in the order of a step: forward,
 /// backward, backward_ended, waited.
@@ -74,4 +74,4 @@ class StepTimes {
   double calling_ FL_GUARDED_BY(mutex_) = 0;   // The part of reducing_ in collectives.
 };
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -265,4 +265,4 @@ void sum_by(const Topology& topology, torch::Tensor& values, const Nodes& nodes,
   sum->sum(values, nodes, ranks);
 }
 
-}  // namespace fl
+}  // namespace fl::site

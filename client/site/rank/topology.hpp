@@ -11,7 +11,7 @@
 
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// Ranks with the same name of a host, of at most 64 bytes, share a node. A collective.
 [[nodiscard]] Nodes find_nodes(std::string_view host, Ranks& ranks);
@@ -25,4 +25,4 @@ void sum_by(const Topology& topology, torch::Tensor& values, const Nodes& nodes,
 void sum_to_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks);
 void broadcast_from_leader(torch::Tensor& values, const Nodes& nodes, Ranks& ranks);
 
-}  // namespace fl
+}  // namespace fl::site

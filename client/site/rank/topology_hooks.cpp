@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::unique_ptr<GradientHook> make_between_nodes(std::unique_ptr<GradientHook> i
   return std::make_unique<BetweenNodes>(std::move(inner), std::move(nodes));
 }
 
-}  // namespace fl
+}  // namespace fl::site

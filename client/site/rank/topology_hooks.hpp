@@ -7,7 +7,7 @@
 
 #include <memory>
 
-namespace fl {
+namespace fl::site {
 
 /// The mean in fp32, by that topology: each rank divides, then sum_by() sums.
 [[nodiscard]] std::unique_ptr<GradientHook> make_topology_mean(const Topology& topology,
@@ -20,4 +20,4 @@ namespace fl {
 [[nodiscard]] std::unique_ptr<GradientHook> make_between_nodes(std::unique_ptr<GradientHook> inner,
                                                                Nodes nodes);
 
-}  // namespace fl
+}  // namespace fl::site

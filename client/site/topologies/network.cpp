@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace fl {
+namespace fl::site {
 
 int Nodes::count() const { return node.empty() ? 0 : std::ranges::max(node) + 1; }
 
@@ -29,4 +29,4 @@ std::vector<int> leaders_of(const Nodes& nodes) {
   return leaders;
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// Which ranks share a node: node[r] is the node of rank r; nodes are numbered from 0 in the order
 /// of their first ranks.
@@ -26,4 +26,4 @@ struct Links {
   std::vector<std::vector<double>> bytes_per_s;  // [from][to], of large messages.
 };
 
-}  // namespace fl
+}  // namespace fl::site

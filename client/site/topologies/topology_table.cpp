@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -169,4 +169,4 @@ std::int64_t pipeline_chunks(std::int64_t elements) {
   return std::clamp<std::int64_t>(elements / chunk_elements_min, 1, chunks_max);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -14,7 +14,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// What a sum of `bytes` over at least two ranks takes, in seconds.
 using SecondsOfSum = double(double bytes, const Nodes& nodes, const Links& links);
@@ -52,4 +52,4 @@ struct Topology {
 /// The number of chunks in which ring and pipelined send so many elements.
 [[nodiscard]] std::int64_t pipeline_chunks(std::int64_t elements);
 
-}  // namespace fl
+}  // namespace fl::site

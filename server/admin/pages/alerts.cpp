@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -111,4 +111,4 @@ std::vector<Alert> alerts_of(const LiveStatus& live, const HostFacts& host) {
   return alerts;
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 struct Alert {
   EventLevel level = EventLevel::notice;
@@ -30,4 +30,4 @@ struct HostFacts {
 /// The alerts, the worst first.
 [[nodiscard]] std::vector<Alert> alerts_of(const LiveStatus& live, const HostFacts& host);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 std::string_view next_step(const ClientRecord& client, const MemberStatus& member) {
   if (client.revoked_at != 0) return "nothing: it was revoked";
@@ -63,4 +63,4 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
   return json_text(page);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 /// What the history knows of a page's clients.
 struct FleetRecords {
@@ -31,4 +31,4 @@ struct FleetRecords {
 /// What the client does next, or the server for it.
 [[nodiscard]] std::string_view next_step(const ClientRecord& client, const MemberStatus& member);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -16,7 +16,7 @@
 #include <limits>
 #include <numeric>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -407,4 +407,4 @@ std::vector<double> group_means(std::vector<double> values, std::size_t group_mi
   return means;
 }
 
-}  // namespace fl
+}  // namespace fl::server

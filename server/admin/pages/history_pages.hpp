@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct HistoryPage {
   std::string_view path;                    // "/api/runs".
@@ -31,4 +31,4 @@ struct HistoryPage {
 /// None if there are fewer values than that.
 [[nodiscard]] std::vector<double> group_means(std::vector<double> values, std::size_t group_min);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 /// The number, or null for one that is not finite, which JSON can't express.
 [[nodiscard]] inline nlohmann::json figure(double value) {
@@ -27,4 +27,4 @@ namespace fl {
   return in_s ? nlohmann::json(std::round(now + *in_s)) : nlohmann::json();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -151,4 +151,4 @@ std::string LiveView::text(const LiveStatus& live, const NewestRows& rows, HostF
   return json_text(json);
 }
 
-}  // namespace fl
+}  // namespace fl::server

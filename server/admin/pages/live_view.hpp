@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 class LiveView {
  public:
@@ -48,4 +48,4 @@ struct Forecast {
 };
 [[nodiscard]] Forecast forecast(const TransferStatus& transfer);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -78,4 +78,4 @@ const std::string& AddressQuery::text(std::string_view name) const {
   return found != values_.end() ? found->second : none;
 }
 
-}  // namespace fl
+}  // namespace fl::server

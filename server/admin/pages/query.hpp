@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 class AddressQuery {
  public:
@@ -32,4 +32,4 @@ class AddressQuery {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
-}  // namespace fl
+}  // namespace fl::server

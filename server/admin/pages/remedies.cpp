@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::server {
 
 namespace {
 
@@ -96,4 +96,4 @@ const Remedy* find_remedy(std::string_view text) {
   return nullptr;
 }
 
-}  // namespace fl
+}  // namespace fl::server

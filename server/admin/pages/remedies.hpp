@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 struct Remedy {
   std::string_view part;  // A part of the event's text.
@@ -19,4 +19,4 @@ struct Remedy {
 /// Null: the text needs no remedy beside it.
 [[nodiscard]] const Remedy* find_remedy(std::string_view text);
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 MakeWeighingRule make_centered_clip;
 
@@ -42,4 +42,4 @@ Result<std::shared_ptr<const WeighingRule>> make_centered_clip(const RuleArgumen
   return std::make_shared<const CenteredClip>(clip);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-namespace fl {
+namespace fl::server {
 
 MakeWeighingRule make_geomedian;
 
@@ -92,4 +92,4 @@ Result<std::shared_ptr<const WeighingRule>> make_geomedian(const RuleArguments& 
   return std::make_shared<const GeometricMedian>();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace fl {
+namespace fl::server {
 
 MakeWeighingRule make_krum, make_multikrum;
 
@@ -71,4 +71,4 @@ Result<std::shared_ptr<const WeighingRule>> make_multikrum(const RuleArguments& 
   return std::make_shared<const Krum>(f, best);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 // "Byzantine-robust distributed learning", algorithm 1, option I).
 #include "server/sums/rules/rule_table.hpp"
 
-namespace fl {
+namespace fl::server {
 
 MakeCoordinateRule make_median;
 
@@ -22,4 +22,4 @@ Result<std::shared_ptr<const CoordinateRule>> make_median(const RuleArguments& a
   return std::make_shared<const Median>();
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fl {
+namespace fl::server {
 
 class RobustRule {
  public:
@@ -42,4 +42,4 @@ class WeighingRule : public RobustRule {
   [[nodiscard]] virtual bool has_center() const { return false; }
 };
 
-}  // namespace fl
+}  // namespace fl::server

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::server {
 
 Error RuleArguments::wrong(std::string_view why) const {
   return {Errc::invalid_input, fmt::format("'{}': {}", spec_, why)};
@@ -38,4 +38,4 @@ std::pair<std::string_view, std::optional<std::string_view>> RuleArguments::two(
   return cut(text_.value_or(""), ',');
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fl {
+namespace fl::server {
 
 /// All errors are invalid_input, and name the spec and what would be right.
 class RuleArguments {
@@ -42,4 +42,4 @@ class RuleArguments {
 /// The largest number of updates that a rule's argument may name.
 inline constexpr double rule_updates_max = 1e6;
 
-}  // namespace fl
+}  // namespace fl::server

@@ -3,7 +3,7 @@
 
 #include "shared/base/spec/spec_text.hpp"
 
-namespace fl {
+namespace fl::server {
 
 // The functions in the rows. Each is defined in its rule's file.
 MakeCoordinateRule make_median, make_trimmed;
@@ -49,4 +49,4 @@ std::string weighing_rule_names() {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::server {
 
 /// Make a rule from its numbers. Errors: those of the arguments.
 using MakeCoordinateRule =
@@ -43,4 +43,4 @@ struct RuleRow {
 /// centered-clip".
 [[nodiscard]] std::string weighing_rule_names();
 
-}  // namespace fl
+}  // namespace fl::server

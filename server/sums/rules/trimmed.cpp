@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::server {
 
 MakeCoordinateRule make_trimmed;
 
@@ -39,4 +39,4 @@ Result<std::shared_ptr<const CoordinateRule>> make_trimmed(const RuleArguments& 
   return std::make_shared<const Trimmed>(trim);
 }
 
-}  // namespace fl
+}  // namespace fl::server

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -67,4 +67,4 @@ Result<void> decode_lossless_block(Bytes bytes, std::span<float> out, DecodeScra
                                           std::to_integer<int>(bytes[0])));
 }
 
-}  // namespace fl
+}  // namespace fl::codec

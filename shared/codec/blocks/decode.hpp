@@ -44,7 +44,7 @@
 
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 // For all functions: the bytes need not be trusted. Errors: corrupt. A decoded value may be
 // infinite or NaN unless FormatRow::is_finite. Any thread, with its own scratch.
@@ -62,4 +62,4 @@ namespace fl {
 [[nodiscard]] Result<void> decode_lossless_block(Bytes bytes, std::span<float> out,
                                                  DecodeScratch& scratch);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -159,4 +159,4 @@ Result<void> encode_selected_block(const Selected& selected, const Compressor& q
       });
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Does compressor.encode() for a block of any size. If the compressor leaves out zeros and at
 /// least a 16th of the values (of a part) are zeros, it writes a sparse block of the others, unless
@@ -46,4 +46,4 @@ namespace fl {
 /// trusted. Requires: `out` has more than part_elements_max elements. Errors: corrupt.
 [[nodiscard]] Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch);
 
-}  // namespace fl
+}  // namespace fl::codec

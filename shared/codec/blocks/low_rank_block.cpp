@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -228,4 +228,4 @@ Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Bl
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

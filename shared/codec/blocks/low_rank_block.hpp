@@ -34,7 +34,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr std::int32_t rank_max = 64;
 
@@ -137,4 +137,4 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
                                            const Block& block, RightFactor& right,
                                            std::span<float> out, DecodeScratch& scratch);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 SelectionPlan Selector::plan(const VectorToPlan&) const { return {}; }
 
@@ -47,4 +47,4 @@ Cutoff largest_share(std::span<const std::span<const float>> runs, double fracti
   return cutoff;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

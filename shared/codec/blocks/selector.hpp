@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// The selected elements of one block.
 struct Selected {
@@ -77,4 +77,4 @@ void select_by(Cutoff& cutoff, std::span<const float> x, Selected& out);
                                                             std::size_t k,
                                                             std::vector<std::uint32_t>& room);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::span<const float> sketch_estimates(const SketchCells& sketch, std::size_t e
   return estimate_all(room.estimates, rows);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr std::size_t sketched_min = 256;  // Elements in a block.
 inline constexpr std::uint32_t sketch_cells_max = part_elements_max / 2;
@@ -62,4 +62,4 @@ inline constexpr std::size_t sketch_head_bytes = 1 + 2 + sizeof(std::uint64_t);
 [[nodiscard]] std::span<const float> sketch_estimates(const SketchCells& sketch,
                                                       std::size_t elements, SketchScratch& room);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -131,4 +131,4 @@ Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scr
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

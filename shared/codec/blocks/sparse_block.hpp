@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// The most elements that may be selected in a block of `elements` elements. In a large block
 /// (large_block.hpp) it is about a 16th: more elements are shorter in parts, which can use bitmaps
@@ -60,4 +60,4 @@ void place(const SelectedValues& selected, std::span<float> out);
 /// decode_block() for a sparse block. Requires: is_sparse(block).
 [[nodiscard]] Result<void> decode_sparse(Bytes block, std::span<float> out, DecodeScratch& scratch);
 
-}  // namespace fl
+}  // namespace fl::codec

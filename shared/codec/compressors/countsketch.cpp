@@ -40,7 +40,7 @@
 #include <functional>
 #include <memory>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -261,4 +261,4 @@ Result<void> decode_countsketch(BlockFormat id, Bytes body, std::span<float> out
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -49,7 +49,7 @@
 #include <limits>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -487,4 +487,4 @@ Result<void> decode_eden(BlockFormat id, Bytes body, std::span<float> out, Decod
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

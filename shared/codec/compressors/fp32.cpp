@@ -2,7 +2,7 @@
 #include "shared/base/io/bytes.hpp"
 #include "shared/codec/spec/table.hpp"
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -37,4 +37,4 @@ Result<void> decode_fp32(BlockFormat, Bytes body, std::span<float> out, DecodeSc
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -15,7 +15,7 @@
 // result unbiased.
 #include "shared/codec/compressors/low_rank.hpp"
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -47,4 +47,4 @@ CompressorResult parse_gradzip(const SpecParts& parts) {
   return parse_low_rank(parts, true, make_gradzip);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

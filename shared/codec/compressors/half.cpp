@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -110,4 +110,4 @@ Result<void> decode_bf16(BlockFormat id, Bytes body, std::span<float> out, Decod
   return decode_half(bf16_format, id, body, out, scratch);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

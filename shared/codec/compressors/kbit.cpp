@@ -29,7 +29,7 @@
 #include <cmath>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -240,4 +240,4 @@ Result<void> decode_kbit(BlockFormat id, Bytes body, std::span<float> out, Decod
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

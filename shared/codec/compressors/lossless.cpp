@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -58,4 +58,4 @@ Result<void> decode_lossless(BlockFormat, Bytes body, std::span<float> out,
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -162,4 +162,4 @@ CompressorResult parse_low_rank(SpecParts parts, bool has_projection,
   return make(settings);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 struct LowRankSettings {
   std::int32_t rank;           // 1 to rank_max.
@@ -75,4 +75,4 @@ class LowRankCompressor : public Compressor {
     SpecParts parts, bool has_projection,
     std::unique_ptr<const Compressor> (*make)(const LowRankSettings&));
 
-}  // namespace fl
+}  // namespace fl::codec

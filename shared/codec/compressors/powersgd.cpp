@@ -14,7 +14,7 @@
 // smaller. Instead, orthonormalize() replaces vectors that depend on others by zeros.
 #include "shared/codec/compressors/low_rank.hpp"
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -42,4 +42,4 @@ CompressorResult parse_powersgd(const SpecParts& parts) {
   return parse_low_rank(parts, false, make_powersgd);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

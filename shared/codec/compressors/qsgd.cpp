@@ -20,7 +20,7 @@
 #include <cmath>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -183,4 +183,4 @@ Result<void> decode_qsgd(BlockFormat id, Bytes body, std::span<float> out, Decod
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

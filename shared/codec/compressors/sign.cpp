@@ -16,7 +16,7 @@
 #include <limits>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -103,4 +103,4 @@ Result<void> decode_sign(BlockFormat, Bytes body, std::span<float> out, DecodeSc
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -24,7 +24,7 @@
 #include <cmath>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -138,4 +138,4 @@ Result<void> decode_terngrad(BlockFormat id, Bytes body, std::span<float> out,
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::codec {
 
 Result<void> check_body_bytes(Bytes body, std::size_t expected) {
   if (body.size() == expected) return {};
@@ -11,4 +11,4 @@ Result<void> check_body_bytes(Bytes body, std::size_t expected) {
                fmt::format("{} bytes after the format's id, {} expected", body.size(), expected));
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 /// The id of a block format on the wire. Only ids that several files need have a name here; an id
 /// that one codec uses has its name in that codec's file.
@@ -84,4 +84,4 @@ extern const FormatTable format_table;
 /// Errors: corrupt, unless `body` has exactly `expected` bytes.
 [[nodiscard]] Result<void> check_body_bytes(Bytes body, std::size_t expected);
 
-}  // namespace fl
+}  // namespace fl::codec

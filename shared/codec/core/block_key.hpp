@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace fl {
+namespace fl::codec {
 
 /// Keeps the Philox streams apart: a selector and a quantizer may code the same block, and
 /// stochastic rounding uses the streams 0, 1, ... (the tensor's number).
@@ -22,4 +22,4 @@ enum class KeyFamily : std::uint64_t { selector = 1, quantizer = 2 };
   return std::uint64_t{words.word[1]} << 32 | words.word[0];
 }
 
-}  // namespace fl
+}  // namespace fl::codec

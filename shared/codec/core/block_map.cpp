@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 BlockMap::BlockMap(const Layout& layout, std::uint32_t block_elements)
     : layout_(&layout), block_elements_(block_elements) {
@@ -60,4 +60,4 @@ std::size_t bytes_max_in_parts(std::size_t elements,
   return std::max(bytes_max(elements), in_parts);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

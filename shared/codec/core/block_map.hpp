@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr std::uint32_t block_elements_min = 256;
 inline constexpr std::uint32_t part_elements_max = 65536;
@@ -83,4 +83,4 @@ class BlockMap {
 [[nodiscard]] std::size_t bytes_max_in_parts(
     std::size_t elements, const std::function<std::size_t(std::size_t elements)>& bytes_max);
 
-}  // namespace fl
+}  // namespace fl::codec

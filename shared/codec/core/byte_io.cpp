@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace fl {
+namespace fl::codec {
 
 Result<Bytes> ByteSource::look(std::uint64_t offset, std::size_t bytes,
                                std::vector<std::byte>& scratch) {
@@ -41,4 +41,4 @@ Result<void> FileSink::write(std::uint64_t offset, Bytes bytes) {
   return file_.write_at(base_ + offset, bytes);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

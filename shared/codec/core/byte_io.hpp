@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Any thread; several threads may read at the same time.
 class ByteSource {
@@ -75,4 +75,4 @@ class FileSink final : public PayloadSink {
   std::uint64_t base_;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

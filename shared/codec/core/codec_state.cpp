@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -89,4 +89,4 @@ void CodecState::set(std::string name, std::vector<float> values) {
   is_changed_ = true;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Entries by name, each a run of values. One thread at a time.
 class CodecState {
@@ -39,4 +39,4 @@ class CodecState {
   bool is_changed_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

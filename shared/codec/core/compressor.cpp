@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/core/compressor.hpp"
 
-namespace fl {
+namespace fl::codec {
 
 CompressorPlan Compressor::plan(const VectorToPlan&) const { return {}; }
 
@@ -16,4 +16,4 @@ Result<bool> Compressor::encode_large(std::span<const float>, const Scan&, const
   return false;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 class LevelCoder;    // device_levels.hpp.
 struct LowRankPlan;  // low_rank_block.hpp.
@@ -107,4 +107,4 @@ class Compressor {
 /// themselves. Its blocks are never longer than those of "none".
 [[nodiscard]] const Compressor& dense_compressor();
 
-}  // namespace fl
+}  // namespace fl::codec

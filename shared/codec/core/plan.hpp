@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 class DeviceVector;  // device_coder.hpp.
 
@@ -42,4 +42,4 @@ struct VectorToPlan {
   }
 };
 
-}  // namespace fl
+}  // namespace fl::codec

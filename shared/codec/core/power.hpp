@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace fl {
+namespace fl::codec {
 
 /// base^(step / steps), as a product of repeated square roots of base, one for each binary digit 1
 /// of the exponent. Requires: base >= 0 and step < steps < 2^63.
@@ -21,4 +21,4 @@ namespace fl {
   return power;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Buffers for the entropy coder of levels (level_coder.hpp).
 struct LevelScratch {
@@ -47,4 +47,4 @@ struct DecodeScratch {
   SketchScratch sketch;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -41,4 +41,4 @@ std::int32_t warm_up(std::int32_t first, std::int32_t last, std::uint32_t round,
   return static_cast<std::int32_t>(std::floor(stage(first, last, round, over) + 0.5));
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace fl {
+namespace fl::codec {
 
 /// The number in round `round`: `first` in round 1, `last` from round over + 1 on, and in between
 /// first * (last / first)^((round - 1) / over), rounded to four digits. Requires: first > 0,
@@ -16,4 +16,4 @@ namespace fl {
 [[nodiscard]] std::int32_t warm_up(std::int32_t first, std::int32_t last, std::uint32_t round,
                                    std::uint32_t over);
 
-}  // namespace fl
+}  // namespace fl::codec

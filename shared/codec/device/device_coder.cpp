@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-namespace fl {
+namespace fl::codec {
 
 void DeviceCoder::give_up(std::string_view why) {
   if (!device_) return;
@@ -178,4 +178,4 @@ void DeviceCoder::finish(std::size_t number) {
   }
 }
 
-}  // namespace fl
+}  // namespace fl::codec

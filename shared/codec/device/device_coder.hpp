@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 static_assert(part_elements_max <= device_block_max);
 
@@ -123,4 +123,4 @@ class DeviceVector {
   bool is_cutoff_checked_ = false;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

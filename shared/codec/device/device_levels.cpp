@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 LevelBlock stochastic_block(const Block& block, std::int32_t levels, std::uint32_t bucket,
                             std::uint64_t seed) {
@@ -76,4 +76,4 @@ LevelCode append_level_tables(const LevelBlock& block, const LevelTally& tally, 
   return code;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

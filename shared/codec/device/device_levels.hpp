@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Lets a device round and code the levels of a compressor's blocks. Immutable; any thread.
 class LevelCoder {
@@ -62,4 +62,4 @@ class LevelCoder {
                                             std::int32_t top, int class_bits, std::size_t packed,
                                             std::vector<std::byte>& out);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fl {
+namespace fl::codec {
 
 std::string Codec::canonical() const {
   std::string text;
@@ -127,4 +127,4 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                        out);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Immutable; any thread.
 class Codec {
@@ -105,4 +105,4 @@ class Codec {
 inline constexpr std::string_view delta_prefix = "delta+";
 inline constexpr std::string_view delta_codec = "delta";
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -312,4 +312,4 @@ Result<std::uint64_t> encode_vector(const VectorToEncode& what, PayloadSink& out
   return Encoder(what).write(out);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 /// A vector and how to encode it. All of it must outlive the call.
 struct VectorToEncode {
@@ -31,4 +31,4 @@ struct VectorToEncode {
 /// Writes the payload and returns its bytes, as Codec::encode() does.
 [[nodiscard]] Result<std::uint64_t> encode_vector(const VectorToEncode& what, PayloadSink& out);
 
-}  // namespace fl
+}  // namespace fl::codec

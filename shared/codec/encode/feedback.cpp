@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -134,4 +134,4 @@ void subtract_reference(std::span<float> update, std::span<const float> referenc
   for (std::size_t i = 0; i < update.size(); ++i) update[i] -= reference[i];
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -46,7 +46,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Computes update += keep * residual. With keep < 1 old losses fade: a loss of one update has a
 /// weight of keep^n in the n-th update after it.
@@ -89,4 +89,4 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
 /// update -= reference.
 void subtract_reference(std::span<float> update, std::span<const float> reference);
 
-}  // namespace fl
+}  // namespace fl::codec

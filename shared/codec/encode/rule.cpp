@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 bool Rule::fits(std::string_view name) const {
   return pattern.empty() || fits_pattern(pattern, name);
@@ -51,4 +51,4 @@ std::size_t Rule::block_bytes_max(const Layout::Tensor& tensor, const Block& blo
   });
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace fl {
+namespace fl::codec {
 
 /// The default of dense_below for a rule with a selector and for a list of rules: tensors with
 /// fewer elements are sent losslessly. Such tensors, biases for example, cost almost no bytes but
@@ -60,4 +60,4 @@ struct Rule {
   [[nodiscard]] std::size_t block_bytes_max(const Layout::Tensor& tensor, const Block& block) const;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -166,4 +166,4 @@ bool read_adaptive_levels(Bytes bytes, std::int32_t levels, std::span<std::int16
   return state == answer_state_min && at == bytes.size();
 }
 
-}  // namespace fl
+}  // namespace fl::codec

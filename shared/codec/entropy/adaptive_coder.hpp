@@ -25,7 +25,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 /// Writes the coded levels to the start of `out` and returns their length. Returns 0 if they would
 /// not be shorter than `out`. `x` has 1 to adaptive_levels_max levels; |level| <= levels <=
@@ -40,4 +40,4 @@ namespace fl {
 [[nodiscard]] bool read_adaptive_levels(Bytes bytes, std::int32_t levels,
                                         std::span<std::int16_t> out, const LevelClasses& classes);
 
-}  // namespace fl
+}  // namespace fl::codec

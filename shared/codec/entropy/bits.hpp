@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Appends bits to `out`. finish() fills the last byte with zeros.
 class BitWriter {
@@ -93,4 +93,4 @@ class BitReader {
   bool is_good_ = true;
 };
 
-}  // namespace fl
+}  // namespace fl::codec

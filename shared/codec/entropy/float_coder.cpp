@@ -12,7 +12,7 @@
 #include <array>
 #include <cstdlib>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -150,4 +150,4 @@ template Result<void> read_floats<fp32_words>(Bytes, std::span<std::uint32_t>, D
 template Result<void> read_floats<fp16_words>(Bytes, std::span<std::uint16_t>, DecodeScratch&);
 template Result<void> read_floats<bf16_words>(Bytes, std::span<std::uint16_t>, DecodeScratch&);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// A format of 16 or 32 bits: the sign bit, the exponent, then the mantissa, from the highest bit.
 struct FloatFormat {
@@ -42,4 +42,4 @@ template <FloatFormat format, class Word>
 template <FloatFormat format, class Word>
 [[nodiscard]] Result<void> read_floats(Bytes bytes, std::span<Word> out, DecodeScratch& scratch);
 
-}  // namespace fl
+}  // namespace fl::codec

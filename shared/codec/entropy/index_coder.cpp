@@ -10,7 +10,7 @@
 #include <array>
 #include <bit>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -222,4 +222,4 @@ std::optional<std::size_t> read_indices(Bytes bytes, std::size_t n, DecodeScratc
   return word + *taken;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// The most bytes that indices below n take.
 [[nodiscard]] constexpr std::size_t index_bytes_max(std::size_t n) {
@@ -39,4 +39,4 @@ void append_indices(std::span<const std::uint32_t> indices, std::size_t n, Encod
                                                       DecodeScratch& scratch,
                                                       std::span<std::uint32_t> out);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -11,7 +11,7 @@
 #include <bit>
 #include <cstring>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -120,4 +120,4 @@ bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
   return true;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

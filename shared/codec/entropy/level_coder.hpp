@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// The largest S that rANS has symbols for. Levels with a larger S are packed in bit fields.
 inline constexpr std::int32_t rans_levels_max = 127;
@@ -53,4 +53,4 @@ struct LevelClasses {
 [[nodiscard]] bool read_rans_levels(Bytes bytes, std::int32_t levels, LevelScratch& scratch,
                                     std::span<std::int16_t> out, const LevelClasses& classes = {});
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -137,4 +137,4 @@ Result<std::span<const std::int16_t>> read_levels(Bytes coded, bool is_rans, std
   return out;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

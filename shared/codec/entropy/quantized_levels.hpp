@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Both ends refuse larger scales, because S * (scale / S) must not round to infinity.
 inline constexpr float scale_max = 0x1p127f;
@@ -61,4 +61,4 @@ void quantize_run(std::span<const float> x, float scale, std::int32_t levels, co
                                                                 DecodeScratch& scratch,
                                                                 const LevelClasses& classes = {});
 
-}  // namespace fl
+}  // namespace fl::codec

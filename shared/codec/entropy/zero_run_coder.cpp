@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <optional>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -209,4 +209,4 @@ bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
   return true;
 }
 
-}  // namespace fl
+}  // namespace fl::codec

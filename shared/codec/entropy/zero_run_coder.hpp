@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// Whether runs are the shorter code. With more nonzero levels the entropy code is shorter, because
 /// Golomb codes lose 1% there.
@@ -71,4 +71,4 @@ struct FewLevels {
 [[nodiscard]] bool read_runs(Bytes bytes, std::int32_t levels, std::span<std::int16_t> out,
                              const LevelClasses& classes = {});
 
-}  // namespace fl
+}  // namespace fl::codec

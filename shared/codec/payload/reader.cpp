@@ -10,7 +10,7 @@
 #include <array>
 #include <cstring>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -273,4 +273,4 @@ Result<void> PayloadReader::for_each_block(int threads, const UseBlock& use) {
   });
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -34,7 +34,7 @@
 #include <variant>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr std::size_t payload_header_bytes = 16;
 
@@ -123,4 +123,4 @@ class PayloadReader {
   std::vector<float> rows_;  // Rows of L.
 };
 
-}  // namespace fl
+}  // namespace fl::codec

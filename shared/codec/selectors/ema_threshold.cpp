@@ -25,7 +25,7 @@
 #include <bit>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -108,4 +108,4 @@ SelectorResult parse_ema_threshold(const SpecParts& parts) {
   return std::make_unique<EmaThreshold>(fraction);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

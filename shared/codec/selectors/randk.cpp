@@ -17,7 +17,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -74,4 +74,4 @@ std::span<const std::uint32_t> random_indices(std::uint64_t key, std::size_t n, 
   return {indices, select_largest(words, cutoff, indices)};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -9,7 +9,7 @@
 #include <bit>
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -55,4 +55,4 @@ SelectorResult parse_threshold(const SpecParts& parts) {
   return std::make_unique<Threshold>(threshold);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

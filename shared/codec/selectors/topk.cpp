@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -73,4 +73,4 @@ SelectorResult parse_topk(const SpecParts& parts) {
   return std::make_unique<Topk>(fraction, scope);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

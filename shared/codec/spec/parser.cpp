@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -230,4 +230,4 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
   return std::shared_ptr<const Codec>(std::move(codec));
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -23,7 +23,7 @@
 #include <memory>
 #include <string_view>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr std::size_t spec_bytes_max = 256;
 
@@ -36,4 +36,4 @@ inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every 
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
                                                                std::uint32_t round = warmed_up);
 
-}  // namespace fl
+}  // namespace fl::codec

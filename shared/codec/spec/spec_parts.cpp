@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 bool is_printable(char c) { return c > ' ' && c <= '~'; }
 
@@ -63,4 +63,4 @@ Result<void> check_plain(const SpecParts& parts) {
   return check_no_settings(parts);
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 /// A compressor or a selector in a spec: the text between two plus signs. All members are views
 /// into `whole`, so that errors can point at them.
@@ -90,4 +90,4 @@ auto parse_argument(const SpecParts& parts, const ParseOne& parse_one) -> declty
 /// An error if there is an argument, or settings.
 [[nodiscard]] Result<void> check_plain(const SpecParts& parts);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::codec {
 
 // The functions in the rows. Each is defined in its codec's file.
 ParseCompressor parse_none, parse_lossless, parse_fp16, parse_bf16, parse_qsgd, parse_kbit,
@@ -229,4 +229,4 @@ Result<const CodecRow*> find_codec(const SpecParts& parts) {
                fmt::format("there is no such codec; choose one of:{}", names));
 }
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -14,7 +14,7 @@
 #include <span>
 #include <string_view>
 
-namespace fl {
+namespace fl::codec {
 
 /// Makes the compressor or the selector that a part of a spec names. Errors as in spec_parts.hpp.
 using ParseCompressor = CompressorResult(const SpecParts& parts);
@@ -59,4 +59,4 @@ struct CodecRow {
 /// The row with the name parts.name. Errors: invalid_input, with a message that lists all names.
 [[nodiscard]] Result<const CodecRow*> find_codec(const SpecParts& parts);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -18,6 +18,8 @@
 
 namespace fl::test {
 
+using namespace fl::client;
+
 inline const std::string run_key = "0123456789abcdef";
 
 /// A certificate that is due for renewal, or not.

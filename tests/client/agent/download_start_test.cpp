@@ -11,6 +11,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
 namespace {
 
 using client::DownloadStart;

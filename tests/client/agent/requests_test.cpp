@@ -10,6 +10,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
 namespace {
 
 using client::Requests;

@@ -622,17 +622,17 @@ TEST_CASE("an update on a GPU is coded there, with the same bytes as on the CPU"
     return;
   }
   const auto trainer = make("cnn", to_train_on(made_up_images(200, 1)), "cuda").value();
-  fl::DeviceCoder coder(trainer->make_codec_device().value());
+  fl::codec::DeviceCoder coder(trainer->make_codec_device().value());
   REQUIRE(coder.is_there());
   auto weights = trainer->initial_weights(3).value();
   for (const char* spec : {"ecuq:4", "ecuq:2", "qsgd:7", "kbit:8", "terngrad,clip=0",
                            "topk:0.01+qsgd:8", "threshold:0.001", "powersgd:2"}) {
     CAPTURE(spec);
-    const auto codec = fl::parse_codec(spec).value();
+    const auto codec = fl::codec::parse_codec(spec).value();
     const auto update = train(*trainer, weights, {.batch_size = 20, .lr = 0.01});
-    const auto payload = [&](const fl::DeviceCopy& device) {
+    const auto payload = [&](const fl::codec::DeviceCopy& device) {
       std::vector<std::byte> bytes;
-      fl::VectorSink sink(bytes);
+      fl::codec::VectorSink sink(bytes);
       codec->encode(trainer->layout(), update, 5, sink, 0, nullptr, 1, device).value();
       return bytes;
     };

@@ -12,6 +12,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 TEST_CASE("--bucket-mb is a size, auto or nothing") {
   CHECK(parse_bucket_mb("")->mb == 0);
   CHECK_FALSE(parse_bucket_mb("")->is_measured);

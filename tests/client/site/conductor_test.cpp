@@ -10,6 +10,8 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 class MeanHook : public GradientHook {

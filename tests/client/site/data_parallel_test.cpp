@@ -17,6 +17,8 @@
 #include <utility>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 std::unique_ptr<GradientHook> plain_hook() {

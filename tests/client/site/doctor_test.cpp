@@ -6,6 +6,8 @@
 #include <algorithm>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 using Verdict = DoctorLine::Verdict;

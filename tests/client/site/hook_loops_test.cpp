@@ -17,6 +17,9 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::codec;
+using namespace fl::site;
 namespace {
 
 constexpr std::int64_t lengths[] = {0, 1, 7, 8, 9, 63, 511, 4095, 4096, 4097, 12'345};

@@ -11,6 +11,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 std::string error_of(std::string_view spec) {

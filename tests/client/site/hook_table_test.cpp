@@ -11,6 +11,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 std::string name_in(const std::string& spec) { return spec.substr(0, spec.find_first_of(": ")); }

@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 /// Hooks whose mean over the ranks is the same on all ranks, in settings that compress at once.

@@ -24,6 +24,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 using namespace std::chrono_literals;

@@ -10,6 +10,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 const std::filesystem::path folder = "/state/ranks";

@@ -10,6 +10,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 /// Multiples of 1/512 between -2 and 2.
 inline torch::Tensor made_up_values(std::int64_t count, std::int64_t step, std::int64_t rank,
                                     std::int64_t bucket) {

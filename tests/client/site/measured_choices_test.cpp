@@ -8,6 +8,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 const std::filesystem::path path = "/state/ranks/measured.json";

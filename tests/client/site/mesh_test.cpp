@@ -11,6 +11,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 namespace {
 
 using Ints = std::vector<int>;

@@ -13,6 +13,7 @@
 #include <string>
 
 using namespace fl;
+using namespace fl::site;
 using doctest::Approx;
 
 namespace {

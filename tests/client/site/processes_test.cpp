@@ -19,6 +19,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 /// All hooks, with the largest relative error (of the norms) of a step that they may have.

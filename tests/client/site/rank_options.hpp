@@ -7,6 +7,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 /// The secret of a test's site.
 inline constexpr const char* site_secret = "secret";
 

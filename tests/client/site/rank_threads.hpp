@@ -18,6 +18,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 inline RankOptions loopback(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   return {.timeout = timeout, .interface = "lo"};
 }

@@ -11,6 +11,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 /// The values of rank `rank`: other values on each rank, equal ones in each run.

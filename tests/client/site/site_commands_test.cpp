@@ -10,6 +10,7 @@
 #include <string>
 
 using namespace fl;
+using namespace fl::site;
 
 namespace {
 

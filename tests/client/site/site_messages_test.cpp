@@ -14,6 +14,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 using namespace std::chrono_literals;

@@ -13,6 +13,8 @@
 #include <map>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 using Variables = std::map<std::string, std::string>;

@@ -14,6 +14,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 /// All links alike, but slower between nodes.

@@ -13,6 +13,8 @@
 #include <utility>
 
 namespace fl::test {
+
+using namespace fl::site;
 namespace {
 
 Topology named(std::string_view name) { return parse_topology(name).value(); }

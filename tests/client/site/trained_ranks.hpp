@@ -19,6 +19,8 @@
 
 namespace fl::test {
 
+using namespace fl::site;
+
 struct Training {
   std::string model = "lenet";
   std::string precision = "fp32";

@@ -16,6 +16,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
+using namespace fl::codec;
 namespace {
 
 struct Kept {

@@ -13,6 +13,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::client;
 namespace {
 
 using client::StoredValues;

@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -59,4 +59,4 @@ Result<void> decode_toy(BlockFormat, Bytes body, std::span<float> out, DecodeScr
   return {};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

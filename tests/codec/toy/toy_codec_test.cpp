@@ -11,6 +11,8 @@
 #include <set>
 
 using namespace fl;
+using namespace fl::codec;
+using namespace fl::server;
 using namespace fl::testing;
 
 namespace {

@@ -16,6 +16,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr const char* token = "a-token-of-20-letters";

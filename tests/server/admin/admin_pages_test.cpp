@@ -22,6 +22,8 @@
 #include <utility>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 namespace fs = std::filesystem;

@@ -24,6 +24,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 class AdminWorld {
  public:
   using tcp = net::ip::tcp;

@@ -7,6 +7,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 TEST_CASE("every figure that is left out is of a text that the server writes") {
   const std::string text = server_sources({"client_figures.cpp"});
   for (const ClientFigure& figure : client_figures()) {

@@ -18,6 +18,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct History {

@@ -8,6 +8,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr double some_time = 1.8e9;

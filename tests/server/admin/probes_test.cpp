@@ -14,6 +14,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// The status of both probes, and what the second one says.

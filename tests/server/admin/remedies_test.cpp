@@ -12,6 +12,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// A call that writes an event of the level warning or error, from there to its end.

@@ -14,6 +14,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// Lets this much simulated time pass.

@@ -8,6 +8,8 @@
 #include <doctest/doctest.h>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 EngineStatus collecting() {

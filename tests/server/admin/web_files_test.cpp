@@ -13,6 +13,8 @@
 #include <string_view>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 std::set<std::string> found_in(const std::string& text, const std::string& pattern) {

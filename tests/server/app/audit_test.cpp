@@ -25,6 +25,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 namespace fs = std::filesystem;

@@ -17,6 +17,8 @@
 #include <functional>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// The real disk. Before the n-th time that somebody looks at it, something happens.

@@ -12,6 +12,8 @@
 #include <sstream>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 // New sub-commands as docs/design/adding-a-sub-command.md describes them: options, functions, a

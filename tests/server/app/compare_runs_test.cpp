@@ -6,6 +6,8 @@
 #include "tests/server/history/store_world.hpp"
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct TwoRuns {

@@ -8,6 +8,8 @@
 #include <algorithm>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using nlohmann::json;

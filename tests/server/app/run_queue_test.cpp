@@ -11,6 +11,8 @@
 #include <set>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct Queue {

@@ -11,6 +11,10 @@
 #include "tests/world/scenario.hpp"
 
 namespace fl::test {
+
+using namespace fl::client;
+using namespace fl::codec;
+using namespace fl::server;
 namespace {
 
 const std::vector<Rung> rungs{{"a", 4000}, {"b", 2000}, {"c", 1000}, {"d", 500}, {"e", 250}};

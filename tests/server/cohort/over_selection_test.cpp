@@ -4,6 +4,8 @@
 #include "tests/world/scenario.hpp"
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 Candidate asked(TaskState state, double seconds) {

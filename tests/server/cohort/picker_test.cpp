@@ -7,6 +7,8 @@
 #include <set>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 const Layout& layout() {

@@ -14,6 +14,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 std::vector<Candidate> crowd(std::size_t n) {

@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr double huge = 1.7e308;

@@ -9,6 +9,8 @@
 #include <limits>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 std::vector<RoundSummary> rounds_of(Round count) {

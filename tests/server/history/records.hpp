@@ -6,6 +6,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 inline RunRecord some_run(std::string key = "0123456789abcdef") {
   RunRecord run;
   run.key = std::move(key);

@@ -14,6 +14,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 TEST_CASE("docs/design/schema.sql is the schema of a new history") {
   TemporaryFolder folder;
   REQUIRE(Store::open({.path = folder / "history.sqlite"}));

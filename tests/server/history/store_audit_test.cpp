@@ -14,6 +14,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 std::vector<std::string> kinds(Store& store, const std::string& client = "") {

@@ -16,6 +16,8 @@
 #include <functional>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Call = std::function<Result<void>(Store&)>;

@@ -20,6 +20,8 @@
 #include <fstream>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 namespace fs = std::filesystem;

@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 EvaluationRecord evaluation(RunId run, Version version, std::string client, std::uint64_t examples,

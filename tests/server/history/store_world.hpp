@@ -18,6 +18,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 /// The store, and the same store opened again.
 struct StoreWorld {
   MemFiles files;

@@ -12,6 +12,8 @@
 #include <optional>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr double day = 24 * 3600;

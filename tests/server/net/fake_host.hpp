@@ -14,6 +14,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 class FakeHost final : public SessionHost {
  public:
   explicit FakeHost(net::any_io_executor executor) : executor_(std::move(executor)) {}

@@ -23,6 +23,8 @@
 #include <thread>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using tcp = net::ip::tcp;

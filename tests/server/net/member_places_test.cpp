@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 TEST_CASE("when all places are taken a member is told so; a place that is given back is free") {

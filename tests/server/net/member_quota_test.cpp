@@ -11,6 +11,8 @@
 #include <string>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using namespace std::chrono_literals;

@@ -14,6 +14,8 @@
 #include <functional>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Calls = std::vector<std::string>;

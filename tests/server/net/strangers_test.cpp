@@ -20,6 +20,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using namespace std::chrono_literals;

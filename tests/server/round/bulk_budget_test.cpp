@@ -7,6 +7,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr std::uint64_t large = 1 << 30;

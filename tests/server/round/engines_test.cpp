@@ -7,6 +7,8 @@
 #include <filesystem>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct EnginesWorld {

@@ -10,6 +10,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 class FakePeer final : public Peer {
  public:
   explicit FakePeer(std::string name, bool is_evaluator = false) {

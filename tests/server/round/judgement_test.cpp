@@ -12,6 +12,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

@@ -17,6 +17,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Names = std::vector<std::string>;

@@ -8,6 +8,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 double mean_of(std::vector<LossWeight> losses, double cap = 10) { return mean_loss(losses, cap); }

@@ -13,6 +13,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// Checks that they ascend without overlap, too.
@@ -82,11 +84,11 @@ TEST_CASE("of a larger one, pieces at even distances are kept as they were read"
 
 TEST_CASE("no element is in the sample of a slightly larger model twice") {
   // The third piece begins with the last, short block of "a", and the fourth with "b".
-  const std::uint64_t first = 2 * block_elements_default + 60'000;
+  const std::uint64_t first = 2 * codec::block_elements_default + 60'000;
   const std::uint64_t second = limits::mean_sample_elements + 1000 - first;
   const auto layout = Layout::make({{"a", {first}}, {"b", {second}}}).value();
   const MeanSample sample(layout, layout.elements());
-  CHECK(sample.ranges()[2].begin == 2 * block_elements_default);
+  CHECK(sample.ranges()[2].begin == 2 * codec::block_elements_default);
   CHECK(sample.ranges()[2].end == first);
   CHECK(sample.ranges()[3].begin == first);
   elements_of(sample);

@@ -14,6 +14,7 @@
 #include <vector>
 
 using namespace fl;
+using namespace fl::server;
 
 namespace {
 

@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Names = std::vector<std::string>;

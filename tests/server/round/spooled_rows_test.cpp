@@ -16,6 +16,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::codec;
+using namespace fl::server;
 namespace {
 
 /// Updates of many blocks, on a disk that counts open files.

@@ -14,6 +14,8 @@
 #include <string_view>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using namespace std::chrono_literals;

@@ -7,6 +7,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 using Way = TransferWay;
 
 TEST_CASE("a transfer's progress comes from its session's counters, and goes on where it broke") {

@@ -16,6 +16,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::codec;
+using namespace fl::server;
 namespace {
 
 constexpr std::uint64_t parameters = 150'000;  // Several blocks, with every codec but sparse ones.

@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Words = std::vector<std::uint64_t>;

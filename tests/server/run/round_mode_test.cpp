@@ -9,6 +9,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 RoundMode mode(const char* spec) { return parse_mode(spec).value(); }

@@ -12,6 +12,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 TEST_CASE("learning rates by round") {

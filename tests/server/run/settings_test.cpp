@@ -16,6 +16,8 @@
 #include <functional>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 /// A new setting as docs/design/adding-a-setting.md describes it: a field and one row. Here

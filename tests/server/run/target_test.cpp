@@ -11,6 +11,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 TEST_CASE("a target is a metric, a sign and a number") {

@@ -13,6 +13,7 @@
 #include <thread>
 
 using namespace fl;
+using namespace fl::server;
 using namespace fl::testing;
 
 namespace {

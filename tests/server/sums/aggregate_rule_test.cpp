@@ -15,6 +15,8 @@
 #include <utility>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 AggregateRule rule(std::string_view spec) { return parse_aggregate(spec).value(); }

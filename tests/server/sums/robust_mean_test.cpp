@@ -16,6 +16,8 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Vectors = std::vector<std::vector<float>>;

@@ -13,6 +13,8 @@
 
 namespace fl::test {
 
+using namespace fl::server;
+
 class RowsInMemory final : public UpdateRows {
  public:
   explicit RowsInMemory(std::vector<std::vector<float>> rows) : rows_(std::move(rows)) {}

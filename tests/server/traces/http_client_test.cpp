@@ -16,6 +16,8 @@
 #include <thread>
 
 namespace fl {
+
+using namespace fl::server;
 namespace {
 
 using tcp = net::ip::tcp;

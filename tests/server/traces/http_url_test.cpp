@@ -8,6 +8,8 @@
 #include <doctest/doctest.h>
 
 namespace fl {
+
+using namespace fl::server;
 namespace {
 
 TEST_CASE("a URL has a scheme, a host, and perhaps a port and a path") {

@@ -10,6 +10,8 @@
 #include <limits>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 Span some_span() {

@@ -9,6 +9,8 @@
 #include <map>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 using Variables = std::map<std::string, std::string>;

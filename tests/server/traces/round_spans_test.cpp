@@ -11,6 +11,8 @@
 #include <set>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 const Digest trace = trace_id_of("0123456789abcdef", 7);

@@ -13,6 +13,8 @@
 #include <set>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct World {

@@ -11,6 +11,8 @@
 #include <numeric>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 class WeightsFile {

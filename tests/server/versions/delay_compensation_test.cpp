@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 std::shared_ptr<const ModelVersion> version_of(MemFiles& files, Version version,

@@ -9,6 +9,8 @@
 #include <doctest/doctest.h>
 
 namespace fl::test {
+
+using namespace fl::server;
 namespace {
 
 struct Exports {

@@ -14,6 +14,9 @@
 #include <vector>
 
 namespace fl::test {
+
+using namespace fl::codec;
+using namespace fl::server;
 namespace {
 
 const std::filesystem::path models = "/models";

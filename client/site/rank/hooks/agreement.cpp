@@ -4,7 +4,7 @@
 #include "client/site/rank/hooks/loops.hpp"
 #include "kernels/kernels.hpp"
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -30,11 +30,11 @@ void divide_and_sum(torch::Tensor& values, Ranks& ranks) {
   ranks.sum(values);
 }
 
-bool all_finite(const torch::Tensor& values, Ranks& ranks) {
+bool all_ranks_finite(const torch::Tensor& values, Ranks& ranks) {
   return on_all(are_finite(values), ranks);
 }
 
-bool all_finite(const torch::Tensor& values, const torch::Tensor& residual, Ranks& ranks) {
+bool all_ranks_finite(const torch::Tensor& values, const torch::Tensor& residual, Ranks& ranks) {
   return on_all(is_plain(values) && is_plain(residual)
                     ? sums_are_finite(span_of(values), span_of(residual))
                     : are_finite(values + residual),
@@ -74,4 +74,4 @@ std::vector<std::int64_t> gather(std::int64_t own, Ranks& ranks) {
   return {first, first + all.numel()};
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// The values of a contiguous tensor of floats on the CPU.
 [[nodiscard]] inline std::span<float> span_of(const torch::Tensor& values) {
@@ -23,10 +23,10 @@ namespace fl {
 void divide_and_sum(torch::Tensor& values, Ranks& ranks);
 
 /// Whether all values of all ranks are finite.
-[[nodiscard]] bool all_finite(const torch::Tensor& values, Ranks& ranks);
+[[nodiscard]] bool all_ranks_finite(const torch::Tensor& values, Ranks& ranks);
 /// Whether all sums of a value and its residual are finite, on all ranks.
-[[nodiscard]] bool all_finite(const torch::Tensor& values, const torch::Tensor& residual,
-                              Ranks& ranks);
+[[nodiscard]] bool all_ranks_finite(const torch::Tensor& values, const torch::Tensor& residual,
+                                    Ranks& ranks);
 
 /// Gathers the bytes `own` of all ranks, in the order of the ranks. bytes[r] is the length of rank
 /// r's `own`.
@@ -38,4 +38,4 @@ void divide_and_sum(torch::Tensor& values, Ranks& ranks);
 /// Gathers a number of each rank, in the order of the ranks.
 [[nodiscard]] std::vector<std::int64_t> gather(std::int64_t own, Ranks& ranks);
 
-}  // namespace fl
+}  // namespace fl::site

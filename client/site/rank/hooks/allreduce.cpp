@@ -2,7 +2,7 @@
 #include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -15,4 +15,4 @@ class Allreduce final : public GradientHook {
 
 std::unique_ptr<GradientHook> make_allreduce(SpecOptions&) { return std::make_unique<Allreduce>(); }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -76,4 +76,4 @@ std::unique_ptr<GradientHook> make_batched_powersgd(SpecOptions& options) {
   return std::make_unique<BatchedPowerSgd>(low_rank_settings(options, false));
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <map>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -23,22 +23,22 @@ constexpr std::int64_t not_coded = -1;
 
 class CodecHook final : public GradientHook {
  public:
-  explicit CodecHook(std::shared_ptr<const Codec> codec) : codec_(std::move(codec)) {}
+  explicit CodecHook(std::shared_ptr<const codec::Codec> codec) : codec_(std::move(codec)) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
     const Layout layout = layout_of(bucket);
     const torch::Tensor gradient = bucket.gradient.cpu();  // No copy if it is there.
     torch::Tensor velocity;
     const std::span<const float> values = values_of(gradient, bucket, velocity);
-    CodecState& state = states_[bucket.key()];
-    CodecState next = state;
+    codec::CodecState& state = states_[bucket.key()];
+    codec::CodecState next = state;
     payload_.clear();
-    VectorSink sink(payload_);
-    const bool is_coded =
-        all_finite(values) && codec_
-                                  ->encode(layout, values, seeds_of(bucket, ranks), sink,
-                                           block_elements_of_codec, &next, at::get_num_threads())
-                                  .has_value();
+    codec::VectorSink sink(payload_);
+    const bool is_coded = all_finite(values) &&
+                          codec_
+                              ->encode(layout, values, seeds_of(bucket, ranks), sink,
+                                       codec::block_elements_of_codec, &next, at::get_num_threads())
+                              .has_value();
     const auto lengths =
         gather(is_coded ? static_cast<std::int64_t>(payload_.size()) : not_coded, ranks);
     if (std::ranges::count(lengths, not_coded) > 0) {
@@ -72,7 +72,7 @@ class CodecHook final : public GradientHook {
     states_.clear();
     for (const auto& [name, values] : saved) {
       if (!name.starts_with("codec/")) continue;
-      if (auto state = CodecState::parse(bytes_of(values))) states_[name.substr(6)] = *state;
+      if (auto state = codec::CodecState::parse(bytes_of(values))) states_[name.substr(6)] = *state;
     }
     residuals_.load(saved);
     velocities_.load(saved);
@@ -92,7 +92,7 @@ class CodecHook final : public GradientHook {
   }
 
   /// All ranks have the same shared seed; each step and bucket has another one.
-  [[nodiscard]] Seeds seeds_of(const Bucket& bucket, const Ranks& ranks) const {
+  [[nodiscard]] codec::Seeds seeds_of(const Bucket& bucket, const Ranks& ranks) const {
     const std::uint64_t shared = static_cast<std::uint64_t>(step_) << 32 | bucket.index << 12;
     return {shared + 1 + static_cast<std::uint64_t>(ranks.rank()), shared};
   }
@@ -106,7 +106,7 @@ class CodecHook final : public GradientHook {
     if (codec_->momentum() > 0) {
       values = gradient.clone();
       velocity = velocities_.of(bucket).clone();
-      add_velocity(span_of(values), span_of(velocity), codec_->momentum());
+      codec::add_velocity(span_of(values), span_of(velocity), codec_->momentum());
     }
     room_.resize(std::max(room_.size(), static_cast<std::size_t>(values.numel())));
     const auto sums = std::span(room_).first(static_cast<std::size_t>(values.numel()));
@@ -124,7 +124,7 @@ class CodecHook final : public GradientHook {
       velocities_.of(bucket).copy_(velocity);
       kept = span_of(velocities_.of(bucket));
     }
-    return [=](const Block& block, std::span<const float> sent) {
+    return [=](const codec::Block& block, std::span<const float> sent) {
       subtract_values(values.subspan(block.flat, sent.size()), sent,
                       residual.subspan(block.flat, sent.size()));
       if (kept.empty()) return;
@@ -133,11 +133,11 @@ class CodecHook final : public GradientHook {
     };
   }
 
-  std::shared_ptr<const Codec> codec_;
+  std::shared_ptr<const codec::Codec> codec_;
   std::int64_t step_ = 0;
   Residuals residuals_{"residual/", torch::kCPU};
   Residuals velocities_{"velocity/", torch::kCPU};
-  std::map<std::string, CodecState> states_;  // By Bucket::key().
+  std::map<std::string, codec::CodecState> states_;  // By Bucket::key().
   // Memory that is used again, because the system is slow to give new pages.
   std::vector<float> room_;
   std::vector<std::byte> payload_;
@@ -146,7 +146,7 @@ class CodecHook final : public GradientHook {
 }  // namespace
 
 Result<std::unique_ptr<GradientHook>> make_codec_hook(std::string_view spec) {
-  FL_TRY(auto codec, parse_codec(spec));
+  FL_TRY(auto codec, codec::parse_codec(spec));
   if (codec->is_delta())
     return Error(Errc::invalid_input, "codec:" + std::string(spec) +
                                           ": \"delta+\" can't code gradients, which have no last "
@@ -160,4 +160,4 @@ std::unique_ptr<GradientHook> make_qsgd(SpecOptions& options) {
   return make_codec_hook(spec).value();
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -17,7 +17,7 @@
 #include <memory>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// Divides, then sums. As PyTorch's allreduce_hook. Sends the sum of 4 n bytes.
 [[nodiscard]] std::unique_ptr<GradientHook> make_allreduce(SpecOptions& options);
@@ -85,4 +85,4 @@ namespace fl {
 /// payloads and the gather of 8 bytes.
 [[nodiscard]] Result<std::unique_ptr<GradientHook>> make_codec_hook(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::site

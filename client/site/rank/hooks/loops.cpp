@@ -9,7 +9,7 @@
 #include <bit>
 #include <limits>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -148,4 +148,4 @@ void add_kept(std::span<const float> values, std::span<const float> residual, fl
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = values[i] + keep * residual[i];
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::site {
 
 /// Whether a[i] + b[i] is finite for all i. Both have the same length.
 [[nodiscard]] bool sums_are_finite(std::span<const float> a, std::span<const float> b);
@@ -54,4 +54,4 @@ void subtract_values(std::span<const float> a, std::span<const float> b, std::sp
 void add_kept(std::span<const float> values, std::span<const float> residual, float keep,
               std::span<float> out);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -6,7 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/linalg_qr.h>
 
-namespace fl {
+namespace fl::site {
 
 LowRankHookSettings low_rank_settings(SpecOptions& options, bool has_rate) {
   LowRankHookSettings settings;
@@ -39,7 +39,7 @@ void LowRankHook::reduce(Bucket& bucket, Ranks& ranks) {
 bool LowRankHook::compress(Bucket& bucket, Ranks& ranks) {
   torch::Tensor& residual = residuals_.of(bucket);
   const torch::Tensor values = bucket.gradient + residual;
-  if (!all_finite(values, ranks)) return false;
+  if (!all_ranks_finite(values, ranks)) return false;
   bucket.gradient.copy_(values);
   approximate(bucket, ranks);
   torch::sub_out(residual, values, bucket.gradient);
@@ -93,4 +93,4 @@ torch::Tensor random_factor(at::IntArrayRef sizes, const at::Generator& generato
   return torch::randn(sizes, generator, options.device(torch::kCPU));
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -12,7 +12,7 @@
 #include <random>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 struct LowRankHookSettings {
   std::int64_t rank = 1;
@@ -76,4 +76,4 @@ class LowRankHook : public GradientHook {
 [[nodiscard]] torch::Tensor random_factor(at::IntArrayRef sizes, const at::Generator& generator,
                                           const torch::TensorOptions& options);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -34,7 +34,7 @@ class OneBitAdam final : public GradientHook {
     torch::Tensor& variance = variances_.of(bucket);
     const bool is_warming_up = step_ < settings_.warmup;
     if (bucket.is_last) ++step_;
-    if (is_warming_up || !all_finite(bucket.gradient, ranks)) {
+    if (is_warming_up || !all_ranks_finite(bucket.gradient, ranks)) {
       divide_and_sum(bucket.gradient, ranks);
       // All ranks have the same mean, so all return it as it is.
       if (!bucket.gradient.isfinite().all().item<bool>()) return;
@@ -120,4 +120,4 @@ std::unique_ptr<GradientHook> make_onebit_adam(SpecOptions& options) {
   return std::make_unique<OneBitAdam>(settings);
 }
 
-}  // namespace fl
+}  // namespace fl::site

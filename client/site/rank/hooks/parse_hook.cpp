@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -85,4 +85,4 @@ Result<ParsedHook> parse_hook(std::string_view spec) {
   return ParsedHook{.hook = std::move(hook), .row = *row};
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -16,7 +16,7 @@
 #include <memory>
 #include <string_view>
 
-namespace fl {
+namespace fl::site {
 
 /// A hook in its first step, with its row of the table.
 struct ParsedHook {
@@ -27,4 +27,4 @@ struct ParsedHook {
 /// Errors: invalid_input, with the names that exist, or with the settings that the hook has.
 [[nodiscard]] Result<ParsedHook> parse_hook(std::string_view spec);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -10,12 +10,12 @@
 #include <string>
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
 /// The bytes of a payload that are here and not yet used.
-class Window final : public ByteSource {
+class Window final : public codec::ByteSource {
  public:
   [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override {
     FL_TRY(const Bytes found, find(offset, out.size()));
@@ -50,7 +50,7 @@ class Window final : public ByteSource {
 struct Incoming {
   std::uint64_t length = 0;
   Window window;
-  std::optional<PayloadReader> reader;  // Set once the prefix is here.
+  std::optional<codec::PayloadReader> reader;  // Set once the prefix is here.
 };
 
 /// The offset at which slice number `slice` begins.
@@ -128,7 +128,7 @@ class PayloadSums {
   bool open(std::size_t rank) {
     Incoming& one = *payloads_[rank];
     if (one.reader) return true;
-    auto reader = PayloadReader::open(one.window, one.length, layout_);
+    auto reader = codec::PayloadReader::open(one.window, one.length, layout_);
     if (!reader && one.window.end() < one.length) return false;
     one.reader.emplace(or_throw(std::move(reader), rank));
     if (one.reader->block_elements() != payloads_.front()->reader->block_elements())
@@ -137,8 +137,8 @@ class PayloadSums {
   }
 
   void add_block(std::size_t rank) {
-    PayloadReader& reader = *payloads_[rank]->reader;
-    const Block block = reader.block(block_);
+    codec::PayloadReader& reader = *payloads_[rank]->reader;
+    const codec::Block block = reader.block(block_);
     values_.resize(block.elements);
     (void)or_throw(reader.decode(block_, values_), rank);
     add_values(values_, sum_.subspan(block.flat, block.elements));
@@ -167,4 +167,4 @@ void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> 
   for (std::uint64_t slice = 0; slice < slices; ++slice) sums.advance(slice, slices);
 }
 
-}  // namespace fl
+}  // namespace fl::site

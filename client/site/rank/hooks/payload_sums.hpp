@@ -13,10 +13,10 @@
 #include <span>
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 /// A block of this rank's own payload, decoded.
-using UseOwnBlock = std::function<void(const Block&, std::span<const float>)>;
+using UseOwnBlock = std::function<void(const codec::Block&, std::span<const float>)>;
 
 /// Adds the decoded payloads of all ranks to `sum`, block by block in the order of the ranks.
 /// `lengths` has the length of each rank's payload, all of them of this layout and by one codec;
@@ -26,4 +26,4 @@ void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> 
                   const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
                   const UseOwnBlock& use_own = {});
 
-}  // namespace fl
+}  // namespace fl::site

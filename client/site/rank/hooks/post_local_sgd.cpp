@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::unique_ptr<GradientHook> make_post_local_sgd(SpecOptions& options) {
   return std::make_unique<PostLocalSgd>(settings);
 }
 
-}  // namespace fl
+}  // namespace fl::site

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -122,4 +122,4 @@ std::unique_ptr<GradientHook> make_powersgd(SpecOptions& options) {
   return std::make_unique<PowerSgd>(low_rank_settings(options, true));
 }
 
-}  // namespace fl
+}  // namespace fl::site

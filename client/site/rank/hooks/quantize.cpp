@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -18,7 +18,7 @@ class Quantize final : public GradientHook {
   explicit Quantize(std::int64_t channel) : channel_(channel) {}
 
   void reduce(Bucket& bucket, Ranks& ranks) override {
-    if (!all_finite(bucket.gradient, ranks)) return divide_and_sum(bucket.gradient, ranks);
+    if (!all_ranks_finite(bucket.gradient, ranks)) return divide_and_sum(bucket.gradient, ranks);
     if (is_plain(bucket.gradient))
       reduce_plain(bucket.gradient, ranks);
     else
@@ -107,4 +107,4 @@ std::unique_ptr<GradientHook> make_quantize(SpecOptions& options) {
   return std::make_unique<Quantize>(options.count("channel", 0, 0));
 }
 
-}  // namespace fl
+}  // namespace fl::site

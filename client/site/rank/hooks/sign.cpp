@@ -3,7 +3,7 @@
 #include "client/site/rank/hooks/hooks.hpp"
 #include "client/site/rank/hooks/sign_bits.hpp"
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -11,7 +11,7 @@ class Sign final : public GradientHook {
  public:
   void reduce(Bucket& bucket, Ranks& ranks) override {
     torch::Tensor& residual = residuals_.of(bucket);
-    if (!all_finite(bucket.gradient, residual, ranks))
+    if (!all_ranks_finite(bucket.gradient, residual, ranks))
       return divide_and_sum(bucket.gradient, ranks);
     const torch::Tensor& values = residual.add_(bucket.gradient);
     std::vector<SignCode> codes;
@@ -50,4 +50,4 @@ class Sign final : public GradientHook {
 
 std::unique_ptr<GradientHook> make_sign(SpecOptions&) { return std::make_unique<Sign>(); }
 
-}  // namespace fl
+}  // namespace fl::site

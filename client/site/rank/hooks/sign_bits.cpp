@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -69,4 +69,4 @@ void subtract_sign_code(const SignCode& code, torch::Tensor values) {
   values -= unpacked(code.bits, values.numel()).mul_(code.scale);
 }
 
-}  // namespace fl
+}  // namespace fl::site

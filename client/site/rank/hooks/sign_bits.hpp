@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-namespace fl {
+namespace fl::site {
 
 struct SignCode {
   torch::Tensor bits;   // ceil(n / 8) bytes; the last byte's spare bits are 0.
@@ -21,4 +21,4 @@ void mean_of_sign_codes(const torch::Tensor& bits, const torch::Tensor& scales, 
 /// Subtracts the values that the code stands for.
 void subtract_sign_code(const SignCode& code, torch::Tensor values);
 
-}  // namespace fl
+}  // namespace fl::site

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -18,7 +18,7 @@ class SixteenBits final : public GradientHook {
   void reduce(Bucket& bucket, Ranks& ranks) override {
     torch::Tensor gradient = bucket.gradient;
     bucket.gradient = gradient.to(type_);
-    if (type_ == torch::kFloat16 && !all_finite(bucket.gradient, ranks)) {
+    if (type_ == torch::kFloat16 && !all_ranks_finite(bucket.gradient, ranks)) {
       divide_and_sum(gradient, ranks);
     } else {
       inner_->reduce(bucket, ranks);
@@ -52,4 +52,4 @@ std::unique_ptr<GradientHook> make_bf16(SpecOptions& options) {
   return make_16_bits(torch::kBFloat16, make_allreduce(options));
 }
 
-}  // namespace fl
+}  // namespace fl::site

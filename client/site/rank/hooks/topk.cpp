@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fl {
+namespace fl::site {
 
 namespace {
 
@@ -35,7 +35,7 @@ class Sparse : public GradientHook {
 
   void reduce(Bucket& bucket, Ranks& ranks) final {
     torch::Tensor& residual = residuals_.of(bucket);
-    if (!all_finite(bucket.gradient, residual, ranks)) {
+    if (!all_ranks_finite(bucket.gradient, residual, ranks)) {
       divide_and_sum(bucket.gradient, ranks);
     } else {
       torch::Tensor& values = residual.add_(bucket.gradient);
@@ -119,4 +119,4 @@ std::unique_ptr<GradientHook> make_randk(SpecOptions& options) {
   return std::make_unique<RandK>(options.number("keep", 0.01, 1e-6, 1));
 }
 
-}  // namespace fl
+}  // namespace fl::site

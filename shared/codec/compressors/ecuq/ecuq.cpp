@@ -55,7 +55,7 @@
 #include <cstdlib>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -511,4 +511,4 @@ Result<SelectedValues> read_ecuq_runs(BlockFormat, Bytes body, std::size_t eleme
   return SelectedValues{.indices = scratch.run_indices, .values = scratch.run_values};
 }
 
-}  // namespace fl
+}  // namespace fl::codec

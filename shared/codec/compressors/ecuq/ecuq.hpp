@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-namespace fl {
+namespace fl::codec {
 
 inline constexpr double ecuq_rate_min = 0.05;
 inline constexpr double ecuq_rate_max = 8;
@@ -87,4 +87,4 @@ inline float ecuq_levelled_max(float step) { return step * (ecuq_levels_max - 0.
                                   std::span<const std::span<const float>> tensors,
                                   std::uint32_t block_elements = block_elements_default);
 
-}  // namespace fl
+}  // namespace fl::codec

@@ -18,7 +18,7 @@
 #include <numeric>
 #include <vector>
 
-namespace fl {
+namespace fl::codec {
 
 namespace {
 
@@ -278,4 +278,4 @@ float ecuq_step_for(const EcuqSettings& settings, std::span<const std::span<cons
   return step_at(too_large);
 }
 
-}  // namespace fl
+}  // namespace fl::codec
