@@ -168,7 +168,7 @@ class Strangers(FederationTest):
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             while stream.recv(4096):
                 pass
-        self.server.wait_for("sent a message of more than 16384 bytes")
+        self.server.wait_for(f"sent a message of more than {132 << 10} bytes")
         self.expect_rounds()
 
     def refuse_enrolment(self):
