@@ -92,8 +92,8 @@ std::vector<float> time_sums(Ranks& ranks) {
     for (int lap = 0; lap < laps; ++lap) {
       for (std::size_t i = 0; i < fl::site::topologies().size(); ++i) {
         values.fill_(1);
-        times[i].push_back(
-            seconds(ranks, [&] { fl::site::sum_by(fl::site::topologies()[i], values, nodes, ranks); }));
+        times[i].push_back(seconds(
+            ranks, [&] { fl::site::sum_by(fl::site::topologies()[i], values, nodes, ranks); }));
       }
     }
     for (const auto& of_topology : times) medians.push_back(median(of_topology));

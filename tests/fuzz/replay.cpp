@@ -118,7 +118,8 @@ TEST_CASE("fuzzing: blocks that are right but for one lie") {
   }
   // Blocks of low rank don't decode alone; payloads have them.
   for (const codec::FormatRow& row : codec::format_table) {
-    const bool is_alone = row.kind != codec::FormatKind::unknown && row.kind != codec::FormatKind::low_rank;
+    const bool is_alone =
+        row.kind != codec::FormatKind::unknown && row.kind != codec::FormatKind::low_rank;
     CAPTURE(static_cast<int>(row.id));
     if (is_alone) CHECK(formats.contains(static_cast<int>(row.id)));
   }
