@@ -25,6 +25,7 @@ import time
 import places  # noqa: F401  It lets tests/process be imported.
 from attacks import ATTACKS, Target
 from federation import Federation, wait_until
+from process_table import memory_of
 from tunnels import Meter
 
 CLIENTS = 10
@@ -54,13 +55,6 @@ def rounds_in(federation, seconds):
     before, began = newest(), time.monotonic()
     time.sleep(seconds)
     return (newest() - before) / (time.monotonic() - began)
-
-
-def resident_mib(pid):
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) >> 10
-    return 0
 
 
 class Attacked:
@@ -134,7 +128,7 @@ def in_words(times):
 
 def measure(template, folder, attack, pairs, seconds):
     attacked = Attacked(template, folder, attack)
-    before = resident_mib(attacked.server.pid)
+    before = memory_of(attacked.server.pid, "VmRSS") >> 20
     controls, during, late, far = [rounds_in(attacked.federation, seconds)], [], [], []
     for _ in range(pairs):
         with attacked.under_attack():
@@ -144,7 +138,7 @@ def measure(template, folder, attack, pairs, seconds):
             far.append(attacked.comes_in_after("far"))
         attacked.await_rounds()
         controls.append(rounds_in(attacked.federation, seconds))
-    after = resident_mib(attacked.server.pid)
+    after = memory_of(attacked.server.pid, "VmRSS") >> 20
     ratios = [
         2 * rate / max(controls[i] + controls[i + 1], 1e-9) for i, rate in enumerate(during)
     ]

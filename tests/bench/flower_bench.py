@@ -24,6 +24,7 @@ import time
 from places import SOURCE
 import document_reader
 from federation import BIN, free_port, wait_until
+from process_table import memory_of
 
 PAGE = SOURCE / "docs/guide/from-flower.md"
 ROUNDS = 20
@@ -93,14 +94,9 @@ def memory_of_all():
     for each of them."""
     total = 0
     for status in pathlib.Path("/proc").glob("[0-9]*/status"):
-        try:
-            text = status.read_text()
-        except OSError:
-            continue  # It has ended.
-        own = int(status.parent.name) == os.getpid()
-        rss = [line for line in text.splitlines() if line.startswith("VmRSS:")]
-        if rss and not own:
-            total += int(rss[0].split()[1]) * 1024
+        pid = int(status.parent.name)
+        if pid != os.getpid():
+            total += memory_of(pid, "VmRSS")
     return total
 
 

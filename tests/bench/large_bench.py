@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ import time
 from places import SOURCE
 import federation as process_tests
 from federation import Federation, wait_until
+from process_table import children_of, memory_of
 
 PROGRAM = """
 import sys
@@ -63,25 +63,6 @@ def memory_group(limit_bytes):
         group.rmdir()
 
 
-def status_of(pid, field):
-    try:
-        text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    found = re.search(rf"{field}:\s+(\d+) kB", text)
-    return 1024 * int(found[1]) if found else 0
-
-
-def children_of(pid):
-    """The processes that `pid` has started, and theirs."""
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in task.read_text().split():
-                found += [int(child), *children_of(int(child))]
-    return found
-
-
 def exchanged_bytes():
     """All that lies in folders of trainers in memory (client/learn/process/tensor_folder)."""
     total = 0
@@ -93,11 +74,11 @@ def exchanged_bytes():
 
 def look(client, is_program, peaks, exchanged_before):
     """Keeps the largest values that were seen of a client's memory, by name."""
-    now = {"RssAnon": status_of(client.pid, "RssAnon")}
+    now = {"RssAnon": memory_of(client.pid, "RssAnon")}
     if is_program:
         now["/dev/shm"] = exchanged_bytes() - exchanged_before
         now["RssAnon of the program"] = sum(
-            status_of(pid, "RssAnon") for pid in children_of(client.pid)
+            memory_of(pid, "RssAnon") for pid in children_of(client.pid)
         )
     for name, value in now.items():
         peaks[name] = max(peaks.get(name, 0), value)

@@ -22,6 +22,7 @@ import time
 
 import places  # noqa: F401  It lets tests/process be imported.
 from federation import Federation, wait_until
+from process_table import memory_of
 from python_peer import Ended, Peer, WebSocketException, wire
 
 ELEMENTS = 10_000
@@ -108,10 +109,7 @@ class Meter:
 
     def look(self):
         rounds = self.federation.query("SELECT ifnull(max(round), 0) FROM round_summary")[0][0]
-        resident = 0
-        for line in pathlib.Path(f"/proc/{self.server.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                resident = int(line.split()[1]) >> 10
+        resident = memory_of(self.server.pid, "VmRSS") >> 20
         history = sum(file.stat().st_size for file in self.federation.state.glob("history.sqlite*"))
         return time.monotonic(), rounds, resident, self.server.err.stat().st_size, history
 

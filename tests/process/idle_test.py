@@ -10,6 +10,7 @@ import time
 import unittest
 
 from federation import SOURCE, FederationTest, wait_until
+from process_table import children_of
 
 SCRIPT = SOURCE / "tests/client/learn/scripted_trainer.py"
 SECONDS = 10
@@ -26,15 +27,6 @@ def switches(pid):
     return counts
 
 
-def children(pid):
-    """The processes that this one has started, and those that they have."""
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
-    return found
-
-
 class Idle(FederationTest):
     names = ("a",)
 
@@ -42,7 +34,7 @@ class Idle(FederationTest):
         """Counts for a while how often each of these programs is switched to. What a program has
         started is only reported."""
         time.sleep(1)  # What they did before has an end.
-        started = {name: children(program.pid) for name, program in programs.items()}
+        started = {name: children_of(program.pid) for name, program in programs.items()}
         pids = [program.pid for program in programs.values()] + sum(started.values(), [])
         before = {pid: switches(pid) for pid in pids}
         time.sleep(SECONDS)

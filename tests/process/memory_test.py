@@ -4,11 +4,11 @@ memory stays a small multiple of the model."""
 
 import asyncio
 import os
-import re
 import time
 import unittest
 
 from federation import AsyncFederationTest
+from process_table import memory_of
 from python_peer import Client, identity, join_many
 
 CLIENTS = 64
@@ -44,9 +44,7 @@ class Memory(AsyncFederationTest):
         run = asyncio.gather(*(Together(identity(federation, name)).run() for name in names))
         peak = 0
         while server.running():
-            with open(f"/proc/{server.pid}/status") as status:
-                found = re.search(r"VmHWM:\s+(\d+) kB", status.read())
-            peak = max(peak, 1024 * int(found[1])) if found else peak
+            peak = max(peak, memory_of(server.pid, "VmHWM"))
             await asyncio.sleep(0.02)
         await run
         self.expect_exit(server)

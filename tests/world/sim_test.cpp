@@ -9,6 +9,7 @@
 #include "tests/support/print_result.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/world/check.hpp"
+#include "tests/world/scenario.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -35,12 +36,9 @@ struct Ending {
 };
 
 /// Whether a client lost a task, and so trained again for another one.
-Result<bool> has_lost_tasks(World& world) {
-  FL_TRY(const History history, History::open(world));
-  for (Round round = 1; round <= world.options().settings.rounds; ++round) {
-    FL_TRY(const auto tasks, history.store->rounds().tasks(history.run.id, round));
-    if (std::ranges::count(tasks, TaskState::lost, &TaskRecord::state) != 0) return true;
-  }
+bool has_lost_tasks(World& world) {
+  for (Round round = 1; round <= world.options().settings.rounds; ++round)
+    if (count(tasks_of(world, round), TaskState::lost) != 0) return true;
   return false;
 }
 
@@ -49,8 +47,7 @@ Result<Ending> run_world(const WorldOptions& options) {
   FL_CHECK(world.run());
   FL_CHECK(check(world));
   FL_TRY(const Digest model, final_digest(world));
-  FL_TRY(const bool has_lost, has_lost_tasks(world));
-  return Ending{model, world.trace(), has_lost};
+  return Ending{model, world.trace(), has_lost_tasks(world)};
 }
 
 /// Checks the invariants, for every tenth seed that a second run has the same trace, and for a
