@@ -41,24 +41,6 @@ bool all_ranks_finite(const torch::Tensor& values, const torch::Tensor& residual
                 ranks);
 }
 
-std::vector<torch::Tensor> gather_bytes(const torch::Tensor& own,
-                                        const std::vector<std::int64_t>& bytes, Ranks& ranks) {
-  std::vector<torch::Tensor> all;
-  std::vector<Transfer> sends;
-  std::vector<Transfer> receives;
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    if (rank == ranks.rank()) {
-      all.push_back(own);
-      continue;
-    }
-    all.push_back(torch::empty({bytes.at(static_cast<std::size_t>(rank))}, own.options()));
-    sends.push_back({.rank = rank, .tensor = own});
-    receives.push_back({.rank = rank, .tensor = all.back()});
-  }
-  ranks.exchange(sends, receives);
-  return all;
-}
-
 torch::Tensor gather(const torch::Tensor& own, Ranks& ranks) {
   std::vector<std::int64_t> shape = own.sizes().vec();
   shape.insert(shape.begin(), ranks.size());

@@ -28,11 +28,6 @@ void divide_and_sum(torch::Tensor& values, Ranks& ranks);
 [[nodiscard]] bool all_ranks_finite(const torch::Tensor& values, const torch::Tensor& residual,
                                     Ranks& ranks);
 
-/// Gathers the bytes `own` of all ranks, in the order of the ranks. bytes[r] is the length of rank
-/// r's `own`.
-[[nodiscard]] std::vector<torch::Tensor> gather_bytes(const torch::Tensor& own,
-                                                      const std::vector<std::int64_t>& bytes,
-                                                      Ranks& ranks);
 /// Gathers `own` of all ranks as rows; all have the same shape.
 [[nodiscard]] torch::Tensor gather(const torch::Tensor& own, Ranks& ranks);
 /// Gathers a number of each rank, in the order of the ranks.
