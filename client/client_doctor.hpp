@@ -14,9 +14,9 @@ namespace fl::client {
 [[nodiscard]] DoctorLines diagnose_client(const ClientOptions& options, const std::string& token,
                                           const TrainerKind& kind);
 
-/// What a kind of trainer adds: whether a program of the user's starts and says hello; whether a
-/// built-in model has data and a device.
+/// Checks whether the user's program starts and says hello.
 void check_trainer_program(const ClientOptions& options, DoctorLines& lines);
+/// Checks whether a built-in model has data and a device.
 void check_builtin_trainer(const ClientOptions& options, DoctorLines& lines);
 
 }  // namespace fl::client

@@ -19,21 +19,23 @@
 
 namespace fl::client {
 
-/// What trains, once it is started. It keeps what it needs until the last copy is gone.
+/// A trainer that was started. Its functions keep alive whatever they use.
 struct StartedTrainer {
   TrainerFactory make;  // Makes the trainer of each run's model.
-  /// Writes what it does beside this process to the file, too. Null: it does nothing beside it.
+  /// Lets other processes that train write their work into the trace. Null: no other process writes
+  /// into it.
   std::function<void(const std::shared_ptr<TraceFile>&)> trace_into = {};
-  /// Asks it to end. Null: it ends with the client.
+  /// Asks those processes to end. Null: they end with the client.
   std::function<void()> end = {};
 };
 
-/// What a kind is started from.
+/// The arguments of TrainerKind::start.
 struct TrainerStart {
   const ClientOptions& options;
   const LearnOptions& learn;  // options.learn, with what the client itself has set.
   const TrainerFactory& own;  // The trainer that the program has brought along; empty in fl-client.
-  const std::optional<site::SitePlace>& place;  // Of this process, if a launcher has started it.
+  const std::optional<site::SitePlace>&
+      place;  // Given by a launcher that has started this process.
 };
 
 struct TrainerKind {
@@ -45,7 +47,7 @@ struct TrainerKind {
   bool is_for_builtin_models = false;
   /// The model that the sub-command initial-weights asks for; "": that of --model.
   std::string_view weights_model = {};
-  /// What `doctor` finds of it. Null: nothing is known of its data and devices.
+  /// Adds the lines of `doctor` on its data and devices. Null: it has none.
   void (*check)(const ClientOptions& options, DoctorLines& lines) = nullptr;
 };
 

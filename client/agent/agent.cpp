@@ -271,8 +271,8 @@ Awaitable<Result<void>> Agent::fetch(std::uint32_t version) {
   co_return co_await conversation_.send(std::move(request));
 }
 
-/// What a server may send to a client that is ready. Bye ends the connection. Every other message
-/// breaks the protocol.
+/// A kind of message that a server may send to a client that is ready. Bye ends the connection.
+/// Every other message breaks the protocol.
 struct Agent::MessageRow {
   wire::Header::KindCase kind;
   Awaitable<Result<void>> (Agent::*handle)(Message& message);

@@ -37,7 +37,7 @@ class Conversation {
   /// role and model of this client; the rest is filled in. Errors: cancelled, if no run is on;
   /// unavailable; unauthenticated, if the server rejects this client; protocol.
   Awaitable<Result<wire::Welcome>> hello(wire::Hello hello);
-  /// What the server can do, as its newest Welcome says.
+  /// The features in the server's newest Welcome.
   [[nodiscard]] const Features& server_features() const { return server_features_; }
   /// Accepts the run. From here on the connection counts.
   Awaitable<Result<void>> ready(wire::Ready ready);

@@ -45,7 +45,7 @@ class LocalRanks {
  private:
   const Options options_;
   Mutex mutex_;
-  /// How ranks ended that were ended or have ended, until a new start.
+  /// For each rank that is not running: how it ended. A new start forgets them.
   std::map<int, std::string> endings_ FL_GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<ChildProcess>> ranks_ FL_GUARDED_BY(mutex_);
 };

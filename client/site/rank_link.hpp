@@ -89,7 +89,7 @@ class RankLink {
   /// The store's answers by id.
   std::map<std::uint64_t, std::optional<nlohmann::json>> asked_ FL_GUARDED_BY(mutex_);
   std::uint64_t next_id_ FL_GUARDED_BY(mutex_) = 1;
-  std::uint64_t request_id_ FL_GUARDED_BY(mutex_) = 0;  // What next() returned last.
+  std::uint64_t request_id_ FL_GUARDED_BY(mutex_) = 0;  // The request that next() returned last.
   std::uint64_t stopped_id_ FL_GUARDED_BY(mutex_) = 0;  // The request that is to stop.
   std::stop_source stop_ FL_GUARDED_BY(mutex_);
   std::optional<Error> lost_ FL_GUARDED_BY(mutex_);

@@ -335,6 +335,15 @@ Result<int> note_end(Store& store, const ServeOptions& options,
   return 0;
 }
 
+/// The store failed in work that belongs to no run: every run ends, and so does every wait for the
+/// next one.
+StoreThread::Hooks end_all(Engines& engines, HistoryChanges& changes) {
+  return {[&engines, &changes](const Error& error) {
+    engines.fail(error);
+    changes.wake();
+  }};
+}
+
 }  // namespace
 
 Result<int> serve(const ServeOptions& options) {
@@ -372,9 +381,8 @@ Result<int> serve(const ServeOptions& options) {
   FL_TRY(auto first_engine, make_engine(first));
   Engines engines(std::move(first_engine));
   HistoryChanges changes(strand, history_file(options));
-  const auto failed = [&](const Error& error) { engines.fail(error), changes.wake(); };
   // The store's thread for work that belongs to no run.
-  StoreThread server_store(strand, *store, store_thread, 0, {failed}, pause);
+  StoreThread server_store(strand, *store, store_thread, 0, end_all(engines, changes), pause);
   Admission admission(engines, server_store, authority, {"localhost", "127.0.0.1", own_address()},
                       places.sessions);
   FL_CHECK(admission.renew_certificate());

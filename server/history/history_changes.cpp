@@ -62,7 +62,7 @@ Awaitable<void> HistoryChanges::watch() {
     if (ec) break;
     if (!has_event_of(room.data(), bytes, name_)) continue;
     wake();
-    co_await sleep_for(limits::history_pace);  // What follows soon is told together.
+    co_await sleep_for(limits::history_pace);  // One call of wake() tells all changes until then.
   }
   is_watching_ = false;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host gives a session to send.
+// The answer to a Fetch: a host gives it to a session, which sends it.
 #pragma once
 
 #include "shared/wire/transfer.hpp"
@@ -8,7 +8,7 @@
 
 namespace fl::server {
 
-/// What a session sends for a Fetch: the header, then the bytes of `source` from model.offset() on.
+/// The session sends the header, then the bytes of `source` from model.offset() on.
 struct Download {
   wire::ModelHeader model;
   SegmentSource source;  // Keeps the files open.

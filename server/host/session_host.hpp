@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions and admission need of a run. Sessions carry messages, and their host decides. The
-// host of a run that this server works on is RunHost; anything else that gives clients work (a
-// relay, a test) can stand in its place.
+// The host of sessions: all that sessions and admission need of a run. Sessions carry messages, and
+// their host decides. The host of a run that this server works on is RunHost; anything else that
+// gives clients work (a relay, a test) can stand in its place.
 //
 // A session keeps its host alive, and calls it on executor().
 #pragma once

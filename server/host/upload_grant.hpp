@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session and its host hand each other while an update comes in.
+// UploadGrant: a session and its host hand it to each other while an update comes in.
 #pragma once
 
 #include "server/host/upload.hpp"

@@ -36,8 +36,9 @@ class TokenBucket {
 /// The quotas of one session. On the strand of its link.
 class MemberQuota {
  public:
-  /// What a message takes besides itself and its bytes. `granted`: nothing at all, because it
-  /// belongs to something that the server has granted.
+  /// The kind of a message's cost. Each takes one message and its bytes from the quota; a download
+  /// or a renewal takes one of those, too. `granted` takes nothing at all, because the server has
+  /// granted what the message belongs to.
   enum class Cost { granted, message, download, renewal };
 
   MemberQuota();

@@ -205,8 +205,8 @@ Awaitable<Result<void>> Session::shake_hands() {
 
 // The messages of a client that is ready -------------------------------------------------------
 
-/// What a client may send, and what each message takes from its quota. Hello and Ready belong to
-/// the handshake, and Bye ends the session. Every other message breaks the protocol.
+/// A kind of message that a client may send, and its cost. Hello and Ready belong to the handshake,
+/// and Bye ends the session. Every other message breaks the protocol.
 struct Session::MessageRow {
   wire::Header::KindCase kind;
   MemberQuota::Cost cost;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an error means for the session that it ends: what the client is told, whose fault it is, and
-// how loudly the log says it. Pure functions; any thread.
+// The meaning of an error for the session that it ends: the client's Bye, whether the client is at
+// fault, and the level in the log. Pure functions; any thread.
 #pragma once
 
 #include "shared/base/error.hpp"

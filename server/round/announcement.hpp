@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client announces of its update (UploadBegin): whether it fits the task that the client was
-// given, and what of it goes into the history. Errors name what does not fit; they refuse the
-// update, and the client and the history see them. Functions without state; any thread.
+// Checks the announcement of an update (UploadBegin) against the client's task, and puts its
+// figures into the history. An error names what does not fit and refuses the update; the client and
+// the history see it. Functions without state; any thread.
 #pragma once
 
 #include "server/host/upload_grant.hpp"
@@ -11,7 +11,7 @@
 
 namespace fl::server {
 
-/// What any kind of update must fit: the task's round and version, and a digest of 16 bytes.
+/// Any kind of update must have the task's round and version, and a digest of 16 bytes.
 [[nodiscard]] Result<void> check_origin(const wire::UploadBegin& begin, const TaskRecord& task);
 /// The codec and the reference that the task asked for, and a length that the codec can have for
 /// a model of this layout.
@@ -24,7 +24,7 @@ namespace fl::server {
 /// The figures that only the history shows.
 [[nodiscard]] Result<void> check_figures(const wire::UploadBegin& begin);
 
-/// What the server knows of an update that is here, beside what the client says.
+/// The server's own figures of an update that is here.
 struct Arrival {
   TimePoint at;             // When the last byte came.
   double round_started_at;  // Unix seconds.

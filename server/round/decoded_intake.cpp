@@ -18,7 +18,7 @@ Awaitable<Result<void>> DecodedIntake::rebuild() {
 }
 
 Result<void> DecodedIntake::check(const wire::UploadBegin& begin, const Task& task) const {
-  return check_coding(begin, task.record, parts_.plan.layout_of(task.part));
+  return check_coding(begin, task.record, parts_.control.plan.layout_of(task.part));
 }
 
 Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,

@@ -14,14 +14,13 @@ class DecodedIntake final : public UpdateIntake {
   struct Parts {
     RunControl& control;
     Offload& compute;
-    const RunPlan& plan;
     DeltaReferences& references;
     Tasks& tasks;
     RoundSums& sums;
     PastRounds& past;
   };
   explicit DecodedIntake(const Parts& parts)
-      : parts_(parts), norms_(parts.control, parts.plan, parts.tasks, parts.past) {}
+      : parts_(parts), norms_(parts.control, parts.tasks, parts.past) {}
 
   void open_round() override;
   Awaitable<Result<void>> rebuild() override;

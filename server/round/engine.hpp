@@ -31,7 +31,7 @@ namespace fl::server {
 
 class RoundEngine {
  public:
-  /// What the engines of one server share.
+  /// The engines of one server share these.
   struct Shared {
     Offload* store;    // One thread: the only one that calls this Store.
     Offload* compute;  // Workers that decode, add up and write models.
@@ -120,7 +120,7 @@ class RoundEngine {
   std::size_t expected_sessions_ = 0;
 };
 
-/// What sessions call of an engine, which it keeps alive.
+/// The engine's host, which keeps the engine alive.
 [[nodiscard]] inline std::shared_ptr<SessionHost> host_of(std::shared_ptr<RoundEngine> engine) {
   SessionHost* const host = &engine->host();
   return {std::move(engine), host};

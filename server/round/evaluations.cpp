@@ -47,14 +47,16 @@ bool has_nothing(const wire::Evaluation& evaluation) {
 }  // namespace
 
 Awaitable<Result<std::vector<std::string>>> Evaluations::restore() {
-  kept_end_ = parts_.plan.run.early_end;
-  auto list = [run = parts_.plan.run.id](Store& store) {
+  kept_end_ = parts_.control.plan.run.early_end;
+  auto list = [run = parts_.control.plan.run.id](Store& store) {
     return store.measurements().declared(run);
   };
-  FL_CO_TRY(declared_, co_await parts_.store.with_store(std::move(list)));
+  FL_CO_TRY(declared_, co_await parts_.control.store.with_store(std::move(list)));
   FL_CO_CHECK(co_await judge_all());
-  auto find = [run = parts_.plan.run.id](Store& store) { return store.measurements().newest(run); };
-  FL_CO_TRY(const auto newest, co_await parts_.store.with_store(std::move(find)));
+  auto find = [run = parts_.control.plan.run.id](Store& store) {
+    return store.measurements().newest(run);
+  };
+  FL_CO_TRY(const auto newest, co_await parts_.control.store.with_store(std::move(find)));
   std::vector<std::string> evaluators;
   for (const auto& [name, evaluation] : newest) {
     next_[name] = evaluation.version + 1;
@@ -126,10 +128,11 @@ Version Evaluations::oldest_awaited(Version made) const {
     if (next != next_.end() && parts_.roster.is_awaited(name))
       oldest = std::min(oldest, next->second);
   }
-  const Round limit = std::clamp(static_cast<Round>(std::min<std::uint64_t>(
-                                     limits::evaluations_behind_bytes / parts_.plan.layout.bytes(),
-                                     limits::evaluations_behind_max)),
-                                 limits::evaluations_behind_min, limits::evaluations_behind_max);
+  const Round limit =
+      std::clamp(static_cast<Round>(std::min<std::uint64_t>(
+                     limits::evaluations_behind_bytes / parts_.control.plan.layout.bytes(),
+                     limits::evaluations_behind_max)),
+                 limits::evaluations_behind_min, limits::evaluations_behind_max);
   return std::max(oldest, made > limit ? made - limit : 0);
 }
 
@@ -166,7 +169,7 @@ void Evaluations::warn_of_missing(const Peer::Facts& facts) {
                              fmt::format("{} does not measure {}, which {} names; it measures {}",
                                          facts.name, name, flag, measured));
   };
-  warn("--metric", parts_.plan.settings.metric);
+  warn("--metric", parts_.control.plan.settings.metric);
   if (target_) warn("--target", target_->metric);
 }
 
@@ -179,7 +182,7 @@ Result<EvaluationRecord> Evaluations::record_of(const Peer::Facts& facts,
                                                   evaluation.examples(), facts.holdout_examples));
   }
   EvaluationRecord record;
-  record.run = parts_.plan.run.id;
+  record.run = parts_.control.plan.run.id;
   record.version = evaluation.version();
   record.client = facts.name;
   record.evaluator = facts.evaluator;
@@ -190,7 +193,7 @@ Result<EvaluationRecord> Evaluations::record_of(const Peer::Facts& facts,
   record.kinds = facts.metrics;
   FL_TRY(record.metrics, checked(read_metrics(evaluation.metrics()), facts.metrics));
   FL_TRY(auto own, checked(read_metrics(evaluation.own_metrics()), facts.metrics));
-  const LocalRule* const rule = parts_.plan.strategy->local();
+  const LocalRule* const rule = parts_.control.plan.strategy->local();
   if (rule != nullptr && rule->own_model() != nullptr && !facts.evaluator)
     record.own = EvaluationRecord::Own{finite_or_nan(evaluation.own_loss()), std::move(own)};
   return record;
@@ -213,7 +216,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
     FL_CHECK(store.measurements().add(record));
     return store.measurements().declared(record.run);
   };
-  auto declared = co_await parts_.store.with_store(std::move(write));
+  auto declared = co_await parts_.control.store.with_store(std::move(write));
   if (declared) {
     // Only durable answers are judged, so a restart comes to the same judgement.
     declared_ = std::move(*declared);
@@ -230,7 +233,7 @@ Awaitable<void> Evaluations::record(std::shared_ptr<Peer> peer, wire::Evaluation
 }
 
 std::string Evaluations::main_metric() const {
-  if (!parts_.plan.settings.metric.empty()) return parts_.plan.settings.metric;
+  if (!parts_.control.plan.settings.metric.empty()) return parts_.control.plan.settings.metric;
   if (target_) return target_->metric;
   return declared_.empty() ? std::string(loss_name) : declared_.front().kind.name;
 }
@@ -251,9 +254,11 @@ bool Evaluations::judges_by(const std::vector<MetricKind>& kinds) const {
 
 /// Judges all durable answers anew, by what the metrics' kinds are now.
 Awaitable<Result<void>> Evaluations::judge_all() {
-  auto read = [run = parts_.plan.run.id, least = parts_.plan.settings.target_examples](
-                  Store& store) { return store.measurements().evaluator_answers(run, least); };
-  FL_CO_TRY(const auto answers, co_await parts_.store.with_store(std::move(read)));
+  auto read = [run = parts_.control.plan.run.id,
+               least = parts_.control.plan.settings.target_examples](Store& store) {
+    return store.measurements().evaluator_answers(run, least);
+  };
+  FL_CO_TRY(const auto answers, co_await parts_.control.store.with_store(std::move(read)));
   judgements_.clear();
   for (const MetricKind& kind : wanted_kinds()) judgements_.emplace_back(kind);
   for (const EvaluationRecord& answer : answers) judge(answer);
@@ -262,7 +267,7 @@ Awaitable<Result<void>> Evaluations::judge_all() {
 
 /// Trainers' own figures, and those of too few examples, are not judged.
 bool Evaluations::counts(const EvaluationRecord& answer) const {
-  return answer.evaluator && answer.examples >= parts_.plan.settings.target_examples &&
+  return answer.evaluator && answer.examples >= parts_.control.plan.settings.target_examples &&
          parts_.roster.why_expelled(answer.client).empty();
 }
 
@@ -306,7 +311,7 @@ void Evaluations::forget(const std::string& client) {
 /// it measures, and judge by that.
 Voters Evaluations::voters_of(const Judgement& judgement) const {
   const std::string& name = judgement.kind().name;
-  const bool is_named = !parts_.plan.settings.metric.empty() || target_;
+  const bool is_named = !parts_.control.plan.settings.metric.empty() || target_;
   Version newest = 0;
   for (const auto& entry : unasked_) {
     const auto next = next_.find(entry.first);
@@ -320,7 +325,8 @@ Voters Evaluations::voters_of(const Judgement& judgement) const {
     const bool has_answered_lately = judgement.knows(client) && next != next_.end() &&
                                      newest - next->second <= evaluator_remembered;
     if (!parts_.roster.is_awaited(client) && !has_answered_lately) continue;
-    if (peer && peer->facts().holdout_examples < parts_.plan.settings.target_examples) continue;
+    if (peer && peer->facts().holdout_examples < parts_.control.plan.settings.target_examples)
+      continue;
     const bool measures =
         name == loss_name || judgement.knows(client) ||
         (peer && std::ranges::find(peer->facts().metrics, name, &MetricKind::name) !=
@@ -378,7 +384,7 @@ std::string Evaluations::end_by_target() const {
 }
 
 std::string Evaluations::end_by_patience() const {
-  const std::uint32_t patience = parts_.plan.settings.patience;
+  const std::uint32_t patience = parts_.control.plan.settings.patience;
   if (patience == 0) return "";
   const Judgement* const judged = judgement_of(main_metric());
   if (judged == nullptr) return "";
@@ -396,7 +402,7 @@ std::string Evaluations::end_by_patience() const {
 
 std::string Evaluations::early_end() const {
   if (!kept_end_.empty()) return kept_end_;
-  if (round_of(parts_.versions.newest_number()) >= parts_.plan.settings.rounds) return "";
+  if (round_of(parts_.versions.newest_number()) >= parts_.control.plan.settings.rounds) return "";
   const std::string why = end_by_target();
   return why.empty() ? end_by_patience() : why;
 }
@@ -411,10 +417,10 @@ void Evaluations::take_end(std::string why) {
 Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
   parts_.control.expect_strand();
   kept_end_ = why;
-  auto keep = [run = parts_.plan.run.id, why = std::move(why)](Store& store) {
+  auto keep = [run = parts_.control.plan.run.id, why = std::move(why)](Store& store) {
     return store.runs().end_early(run, why);
   };
-  co_return co_await parts_.store.with_store(std::move(keep));
+  co_return co_await parts_.control.store.with_store(std::move(keep));
 }
 
 bool Evaluations::owes_last(const Peer& peer) const {

@@ -27,13 +27,11 @@ class Evaluations {
  public:
   struct Parts {
     RunControl& control;
-    StoreThread& store;
-    const RunPlan& plan;
     const Roster& roster;
     const Versions& versions;
   };
   explicit Evaluations(const Parts& parts)
-      : parts_(parts), target_(target_of(parts.plan.settings)) {}
+      : parts_(parts), target_(target_of(parts.control.plan.settings)) {}
 
   /// Reads what is recorded, at a start. Returns the evaluators' names.
   Awaitable<Result<std::vector<std::string>>> restore();

@@ -16,15 +16,15 @@ Awaitable<Result<void>> InitialModel::make() {
   parts_.control.expect_strand();
   const auto scaling = summaries();
   auto work = [this, &scaling] { return write(scaling); };
-  const auto made = co_await parts_.store.with_room(parts_.compute, std::move(work));
+  const auto made = co_await parts_.control.store.with_room(parts_.compute, std::move(work));
   if (!made) co_return made.error();
-  auto record = [run = parts_.plan.run.id, made = *made](Store& store) {
+  auto record = [run = parts_.control.plan.run.id, made = *made](Store& store) {
     return store.rounds().set_initial_model(run, made);
   };
-  FL_CO_CHECK(co_await parts_.store.with_store(std::move(record)));
+  FL_CO_CHECK(co_await parts_.control.store.with_store(std::move(record)));
   failpoint("initial.committed");
   FL_CO_CHECK(parts_.versions.publish(*made));
-  log_info("initial model of {} parameters, digest {}", parts_.plan.layout.elements(),
+  log_info("initial model of {} parameters, digest {}", parts_.control.plan.layout.elements(),
            made->digest.hex());
   parts_.evaluations.ask_all(false);
   parts_.control.changed.notify();
@@ -35,7 +35,7 @@ Awaitable<Result<void>> InitialModel::make() {
 /// round. Under a robust rule it is the median over the trainers, of means and of variances, so
 /// that none of them decides alone.
 std::vector<ColumnSummary> InitialModel::summaries() const {
-  if (parts_.plan.summaries() == 0) return {};
+  if (parts_.control.plan.summaries() == 0) return {};
   std::vector<std::vector<ColumnSummary>> told;
   std::vector<std::uint64_t> examples;
   for (const auto& peer : parts_.roster.trainers()) {
@@ -43,11 +43,11 @@ std::vector<ColumnSummary> InitialModel::summaries() const {
     told.push_back(peer->facts().summaries);
     examples.push_back(peer->facts().train_examples);
   }
-  log_info("mean and variance of {} values come from {} trainers", parts_.plan.summaries(),
+  log_info("mean and variance of {} values come from {} trainers", parts_.control.plan.summaries(),
            told.size());
-  if (!parts_.plan.rule.is_mean()) return median_summaries(told);
-  const std::uint64_t most = parts_.plan.examples_max(examples);
-  std::vector<ColumnSummary> all(parts_.plan.summaries());
+  if (!parts_.control.plan.rule.is_mean()) return median_summaries(told);
+  const std::uint64_t most = parts_.control.plan.examples_max(examples);
+  std::vector<ColumnSummary> all(parts_.control.plan.summaries());
   for (std::size_t i = 0; i < told.size(); ++i) {
     const double share = most == 0 || examples[i] <= most
                              ? 1
@@ -59,7 +59,7 @@ std::vector<ColumnSummary> InitialModel::summaries() const {
 
 /// Runs on a worker, as the next two functions do.
 Result<CheckpointRecord> InitialModel::write(std::span<const ColumnSummary> summaries) const {
-  const RunPlan& plan = parts_.plan;
+  const RunPlan& plan = parts_.control.plan;
   std::vector<std::pair<std::string, std::string>> notes{{"run", plan.run.key},
                                                          {"model", plan.run.model}};
   const bool has_file = !plan.settings.initial_weights.empty();
@@ -76,7 +76,7 @@ Result<CheckpointRecord> InitialModel::write(std::span<const ColumnSummary> summ
 /// The model's own tensors, without those that are personal.
 Result<std::vector<float>> InitialModel::values_of_seed(
     std::span<const ColumnSummary> summaries) const {
-  const RunPlan& plan = parts_.plan;
+  const RunPlan& plan = parts_.control.plan;
   FL_TRY(auto whole, from_seed_(plan.run.model, plan.run.seed));
   if (!summaries.empty()) write_scaling(plan.run.model, summaries, whole);
   std::vector<float> values(plan.run_layout.model_elements);
@@ -86,7 +86,7 @@ Result<std::vector<float>> InitialModel::values_of_seed(
 }
 
 Result<std::vector<float>> InitialModel::values_of_file() const {
-  const RunPlan& plan = parts_.plan;
+  const RunPlan& plan = parts_.control.plan;
   const std::string& path = plan.settings.initial_weights;
   auto read = read_initial_weights(parts_.files, path, plan.model, *plan.strategy);
   // A file that can't be read is the run's fault, not the disk's.

@@ -20,9 +20,7 @@ class InitialModel {
  public:
   struct Parts {
     RunControl& control;
-    StoreThread& store;
     Offload& compute;
-    const RunPlan& plan;
     Files& files;
     Roster& roster;
     Versions& versions;

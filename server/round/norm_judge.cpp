@@ -7,7 +7,7 @@ namespace fl::server {
 
 Awaitable<Result<void>> NormJudge::judge(Task& task, double norm) {
   FL_ASSERT(task.is_deciding && !task.has_norm && !task.waits_for_others);
-  const double limit = plan_.settings.norm_limit;
+  const double limit = control_.plan.settings.norm_limit;
   if (limit == 0) co_return success();
   OpenRound& round = tasks_.round();
   norms_of(round).add(task.record.client, norm);
@@ -46,7 +46,7 @@ JudgedNorm NormJudge::judged(OpenRound& round, double norm) {
 /// before.
 RoundNorms& NormJudge::norms_of(OpenRound& round) {
   if (round.norms) return *round.norms;
-  round.norms.emplace(past_.totals.norms, plan_.settings.norm_limit);
+  round.norms.emplace(past_.totals.norms, control_.plan.settings.norm_limit);
   for (const auto& [client, task] : round.tasks) {
     if (task.record.state == TaskState::accepted) round.norms->add(client, task.record.norm);
   }

@@ -10,8 +10,8 @@ namespace fl::server {
 
 class NormJudge {
  public:
-  NormJudge(RunControl& control, const RunPlan& plan, Tasks& tasks, PastRounds& past)
-      : control_(control), plan_(plan), tasks_(tasks), past_(past) {}
+  NormJudge(RunControl& control, Tasks& tasks, PastRounds& past)
+      : control_(control), tasks_(tasks), past_(past) {}
 
   /// Returns when it is clear whether an update with this norm counts. The update is in the sums;
   /// the caller holds a DecidingGuard of its task. Errors: invalid_input for an update that is too
@@ -23,7 +23,6 @@ class NormJudge {
   RoundNorms& norms_of(OpenRound& round);
 
   RunControl& control_;
-  const RunPlan& plan_;
   Tasks& tasks_;
   PastRounds& past_;
 };

@@ -86,7 +86,7 @@ Awaitable<Result<void>> RoundSums::rebuild() {
   co_return success();
 }
 
-/// What the updates of these tasks add to the weight of the sums together.
+/// The weight of these tasks' updates in the sums, all together.
 std::uint64_t RoundSums::discounted_weight_of(const std::vector<TaskRecord>& tasks) const {
   std::uint64_t sum = 0;
   for (const TaskRecord& task : tasks) sum += parts_.tasks.discounted_weight_of(task);

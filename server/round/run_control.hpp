@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of one engine share: the run's plan, the way to its store, whether the run goes
-// on, where the main loop is, and the one signal that wakes whatever waits. On the engine's strand.
+// The part that all others of an engine share: the run's plan, the way to its store, whether the
+// run goes on, where the main loop is, and the one signal that wakes whatever waits. On the
+// engine's strand.
 #pragma once
 
 #include "server/history/store_thread.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run keeps in files beside the history. The folders are the run's alone while it goes on:
+// The files of a run beside the history. The folders are the run's alone while it goes on:
 // the spool and the references remove whatever is not theirs. A run that follows another one may
 // have the same spool and references (Engines::add). On the engine's strand; each part says what
 // workers may call.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions and admission ask of a run that this server works on: they enter the run's parts
-// here. What each function does is said in SessionHost. On the engine's strand.
+// The host of a run that this server works on: sessions and admission reach the run's parts through
+// it. SessionHost says what each function does. On the engine's strand.
 #pragma once
 
 #include "server/host/session_host.hpp"

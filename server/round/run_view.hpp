@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dashboard, the status line and the service manager see of a run. It changes nothing. On
-// the engine's strand.
+// The state of a run, for the dashboard, the status line and the service manager. It changes
+// nothing. On the engine's strand.
 #pragma once
 
 #include "server/round/evaluations.hpp"
@@ -32,12 +32,12 @@ class RunView {
   explicit RunView(const Parts& parts) : parts_(parts) {}
 
   [[nodiscard]] EngineStatus status() const;
-  /// What a dashboard shows at a glance, with at most limits::admin_transfers_max of the transfers
+  /// The dashboard's first page, with at most limits::admin_transfers_max of the transfers
   /// under way.
   [[nodiscard]] LiveStatus live_status() const;
-  /// What the clients with these names are doing, in the same order.
+  /// The clients with these names and their work, in the same order.
   [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
-  /// What the main loop is doing, in words.
+  /// The main loop's phase, in words.
   [[nodiscard]] std::string phase_text() const;
 
  private:

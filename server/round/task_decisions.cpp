@@ -15,7 +15,7 @@ Awaitable<Task*> TaskDecisions::await_task(const std::string& client, TaskId id)
   const auto must_wait = [this] {
     const Tasks& tasks = parts_.tasks;
     return (tasks.has_round() && tasks.round().is_closing) ||
-           (parts_.plan.mode.carries() && !tasks.takes_updates());
+           (parts_.control.plan.mode.carries() && !tasks.takes_updates());
   };
   while (!parts_.control.is_stopping() && !parts_.end.is_over() && must_wait())
     co_await parts_.control.changed.wait(never);
@@ -24,10 +24,10 @@ Awaitable<Task*> TaskDecisions::await_task(const std::string& client, TaskId id)
 
 Awaitable<wire::Verdict> TaskDecisions::verdict_of_earlier(const std::string& client,
                                                            const wire::UploadBegin& begin) {
-  auto read = [run = parts_.plan.run.id, id = TaskId{begin.task()}](Store& store) {
+  auto read = [run = parts_.control.plan.run.id, id = TaskId{begin.task()}](Store& store) {
     return store.rounds().find_task(run, id);
   };
-  const auto found = co_await parts_.store.with_store(std::move(read));
+  const auto found = co_await parts_.control.store.with_store(std::move(read));
   if (!found) co_return verdict_for(begin, wire::Verdict::LATER, found.error().message());
   if (!*found || (*found)->client != client) {
     co_return verdict_for(begin, wire::Verdict::STALE,
@@ -104,7 +104,7 @@ void TaskDecisions::note_misses() {
   for (auto& [client, task] : parts_.tasks.round().tasks) {
     if (!task.is_open() || task.has_arrived) continue;
     task.has_missed = true;
-    if (!parts_.plan.mode.carries()) note_miss(task);
+    if (!parts_.control.plan.mode.carries()) note_miss(task);
   }
 }
 
@@ -115,7 +115,7 @@ Awaitable<Result<bool>> TaskDecisions::drop_overdue() {
   for (Task* const task : overdue) {
     TaskRecord record = task->record;
     record.state = TaskState::lost;
-    record.reason = fmt::format("no update within {} s", parts_.plan.settings.deadline_s);
+    record.reason = fmt::format("no update within {} s", parts_.control.plan.settings.deadline_s);
     FL_CO_CHECK(co_await end_task(*task, std::move(record)));
     guards.pop_front();
   }
@@ -127,7 +127,7 @@ void TaskDecisions::end_tasks_of_expelled() {
   for (const auto& [client, reason] : parts_.roster.expelled()) {
     const Task* const task = parts_.tasks.task_of(client);
     if (task != nullptr && task->is_open())
-      parts_.group.spawn(lose_task(client, task->record.id, reason));
+      parts_.control.group.spawn(lose_task(client, task->record.id, reason));
   }
 }
 

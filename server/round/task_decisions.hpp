@@ -16,13 +16,10 @@ class TaskDecisions {
  public:
   struct Parts {
     RunControl& control;
-    StoreThread& store;
-    const RunPlan& plan;
     Roster& roster;
     Tasks& tasks;
     VerdictLog& verdicts;
     const RunEnd& end;
-    TaskGroup& group;
   };
   explicit TaskDecisions(const Parts& parts) : parts_(parts) {}
 
@@ -43,9 +40,6 @@ class TaskDecisions {
   /// Ends a client's open task without an update: the task with this id, or with any_task any task
   /// that it has. While a round is closing its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
-  /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
-  /// not asked for a while.
-  void note_miss(const Task& task);
   /// The deadline of a synchronous round has passed: notes a miss for each client whose update has
   /// not come. Where late updates count, a slow client does no harm, and gets no miss.
   void note_misses();
@@ -57,6 +51,9 @@ class TaskDecisions {
   void end_tasks_of_expelled();
 
  private:
+  /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
+  /// not asked for a while.
+  void note_miss(const Task& task);
   Parts parts_;
 };
 

@@ -24,7 +24,8 @@ void UploadFiles::discard(const Upload& upload) {
 
 void UploadFiles::report_if_full(std::string_view whose, const Error& error) {
   if (error.code() == Errc::no_space)
-    store_.report_full_disk(fmt::format("{}: upload postponed: {}", whose, error.message()));
+    control_.store.report_full_disk(
+        fmt::format("{}: upload postponed: {}", whose, error.message()));
 }
 
 }  // namespace fl::server

@@ -14,8 +14,8 @@ namespace fl::server {
 
 class UploadFiles {
  public:
-  UploadFiles(RunControl& control, StoreThread& store, Offload& compute, Spool& spool)
-      : control_(control), store_(store), compute_(compute), spool_(spool) {}
+  UploadFiles(RunControl& control, Offload& compute, Spool& spool)
+      : control_(control), compute_(compute), spool_(spool) {}
 
   /// Opens the file for a task's update (Spool::open). After an error that will pass the upload can
   /// be announced again; any other has stopped the run.
@@ -28,7 +28,6 @@ class UploadFiles {
 
  private:
   RunControl& control_;
-  StoreThread& store_;
   Offload& compute_;
   Spool& spool_;
 };

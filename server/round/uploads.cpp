@@ -61,12 +61,12 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
 
 /// The slowest pace that is in time: at it an upload of `bytes` bytes takes all of its time.
 double Uploads::least_pace(std::uint64_t bytes) const {
-  const double deadline_s = parts_.plan.settings.deadline_s;
+  const double deadline_s = parts_.control.plan.settings.deadline_s;
   if (deadline_s == 0) {
     return std::min(limits::upload_bytes_per_s_min,
                     static_cast<double>(bytes) / seconds(limits::upload_time));
   }
-  const RoundMode& mode = parts_.plan.mode;
+  const RoundMode& mode = parts_.control.plan.mode;
   const double rounds = mode.is_async ? 1 : 1 + static_cast<double>(mode.late_max);
   return static_cast<double>(bytes) / (deadline_s * rounds);
 }
@@ -91,7 +91,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
 Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) const {
   FL_CHECK(check_origin(begin, task.record));
   FL_CHECK(parts_.intake.check(begin, task));
-  FL_CHECK(check_work(begin, task.record, parts_.plan, parts_.past.losses));
+  FL_CHECK(check_work(begin, task.record, parts_.control.plan, parts_.past.losses));
   return check_figures(begin);
 }
 
@@ -117,7 +117,7 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   record.reference = TaskId{begin.reference()};
   note_figures(record, *task, grant,
                {arrived_at, parts_.tasks.round().record.started_at,
-                parts_.plan.layout_of(task->part).bytes()});
+                parts_.control.plan.layout_of(task->part).bytes()});
   const auto taken = co_await parts_.intake.take(*task, record, grant.upload);
   if (!taken && grant.upload->differs()) ++task->wrong_digests;
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;

@@ -20,7 +20,6 @@ class Uploads {
  public:
   struct Parts {
     RunControl& control;
-    const RunPlan& plan;
     Tasks& tasks;
     TaskDecisions& decisions;
     UploadFiles& files;

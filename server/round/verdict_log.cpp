@@ -37,7 +37,7 @@ Awaitable<void> VerdictLog::commit_all() {
       failpoint("task.decided");
       return {};
     };
-    const auto written = co_await store_.with_store(std::move(write));
+    const auto written = co_await control_.store.with_store(std::move(write));
     if (!written && !will_pass(written.error())) control_.fail(written.error());
     for (const auto& decision : group) decision->outcome = written;
     changed_.notify();

@@ -14,8 +14,8 @@ namespace fl::server {
 
 class VerdictLog {
  public:
-  VerdictLog(RunControl& control, StoreThread& store, Spool& spool, net::any_io_executor strand)
-      : control_(control), store_(store), spool_(spool), changed_(std::move(strand)) {}
+  VerdictLog(RunControl& control, Spool& spool)
+      : control_(control), spool_(spool), changed_(control.strand()) {}
 
   /// Returns when the task's final state, and the name of its spooled file, are durable. Errors:
   /// Rounds::decide; unavailable after the end of the run.
@@ -33,7 +33,6 @@ class VerdictLog {
   };
 
   RunControl& control_;
-  StoreThread& store_;
   Spool& spool_;
   std::deque<std::shared_ptr<Decision>> waiting_;
   bool is_closed_ = false;

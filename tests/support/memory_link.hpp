@@ -109,8 +109,9 @@ class MemoryLink final : public Link, public std::enable_shared_from_this<Memory
   std::shared_ptr<Cable> cable_;
   std::size_t index_;
   TimePoint busy_until_{};  // When the line will have sent everything it was given.
-  std::size_t message_bytes_max_ = std::numeric_limits<std::size_t>::max();  // Of what it receives.
-  std::size_t on_the_way_ = 0;  // Bytes handed over that the peer has not read.
+  std::size_t message_bytes_max_ =
+      std::numeric_limits<std::size_t>::max();  // A longer message breaks it.
+  std::size_t on_the_way_ = 0;                  // Bytes handed over that the peer has not read.
   std::uint64_t chunks_ = 0;
   std::shared_ptr<std::string> held_back_;  // A chunk that arrives after the next one.
   std::deque<Frame> inbox_;

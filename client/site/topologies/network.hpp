@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sum over a site's ranks depends on: which ranks share a machine, and how fast the ways
-// between them are. Plain values; any thread.
+// The network of a site's ranks: which ranks share a machine, and how fast the links between them
+// are. The time of a sum depends on it. Plain values; any thread.
 #pragma once
 
 #include <vector>

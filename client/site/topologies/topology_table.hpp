@@ -16,7 +16,7 @@
 
 namespace fl::site {
 
-/// What a sum of `bytes` over at least two ranks takes, in seconds.
+/// Returns the time of a sum of `bytes` over at least two ranks, in seconds.
 using SecondsOfSum = double(double bytes, const Nodes& nodes, const Links& links);
 
 /// A row of the table. Two are equal if they have the same name.

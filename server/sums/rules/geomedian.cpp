@@ -46,7 +46,7 @@ std::vector<double> distances_from_medoid(const SquareMatrix& distances) {
 
 /// Weiszfeld's iteration, from the mean on. Small and far are measured by the median distance from
 /// the medoid. No distance counts as less than a millionth of it (the smoothing of Pillutla 2022).
-/// What is more than a million times as far is left out: it would take all digits.
+/// An update that is more than a million times as far away is left out: it would take all digits.
 std::vector<double> geometric_median(const SquareMatrix& distances) {
   constexpr int iterations_max = 1000;
   constexpr double settled = 1e-12;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a robust rule is: it makes one update of a round's updates, each of which counts the same,
-// whatever its client claims. A rule is of one of two kinds, by coordinate or weighing, and each
+// A robust rule makes one update of a round's updates, each of which counts the same, whatever its
+// client claims. A rule is of one of two kinds, by coordinate or weighing, and each
 // rule has a file of its own in this folder. Constants; any thread.
 #pragma once
 
@@ -18,7 +18,7 @@ class RobustRule {
   /// The least number of updates with which the rule means something. The other functions also
   /// accept fewer, from 1 on.
   [[nodiscard]] virtual std::uint32_t least_updates() const = 0;
-  /// How many of n updates the rule takes for malicious: the f of nnm+ where none is given.
+  /// The number of n updates that the rule takes for malicious: the f of nnm+ where none is given.
   [[nodiscard]] virtual std::size_t suspects_of(std::size_t n) const { return (n - 1) / 2; }
 };
 

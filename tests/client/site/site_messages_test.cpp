@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent of a site and its ranks write to each other: lines, JSON objects, messages.
+// The messages of a site's agent and its ranks: lines, JSON objects, limits.
 #include "client/site/site_messages.hpp"
 
 #include "client/learn/process/json_line.hpp"

@@ -171,15 +171,15 @@ struct UploadsWorld {
   Versions versions{files, "/checkpoints", plan.layout};
   Roster roster{plan.mode.ahead};
   Tasks tasks{plan, roster};
-  Evaluations evaluations{{control, store, plan, roster, versions}};
+  Evaluations evaluations{{control, roster, versions}};
   RunEnd end{plan, tasks, versions, evaluations};
-  VerdictLog verdicts{control, store, spool, strand};
-  TaskDecisions decisions{{control, store, plan, roster, tasks, verdicts, end, control.group}};
-  UploadFiles upload_files{control, store, caller, spool};
+  VerdictLog verdicts{control, spool};
+  TaskDecisions decisions{{control, roster, tasks, verdicts, end}};
+  UploadFiles upload_files{control, caller, spool};
   OpaqueIntake intake{tasks, spool, 2};
   PastRounds past;
   BulkBudget bulk;
-  Uploads uploads{{control, plan, tasks, decisions, upload_files, intake, evaluations, past, bulk}};
+  Uploads uploads{{control, tasks, decisions, upload_files, intake, evaluations, past, bulk}};
 };
 
 TEST_CASE("what clients say of updates that can't be read is checked as for all others") {
