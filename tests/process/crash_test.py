@@ -191,7 +191,7 @@ class Crashes(Undisturbed):
             clients = {"c": federation.client("c")}
             server = federation.server(*flags, failpoint=point)
             server.wait_for("c is here")
-            clients["c"].signal(signal.SIGSTOP)
+            clients["c"].pause()
             clients |= {name: federation.client(name) for name in ("a", "b")}
             self.assertEqual(keep_alive(federation, server, clients, flags=flags), 1)
             self.assertEqual(federation.digests(), alone.digests(), point)
@@ -279,7 +279,7 @@ class Interruptions(Undisturbed):
         federation = self.make()
         server, clients = self.start(federation)
         wait_until("a round is done", lambda: federation.rounds_done() >= 1)
-        clients["c"].signal(signal.SIGSTOP)
+        clients["c"].pause()
         self.mid_round(federation)
         began = time.monotonic()
         server.signal(signal.SIGINT)

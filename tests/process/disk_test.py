@@ -68,7 +68,7 @@ class FullDisk(DisturbedRun):
 
         def disturb(server, clients):
             wait_until("a round is done", lambda: federation.rounds_done() >= 1)
-            clients[2].signal(signal.SIGSTOP)  # The run must not end before the disk is full.
+            clients[2].pause()  # The run must not end before the disk is full.
             ballast = self.fill(federation.state)
             clients[2].signal(signal.SIGCONT)
             server.wait_for("disk is full", 30)
@@ -154,7 +154,7 @@ class FailingDevice(FederationTest):
         federation.server(*RUN_OF_ONE, "--model", "synthetic:4000000")
         client = federation.client("a")
         client.wait_for("round 2: update accepted")
-        client.signal(signal.SIGSTOP)
+        client.pause()
         self.fail(image, folder)
         client.signal(signal.SIGCONT)
         self.expect_exit(client, 1)

@@ -110,7 +110,7 @@ class ExitCodes(FederationTest):
                 client = self.federation.client("a", "--stay")
                 server.wait_for("a is here")
                 asked, other = (server, client) if name == "server" else (client, server)
-                other.signal(signal.SIGSTOP)
+                other.pause()
                 asked.signal(signal.SIGINT)
                 asked.wait_for("stopping (Ctrl-C again quits immediately)")
                 while asked.running():  # The first moments still belong to the first one.

@@ -134,6 +134,12 @@ class Program:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def pause(self):
+        """Stops the program until SIGCONT. SIGSTOP alone lets it run on until one of its threads has
+        taken the signal, which takes milliseconds on a busy machine; this waits until all stand."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def wait(self, limit_s=WAIT_MAX_S):
         """Waits for the end and returns the exit code, which is -9 after SIGKILL."""
         try:

@@ -110,7 +110,7 @@ class Services(FederationTest):
         with manager.in_environment(watchdog_s=0.4):
             server = fleet.server(*RUN)
         wait_until("life", lambda: manager.heard().count("WATCHDOG=1") >= 3)
-        server.signal(signal.SIGSTOP)
+        server.pause()
         time.sleep(0.2)
         manager.heard()
         manager.told.clear()

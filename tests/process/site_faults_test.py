@@ -38,7 +38,7 @@ class SiteFaults(SiteTest):
     def stop_the_client(self):
         """Until its ranks take it for lost and end."""
         ranks = ranks_of(self.client)
-        self.client.signal(signal.SIGSTOP)
+        self.client.pause()
         wait_until("the ranks' end", lambda: not any(map(is_running, ranks.values())))
         self.client.signal(signal.SIGCONT)
         self.client.wait_for("starting it again")
@@ -57,7 +57,7 @@ class SiteFaults(SiteTest):
         self.serve()
 
     def stop_the_server(self):
-        self.server.signal(signal.SIGSTOP)
+        self.server.pause()
         time.sleep(STOPPED_S)
         self.server.signal(signal.SIGCONT)
 
