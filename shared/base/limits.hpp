@@ -19,6 +19,8 @@ inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
 /// Bytes of a reason (Bye, Failed, Verdict) that one end tells the other. A longer text is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
+/// An event of the history.
+inline constexpr std::size_t event_bytes_max = 16 << 10;
 inline constexpr std::size_t software_bytes_max = 64;  // The name of a client's program.
 inline constexpr std::size_t features_max = 64;        // Names in the list of Hello or Welcome.
 inline constexpr std::size_t feature_name_bytes_max = 32;
@@ -62,6 +64,10 @@ inline constexpr int robust_readers_max = 32;
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
+
+// Training. A client refuses what is above: its memory for activations grows with the batch.
+inline constexpr std::uint32_t batch_size_max = 1 << 16;  // In examples.
+inline constexpr std::uint32_t accumulate_max = 1 << 16;  // In mini-batches of a step.
 
 // Metrics.
 inline constexpr std::size_t metrics_max = 16;  // Declared by one trainer, beside its loss.

@@ -58,6 +58,12 @@ Result<std::uint64_t> count_elements(const TensorSpec& spec) {
   return elements;
 }
 
+/// A client may tell a shape that no tensor can have.
+std::string shape_text(std::span<const std::int64_t> shape) {
+  if (shape.size() > dimensions_max) return fmt::format("{} dimensions", shape.size());
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
 // The lengths come first, so that two different layouts never hash the same bytes.
 void hash(Hasher& hasher, const TensorSpec& spec) {
   const std::uint64_t sizes[2] = {spec.name.size(), spec.shape.size()};
@@ -110,34 +116,44 @@ std::string describe_differences(const Layout& run, std::span<const TensorSpec> 
                                  bool is_whole) {
   constexpr std::size_t shown_max = 3;
   constexpr std::size_t shown_bytes_max = 80;
-  std::vector<std::string> found;
+  std::vector<std::string> found;  // The first shown_max differences.
+  std::size_t rest = 0;
+  const auto note = [&](const auto& make_text) {
+    if (found.size() < shown_max) {
+      found.push_back(make_text());
+    } else {
+      ++rest;
+    }
+  };
   std::unordered_map<std::string_view, const TensorSpec*> by_name;
   for (const TensorSpec& tensor : told) by_name.emplace(tensor.name, &tensor);
   for (const Layout::Tensor& tensor : run.tensors()) {
     const auto client = by_name.find(tensor.name);
     if (client == by_name.end()) {
-      if (is_whole) found.push_back(fmt::format("the client has no {}", tensor.name));
+      if (is_whole) note([&] { return fmt::format("the client has no {}", tensor.name); });
       continue;
     }
     if (client->second->shape != tensor.shape)
-      found.push_back(fmt::format("{} has shape [{}] in the run and [{}] at the client",
-                                  tensor.name, fmt::join(tensor.shape, ", "),
-                                  fmt::join(client->second->shape, ", ")));
+      note([&] {
+        return fmt::format("{} has shape {} in the run and {} at the client", tensor.name,
+                           shape_text(tensor.shape), shape_text(client->second->shape));
+      });
     by_name.erase(client);
   }
   for (const TensorSpec& tensor : told) {
     if (by_name.contains(tensor.name))
-      found.push_back(fmt::format("the run has no {}", printable(tensor.name, shown_bytes_max)));
+      note([&] {
+        return fmt::format("the run has no {}", printable(tensor.name, shown_bytes_max));
+      });
   }
   for (std::size_t i = 0; found.empty() && i < std::min(told.size(), run.tensors().size()); ++i) {
     if (told[i].name != run.tensors()[i].name)
-      found.push_back(
-          fmt::format("they are in another order: tensor {} is {} in the run and {} at "
-                      "the client",
-                      i, run.tensors()[i].name, printable(told[i].name, shown_bytes_max)));
+      note([&] {
+        return fmt::format(
+            "they are in another order: tensor {} is {} in the run and {} at the client", i,
+            run.tensors()[i].name, printable(told[i].name, shown_bytes_max));
+      });
   }
-  const std::size_t rest = found.size() - std::min(found.size(), shown_max);
-  found.resize(found.size() - rest);
   return fmt::format("{}{}", fmt::join(found, "; "),
                      rest > 0 ? fmt::format("; and {} more", rest) : "");
 }

@@ -6,6 +6,7 @@
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -58,6 +59,24 @@ TEST_CASE("invalid layouts are refused") {
   CHECK(code({{"a", std::vector<std::int64_t>(17, 1)}}) == Errc::too_large);
   CHECK(code(std::vector<TensorSpec>(limits::tensors_max + 1, {"a", {1}})) == Errc::too_large);
   CHECK(Layout::make({{"a", {most}}}).has_value());
+}
+
+TEST_CASE("a client's list of tensors, however strange, is described in a short text") {
+  std::vector<TensorSpec> specs;
+  for (int i = 0; i < 1000; ++i) specs.push_back({fmt::format("t{}", i), {2, 3}});
+  const Layout run = Layout::make(specs).value();
+  CHECK(
+      describe_differences(run, std::vector<TensorSpec>(specs.begin(), specs.begin() + 2), true) ==
+      "the client has no t2; the client has no t3; the client has no t4; and 995 more");
+  specs[0].shape = {3, 2};
+  specs[1].shape.assign(100'000, -1);
+  specs[2].name = std::string(100'000, 'x');
+  const std::string text = describe_differences(run, specs, false);
+  CHECK(
+      text.starts_with("t0 has shape [2, 3] in the run and [3, 2] at the client; t1 has shape "
+                       "[2, 3] in the run and 100000 dimensions at the client; the run has no "
+                       "xxx"));
+  CHECK(text.size() < 300);
 }
 
 TEST_CASE("built-in models have as many parameters as in their papers") {
