@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uploads and downloads in which one thing goes wrong at a chosen moment. Besides the invariants of
 // check.hpp the tests check which messages were sent, and which bytes were sent twice.
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/world/hand_client.hpp"
@@ -128,6 +129,10 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
       {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training time is -1 s"},
       {[](wire::UploadBegin& b) { b.mutable_sync()->set_hidden_seconds(-2); },
        "a time of its ranks is -2 s"},
+      {[](wire::UploadBegin& b) {
+         for (std::size_t i = 0; i <= limits::metrics_max; ++i) b.add_own_metrics();
+       },
+       "it has 17 metrics; the limit is 16"},
       {[](wire::UploadBegin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
       {[](wire::UploadBegin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };
