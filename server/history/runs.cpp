@@ -73,13 +73,15 @@ Result<std::optional<RunRecord>> Runs::find(RunId run) {
   return db_.find(run_table.select("WHERE id = ?1"), run_table.reader(), run);
 }
 
-Result<bool> Runs::drop_queued(RunId run) {
+Result<std::optional<RunRecord>> Runs::find_key(const std::string& key) {
+  return db_.find(run_table.select("WHERE key = ?1"), run_table.reader(), key);
+}
+
+Result<bool> Runs::give_up(RunId run, const std::string& why) {
   return db_.write([&]() -> Result<bool> {
-    FL_TRY(const int changed,
-           db_.run("UPDATE run SET state = 'stopped' WHERE id = ?1 AND queued AND state = 'waiting'"
-                   " AND EXISTS (SELECT 1 FROM run AS before WHERE before.id < ?1"
-                   "             AND before.state IN ('waiting', 'running'))",
-                   run));
+    FL_TRY(const int changed, db_.run("UPDATE run SET state = 'stopped', early_end = ?2"
+                                      " WHERE id = ?1 AND state = 'waiting'",
+                                      run, why));
     return changed == 1;
   });
 }

@@ -436,19 +436,23 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
 /// next start tells them again.
 Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
+  const bool has_model = !files_.versions.empty();
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
     FL_CO_CHECK(co_await evaluations_.keep_end(why));
-    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}",
-                                                    round_of(files_.versions.newest_number()),
+    const Round done = has_model ? round_of(files_.versions.newest_number()) : 0;
+    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}", done,
                                                     plan_.settings.rounds, why));
   }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();
-  if (!end_.was_over()) co_await dismiss_finished();
-  auto close = [run = plan_.run.id](Store& store) {
-    return store.runs().set_state(run, RunState::finished);
-  };
-  FL_CO_CHECK(co_await store_.with_store(std::move(close)));
+  if (!end_.was_over()) {
+    co_await dismiss_finished();
+    const RunState state = has_model ? RunState::finished : RunState::stopped;
+    auto close = [run = plan_.run.id, state](Store& store) {
+      return store.runs().set_state(run, state);
+    };
+    FL_CO_CHECK(co_await store_.with_store(std::move(close)));
+  }
   co_return files_.spool.keep_only({});  // Uploads that were still under way are removed.
 }
 
