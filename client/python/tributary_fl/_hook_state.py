@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ._conductor import Conductor
+from ._torch_names import named_parameters
 
 Vector = npt.NDArray[np.float32]
 Keys = tuple[str, ...]
@@ -54,7 +55,7 @@ class State:
         """Takes the parameters' names from the module that DistributedDataParallel wraps."""
         if self._keys:
             raise RuntimeError("name the parameters before the first step")
-        for name, parameter in module.named_parameters():
+        for name, parameter in named_parameters(module):
             self._keys[id(parameter)] = name
             self._parameters.append(parameter)
 

@@ -44,6 +44,7 @@ class Trainer(_trainer.Trainer):
 
     model: a torch.nn.Module, or a function without arguments that makes one. With a function,
         initial weights are a function of the seed; with a module they are those that it has now.
+        torch.compile, DataParallel and the like change no names of its tensors.
     train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
         is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
         and order. None: this client only measures.
@@ -393,8 +394,7 @@ class Trainer(_trainer.Trainer):
         if self._factory is not None:
             module: Any = self._factory()
             freeze(module, self._frozen)
-            is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-            tensors = travelling(module.module if is_parallel else module)
+            tensors = travelling(module)
         self._spread.store(tensors, self._out(task))
 
     # Parts of train().
