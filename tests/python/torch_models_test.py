@@ -10,6 +10,7 @@ import needs_torch
 import numpy as np
 
 import fake_agent
+from fake_agent import agent_for
 
 sys.path.insert(0, str(fake_agent.PACKAGE))
 
@@ -152,6 +153,97 @@ class Wrapped(unittest.TestCase):
                 state.named(make())
                 names = set(state._keys.values())
                 self.assertEqual(names, {n for n, _ in Network().named_parameters()})
+
+
+def normed():
+    """A model with BatchNorms, one of them as it is after a training elsewhere, and a dropout."""
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 6),
+        nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3),
+    )  # fmt: skip
+    model[1].running_mean.fill_(0.5)
+    model[1].running_var.fill_(2.0)
+    return model
+
+
+def freeze(*parts):
+    for part in parts:
+        part.eval().requires_grad_(False)
+
+
+def modes(model):
+    return [part.training for part in model.modules()]
+
+
+class ModesOfParts(unittest.TestCase):
+    """What a user has put into evaluation mode stays so."""
+
+    def moved(self, model, **options):
+        """Trains and measures. The names of the statistics that have moved on this client or on
+        their way, and the model's modes before, while it was trained, and after."""
+
+        class Watched(Trainer):
+            def train_step(self, batch):
+                seen.append(modes(self.model))
+                return super().train_step(batch)
+
+        before, seen = modes(model), []
+        trainer = Watched(model, data(), eval_data=data(20), device="cpu", **options)
+        state = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+        with agent_for(trainer) as agent:
+            start = {t["name"]: state[t["name"]] for t in agent.hello()["tensors"]}
+            out, _ = agent.train(start, epochs=2, batch_size=16, lr=0.1)
+            agent.ask("evaluate", out)
+            agent.ask("gradient", start, settings={})
+        self.assertEqual(modes(model), seen[-1])
+        self.assertTrue(all(one == seen[0] for one in seen))
+        changed = {n for n in out if "running" in n and not np.array_equal(out[n], start[n])}
+        return {name.rpartition(".")[0] for name in changed}, before, seen[0]
+
+    def test_a_frozen_batch_norm_does_not_move(self):
+        model = normed()
+        freeze(model[1])
+        moved, before, while_trained = self.moved(model)
+        self.assertEqual(moved, {"4"})
+        self.assertEqual(while_trained, before)
+        model = normed()
+        model[1].eval()  # Scale and shift are trained.
+        self.assertEqual(self.moved(model)[0], {"4"})
+
+    def test_every_mix_of_modes_is_kept(self):
+        model = normed()
+        model.eval()  # A part that is new is in training mode.
+        model[4] = nn.BatchNorm1d(6)
+        with self.assertWarnsRegex(UserWarning, "1 dropout layers, such as '5', are in evaluation"):
+            moved, before, while_trained = self.moved(model)
+        self.assertEqual(moved, {"4"})
+        self.assertEqual(while_trained, before)
+        self.assertEqual(before.count(True), 1)
+
+    def test_a_model_in_evaluation_mode_as_a_whole_is_trained_but_for_frozen_layers(self):
+        moved, _, while_trained = self.moved(normed().eval())
+        self.assertEqual(moved, {"1", "4"})
+        self.assertTrue(all(while_trained))
+        model = normed().eval()
+        freeze(model[1])
+        moved, _, while_trained = self.moved(model)
+        self.assertEqual(moved, {"4"})
+        self.assertEqual(while_trained.count(False), 1)
+
+    def test_patterns_of_frozen_parameters_hold_statistics(self):
+        self.assertEqual(self.moved(normed(), frozen=["1.*"])[0], {"4"})
+        self.assertEqual(self.moved(normed(), frozen=["*.running_*"])[0], set())
+        self.assertEqual(self.moved(normed(), frozen=["1.weight"])[0], {"1", "4"})
+
+    def test_a_models_own_train_is_asked(self):
+        class Own(nn.Sequential):
+            def train(self, mode=True):
+                super().train(mode)
+                self[1].eval()
+                return self
+
+        self.assertEqual(self.moved(Own(*normed()))[0], {"4"})
 
 
 if __name__ == "__main__":

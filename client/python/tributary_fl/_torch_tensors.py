@@ -42,17 +42,26 @@ def is_part(tensor: torch.Tensor) -> bool:
 
 
 def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
-    """Freezes the parameters whose names fit one of the patterns, as in "encoder.*"."""
+    """Freezes the parameters whose names fit one of the patterns, as in "encoder.*". A BatchNorm
+    whose statistics fit one goes into evaluation mode, where they do not move."""
+    still = set()
     for pattern in patterns:
         found = [
-            tensor
+            (name, tensor)
             for name, tensor in under_all_names(module)
-            if isinstance(tensor, torch.nn.Parameter) and fnmatch.fnmatchcase(name, pattern)
+            if fnmatch.fnmatchcase(name, pattern)
+            and (isinstance(tensor, torch.nn.Parameter) or is_statistic(name))
         ]
         if not found:
             raise ValueError(f"frozen: no parameter has a name like '{pattern}'")
-        for parameter in found:
-            parameter.requires_grad_(False)
+        for name, tensor in found:
+            if is_statistic(name):
+                still.add(id(tensor))
+            else:
+                tensor.requires_grad_(False)
+    for part in module.modules():
+        if any(id(buffer) in still for buffer in part._buffers.values()):
+            part.training = False
 
 
 def is_statistic(name: str) -> bool:

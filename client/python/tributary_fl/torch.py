@@ -19,6 +19,8 @@ from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
+from ._torch_gradients import gradient_terms
+from ._torch_modes import Modes, evaluation_mode
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
@@ -44,7 +46,10 @@ class Trainer(_trainer.Trainer):
 
     model: a torch.nn.Module, or a function without arguments that makes one. With a function,
         initial weights are a function of the seed; with a module they are those that it has now.
-        torch.compile, DataParallel and the like change no names of its tensors.
+        torch.compile, DataParallel and the like change no names of its tensors. Parts that are in
+        evaluation mode now stay so in training: BatchNorms do not change their statistics there,
+        dropouts drop nothing. Only a model that is in it as a whole, as from_pretrained() gives it,
+        is put into training mode, but for layers whose parameters are all frozen.
     train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
         is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
         and order. None: this client only measures.
@@ -68,7 +73,8 @@ class Trainer(_trainer.Trainer):
         this program: in files in the client's state folder. Then, too, the methods that count steps
         can't be used.
     frozen: patterns of names of parameters that do not change and do not travel, as in
-        ["encoder.*"]. So are parameters with requires_grad=False.
+        ["encoder.*"]; where they fit a BatchNorm's statistics, these do not change either. So are
+        parameters with requires_grad=False.
     workers: processes that load examples of a Dataset.
     collate: makes a batch of a list of examples of a Dataset, as DataLoader's collate_fn.
     examples, eval_examples: how many there are, for data without a length.
@@ -113,6 +119,7 @@ class Trainer(_trainer.Trainer):
         self._spread = _spread(self.model, self._ranks, self._frozen)
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
+        self._modes = Modes(self.model)
         self.loss = loss
         self._count = predictions or known_count(loss)
         self.eval_batch_size = eval_batch_size
@@ -221,8 +228,7 @@ class Trainer(_trainer.Trainer):
         for metric in metrics.values():
             metric.reset()
         loss_sum, examples, predictions = 0.0, 0, 0.0
-        self.model.eval()
-        with torch.no_grad():
+        with evaluation_mode(self.model), torch.no_grad():
             for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
@@ -343,7 +349,7 @@ class Trainer(_trainer.Trainer):
         """Weights and seed of a request."""
         seed_all((task.seed + (self._ranks.rank if self._ranks else 0)) % 2**64)
         self._load(task)
-        self.model.train()
+        self._modes.train()
 
     def _train_round(self, task: Task) -> TrainReport:
         self._begin(task)
@@ -445,30 +451,12 @@ class Trainer(_trainer.Trainer):
         return predictions
 
     def _gradient_terms(self, task: Task) -> Callable[[], None]:
-        """A function that adds the round's correction and proximal term to the gradients."""
-        mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
-        start = [own(parameter).clone() for parameter in self._parameters] if mu else []
         corrections: list[torch.Tensor] = []
-        if has_correction:
+        if task.request.get("correction"):
             corrections = [torch.empty_like(own(parameter)) for parameter in self._parameters]
             named = [(name, part) for (name, _), part in zip(self._named, corrections)]
             self._spread.load(named, task.correction() if self._speaks else None)
-
-        if not start and not corrections:
-            return lambda: None
-
-        def add() -> None:
-            with torch.no_grad():
-                for at, parameter in enumerate(self._parameters):
-                    if parameter.grad is None:  # It took no part in the loss.
-                        parameter.grad = torch.zeros_like(parameter)
-                    gradient = own(parameter.grad)
-                    if start:
-                        gradient.add_(own(parameter) - start[at], alpha=mu)
-                    if corrections:
-                        gradient.add_(corrections[at])
-
-        return add
+        return gradient_terms(self._parameters, task.settings.proximal_mu, corrections)
 
     def _optimizer(self, task: Task) -> torch.optim.Optimizer:
         make = self._make_optimizer
