@@ -264,6 +264,11 @@ Result<void> check_layout(const Module& module, const Layout& layout, std::strin
 
 }  // namespace
 
+bool norms_one_value(const ModelSpec& spec) {
+  // The last blocks of a ResNet have a quarter of the image's height and width, rounded up.
+  return spec.family == ModelSpec::Family::resnet && spec.input[1] <= 4 && spec.input[2] <= 4;
+}
+
 Result<Module> make_module(std::string_view model) {
   FL_TRY(const ModelSpec spec, parse_model(model));
   nn::Sequential made = network(spec);

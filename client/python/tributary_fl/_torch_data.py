@@ -92,9 +92,10 @@ def _count(data: Any) -> int:
 
 
 def _chunks(examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Where batches begin and end. None has one example only, which a BatchNorm can't train on."""
+    """Where batches begin and end. A single example that is left goes with the batch before, as a
+    BatchNorm can't train on it alone. Batches of one, as for examples of unlike sizes, stay so."""
     ends = list(range(batch_size, examples, batch_size)) + ([examples] if examples else [])
-    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
+    if batch_size > 1 and len(ends) > 1 and ends[-1] - ends[-2] == 1:
         del ends[-2]
     return list(zip([0, *ends], ends))
 

@@ -43,6 +43,12 @@ class Modes:
             part.training = False
 
 
+def has_batch_norm(model: torch.nn.Module) -> bool:
+    """Whether the model has one in training mode."""
+    kind = torch.nn.modules.batchnorm._BatchNorm
+    return any(isinstance(part, kind) and part.training for part in model.modules())
+
+
 def _is_frozen(part: torch.nn.Module) -> bool:
     own = list(part.parameters(recurse=False))
     return bool(own) and not any(parameter.requires_grad for parameter in own)

@@ -20,7 +20,7 @@ from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
 from ._torch_gradients import gradient_terms
-from ._torch_modes import Modes, evaluation_mode
+from ._torch_modes import Modes, evaluation_mode, has_batch_norm
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
@@ -373,8 +373,7 @@ class Trainer(_trainer.Trainer):
                 count = self.batch_predictions(batch) if counts else 0.0
                 if not count and self._ranks is None:  # The loss may be 0/0.
                     continue
-                with self.autocast():
-                    loss = self.train_step(moved(batch, self.device))
+                loss = self._training_loss(batch)
                 predictions += count
                 weight = count * self._spread.gradient_parts / self._examples
                 torch.autograd.backward(_counted(loss, count) * weight)
@@ -436,8 +435,7 @@ class Trainer(_trainer.Trainer):
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.
             with contextlib.nullcontext() if is_last else self._spread.without_exchange():
-                with self.autocast():
-                    loss = self.train_step(moved(batch, self.device))
+                loss = self._training_loss(batch)
                 weight = count / all_counts if all_counts else 0.0
                 part = loss if weight == 1 else _counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
@@ -449,6 +447,19 @@ class Trainer(_trainer.Trainer):
             if scaler is not None:
                 scaler.scale(total)  # Else it refuses the step.
         return predictions
+
+    def _training_loss(self, batch: Any) -> torch.Tensor:
+        with self.autocast():
+            try:
+                return self.train_step(moved(batch, self.device))
+            except ValueError as error:
+                if self.batch_examples(batch) != 1 or not has_batch_norm(self._module):
+                    raise
+                raise ValueError(
+                    f"a BatchNorm can't train on a batch of one example ({error}): use larger "
+                    "batches (fl-server --batch-size, drop_last=True of a DataLoader, "
+                    "eval_batch_size for gradients of all examples), or put it into evaluation mode"
+                ) from error
 
     def _gradient_terms(self, task: Task) -> Callable[[], None]:
         corrections: list[torch.Tensor] = []

@@ -358,6 +358,24 @@ TEST_CASE("evaluations of parts make that of all, by their predictions") {
   CHECK(whole.loss == doctest::Approx(sum / predictions).epsilon(1e-6));
 }
 
+TEST_CASE("a batch of one trains a model, but not the BatchNorms of tiny images") {
+  const DataSet set = images(4, 4, std::vector<std::uint8_t>(3 * 16, 7), {0, 1, 1}, 2);
+  const auto steps = [&](const std::string& model, std::uint32_t batch_size) {
+    const auto trainer = trainer_for(model, local(set));
+    const auto weights = trainer->initial_weights(1).value();
+    std::vector<float> update(weights.size());
+    const auto report = trainer->train(weights, {.batch_size = batch_size}, {}, update, {});
+    if (report) return report->steps;
+    CHECK(report.error().code() == Errc::invalid_input);
+    CHECK(report.error().message().find("--batch-size") != std::string::npos);
+    return std::uint64_t{0};
+  };
+  CHECK(steps("mlp:16-3-2", 1) == 3);
+  CHECK(steps("resnet8:1x4x4-2", 1) == 0);
+  CHECK(steps("resnet8:1x4x4-2", 2) == 0);  // The last batch has one example.
+  CHECK(steps("resnet8:1x4x4-2", 3) == 1);
+}
+
 TEST_CASE("an example that is one prediction is told as an example alone") {
   const auto trainer = trainer_for("linear:2-1", local(houses(40), 10));
   const auto weights = scaled_weights("linear:2-1", *trainer);
