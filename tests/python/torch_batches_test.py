@@ -17,7 +17,9 @@ sys.path.insert(0, str(fake_agent.PACKAGE))
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, Subset,
+)  # fmt: skip
 
 from tributary_fl.torch import Trainer
 
@@ -120,6 +122,110 @@ class BatchesOfOne(unittest.TestCase):
         wrong = answer((x[:1, :3], y[:1]))
         self.assertEqual(wrong["type"], "error")
         self.assertNotIn("BatchNorm", wrong["reason"])
+
+
+class Counting(Dataset):
+    """Examples whose numbers are their inputs. It notes the epochs that it hears of."""
+
+    def __init__(self, examples=17):
+        self.examples, self.epochs = examples, []
+
+    def __len__(self):
+        return self.examples
+
+    def __getitem__(self, number):
+        return torch.full((4,), float(number)), torch.tensor(number % 2)
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+class CountingStream(IterableDataset):
+    def __init__(self):
+        self.epochs = []
+
+    def __iter__(self):
+        return iter([Counting()[number] for number in range(17)])
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+class Epochs(unittest.TestCase):
+    """What has a set_epoch() hears which pass begins, as PyTorch's users expect."""
+
+    def orders(self, train_data, *rounds, evaluates=False, **settings):
+        """The examples that each round has seen, in their order."""
+        seen, orders = [], []
+
+        class Watched(Trainer):
+            def train_step(self, batch):
+                seen.extend(batch[0][:, 0].int().tolist())
+                return super().train_step(batch)
+
+        held_out = train_data if evaluates else None
+        with agent_for(
+            Watched(nn.Linear(4, 2), train_data, eval_data=held_out, examples=17,
+                    eval_examples=17, device="cpu")
+        ) as agent:  # fmt: skip
+            agent.hello()
+            for number in rounds:
+                seen.clear()
+                agent.train(values_of(nn.Linear(4, 2)), round=number, batch_size=4, **settings)
+                orders.append(list(seen))
+            if evaluates:
+                agent.ask("evaluate", values_of(nn.Linear(4, 2)))
+        return orders
+
+    def loader(self, rank, make=lambda data, sampler: DataLoader(data, 4, sampler=sampler)):
+        data = Counting()
+        return make(data, DistributedSampler(data, 2, rank, shuffle=True))
+
+    def test_a_distributed_sampler_shares_the_examples_anew_in_each_pass(self):
+        first, second = (self.orders(self.loader(rank), 1, 2, 3, epochs=2) for rank in (0, 1))
+        passes = [one[at : at + 9] for one in first for at in (0, 9)]
+        self.assertEqual(len(set(map(tuple, passes))), 6)  # No order comes twice.
+        self.assertGreater(len(set(map(frozenset, passes))), 1)  # Nor is it one half for ever.
+        for one, other in zip(first, second):
+            for at in 0, 9:
+                self.assertEqual(set(one[at : at + 9]) | set(other[at : at + 9]), set(range(17)))
+
+    def test_a_round_that_is_trained_again_has_the_same_order(self):
+        for settings in {"epochs": 2}, {"steps": 8}:
+            first, again = self.orders(self.loader(0), 1, 2, **settings), []
+            again = self.orders(self.loader(0), 2, **settings)
+            self.assertEqual(first[1], again[0])
+            self.assertNotEqual(first[0], first[1])
+
+    def test_epochs_count_on_from_round_to_round(self):
+        for settings, expected in (
+            ({"epochs": 2}, [0, 1, 2, 3, 6, 7]),
+            ({"steps": 4}, [0, 1, 3]),  # A pass has so many.
+            ({"steps": 5}, [0, 1, 2, 3, 6, 7]),
+        ):
+            data = Counting()
+            self.orders(data, 1, 2, 4, **settings)
+            self.assertEqual(data.epochs, expected)
+
+    def test_every_place_of_a_set_epoch_is_found(self):
+        stream, nested, batched = CountingStream(), Counting(), Counting()
+        sampler = DistributedSampler(batched, 2, 0, shuffle=True)
+        in_batches = BatchSampler(sampler, 4, drop_last=False)
+        for data, told in (
+            (stream, stream),
+            (DataLoader(CountingStream(), 4), None),
+            (DataLoader(Subset(nested, range(17)), 4, shuffle=True), nested),
+            (DataLoader(batched, batch_sampler=in_batches), batched),
+        ):
+            self.orders(data, 1, 2, epochs=1)
+            found = told or data.dataset
+            self.assertEqual(found.epochs, [0, 1])
+        self.assertEqual(sampler.epoch, 1)
+
+    def test_an_evaluation_is_always_of_epoch_0(self):
+        data = Counting()
+        self.orders(data, 5, epochs=1, evaluates=True)
+        self.assertEqual(data.epochs, [4, 0])
 
 
 if __name__ == "__main__":

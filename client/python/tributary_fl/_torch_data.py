@@ -43,9 +43,12 @@ class Data:
             return max(1, math.ceil(self.examples / batch_size))
         return len(_chunks(self.examples, batch_size))
 
-    def one_pass(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+    def one_pass(
+        self, batch_size: int, shuffle: torch.Generator | None, epoch: int = 0
+    ) -> Iterator[Any]:
         """The batches of one pass; in a random order if there is a generator. A DataLoader has its
-        own batch size and its own order."""
+        own batch size and its own order. A set_epoch(), as a DistributedSampler has it, is called before."""
+        _tell_epoch(self._data, epoch)
         if self._is_loader:
             return iter(self._data)
         if isinstance(self._data, torch_data.IterableDataset):
@@ -74,6 +77,20 @@ class Data:
             generator=generator,
             **options,
         )
+
+
+def _tell_epoch(data: Any, epoch: int) -> None:
+    """Calls set_epoch() of a DataLoader or data set, and of the samplers and data sets in it."""
+    waiting, told = [data], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in told:
+            continue
+        told.add(id(part))
+        if callable(getattr(part, "set_epoch", None)):
+            part.set_epoch(epoch)
+        inner = (getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset"))
+        waiting += [one for one in inner if one is not None]
 
 
 def _count(data: Any) -> int:

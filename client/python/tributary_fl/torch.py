@@ -52,7 +52,7 @@ class Trainer(_trainer.Trainer):
         is put into training mode, but for layers whose parameters are all frozen.
     train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
         is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
-        and order. None: this client only measures.
+        and order; set_epoch() of its sampler or data set is called. None: this client only measures.
     loss: loss(outputs, targets), the mean over a batch's predictions.
     predictions: a function of a batch's targets that says how many predictions the loss is a mean
         over, where batches of as many examples may have unlike numbers: in texts of several
@@ -184,7 +184,8 @@ class Trainer(_trainer.Trainer):
         if self._ranks is not None:
             epoch_steps = self._ranks.most(epoch_steps)
         shuffle = torch.Generator().manual_seed(task.seed)
-        passes = (data.one_pass(settings.batch_size, shuffle) for _ in itertools.count())
+        first = task.first_epoch(epoch_steps)
+        passes = (data.one_pass(settings.batch_size, shuffle, n) for n in itertools.count(first))
         steps = groups(passes, accumulate)
         add_terms = self._gradient_terms(task)
         optimizer = self._optimizer(task)
