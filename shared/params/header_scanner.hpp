@@ -32,7 +32,4 @@ struct ScannedHeader {
 /// limits::tensors_max tensors), invalid_input (an element type that we don't read).
 [[nodiscard]] Result<ScannedHeader> scan_safetensors_header(std::string_view text);
 
-/// A name from a foreign file, made printable and short for an error message.
-[[nodiscard]] std::string shown_tensor_name(std::string_view name);
-
 }  // namespace fl

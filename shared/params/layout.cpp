@@ -26,11 +26,13 @@ Result<void> check_name(const std::string& name, std::size_t index) {
     return Error(Errc::too_large, fmt::format("the name of tensor {} has {} bytes; the limit is {}",
                                               index, name.size(), limits::tensor_name_bytes_max));
   }
-  // Names appear in logs, in JSON and in SQL views, so only printable ASCII is allowed.
-  if (!std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; })) {
-    return Error(
-        Errc::invalid_input,
-        fmt::format("the name of tensor {} has a character that is not printable ASCII", index));
+  // PyTorch and safetensors allow blanks, line breaks and every language. What is shown of a name
+  // passes printable() or json_escaped(), as all text from outside does. A zero byte ends a name in
+  // the archives that we export.
+  if (!is_utf8(name) || name.find('\0') != name.npos) {
+    return Error(Errc::invalid_input,
+                 fmt::format("the name of tensor {}, '{}', is not valid UTF-8 or has a zero byte",
+                             index, printable(name)));
   }
   if (name == "__metadata__") {
     return Error(Errc::invalid_input, "a tensor is named __metadata__, which safetensors reserves");

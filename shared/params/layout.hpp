@@ -34,8 +34,9 @@ class Layout {
   };
 
   Layout() = default;
-  /// Errors: invalid_input for empty, repeated or unprintable names and for negative sizes;
-  /// too_large for anything over its limit, such as limits::parameters_max.
+  /// A name is any text in UTF-8 of 1 to limits::tensor_name_bytes_max bytes, none of which is
+  /// zero, but not __metadata__. Errors: invalid_input for a wrong or repeated name and for
+  /// negative sizes; too_large for anything over its limit, such as limits::parameters_max.
   static Result<Layout> make(const std::vector<TensorSpec>& specs);
 
   /// Elements [begin, end) of the flat vector.

@@ -67,6 +67,19 @@ TEST_CASE("a file that we wrote reads back; its data begin on a page") {
   CHECK(back == x);
 }
 
+TEST_CASE("names of any kind are written and read") {
+  const Layout layout = layout_of({{"lead I.weight", {2}},
+                                   {"blood\tpressure\n2.\"a\\b\"", {1}},
+                                   {"Größe.重み.\U0001f9e0", {3}},
+                                   {"../\u202e", {1}}});
+  const std::vector<float> x = normal(layout.elements(), 1);
+  MemoryFile file(written(layout, x, {}));
+  CHECK(read_safetensors_header(file).value().layout.digest() == layout.digest());
+  std::vector<float> out(x.size());
+  read_safetensors(file, layout, out).value();
+  CHECK(out == x);
+}
+
 TEST_CASE("the most tensors that a model may have are written and read in linear time") {
   std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < limits::tensors_max; ++i)

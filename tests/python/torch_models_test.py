@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import tributary_fl as fl
-from tributary_fl import Task
+from tributary_fl import Task, hooks
 from tributary_fl._hook_state import State
 from tributary_fl._torch_names import named_parameters
 from tributary_fl.torch import Trainer, save
@@ -67,15 +67,15 @@ FORMS = {
 }
 
 
-class Wrapped(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        store = f"file://{folder.name}/store"  # DistributedDataParallel asks for a group.
-        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-        cls.addClassCleanup(dist.destroy_process_group)
+def setUpModule():
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    store = f"file://{folder.name}/store"  # DistributedDataParallel asks for a group.
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    unittest.addModuleCleanup(dist.destroy_process_group)
 
+
+class Wrapped(unittest.TestCase):
     NAMES = [
         *("module.0.weight", "module.0.bias", "module.1.weight", "module.1.bias", "head.weight"),
         *("module.1.running_mean", "module.1.running_var"),
@@ -244,6 +244,56 @@ class ModesOfParts(unittest.TestCase):
                 return self
 
         self.assertEqual(self.moved(Own(*normed()))[0], {"4"})
+
+
+def values_of(model):
+    return {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+
+
+class Summed(nn.ModuleDict):
+    def forward(self, x):
+        return sum(part(x) for part in self.values())
+
+
+class Names(unittest.TestCase):
+    """PyTorch takes any text as a name, and so does safetensors."""
+
+    PARTS = ["lead I", "blood\tpressure\n2", "Größe", "重み", "a=b;c*", "_orig_mod", "\\s", '"x"']
+
+    def model(self, parts=None):
+        torch.manual_seed(1)
+        return Summed({name: nn.Linear(4, 4) for name in parts or self.PARTS})
+
+    def test_they_travel_and_stand_in_files(self):
+        names = [f"{part}.{last}" for part in self.PARTS for last in ("weight", "bias")]
+        model = self.model()
+        x = torch.zeros(8, 4)
+        with agent_for(Trainer(model, (x, x[:, 0].long()), device="cpu")) as agent:
+            self.assertEqual([t["name"] for t in agent.hello()["tensors"]], names)
+            out, _ = agent.train(values_of(model), lr=0.1)
+        self.assertEqual(list(out), names)
+        with tempfile.TemporaryDirectory() as folder:
+            save(model, pathlib.Path(folder) / "x")
+            self.assertEqual(list(fl.load(pathlib.Path(folder) / "x")), names)
+            again = fl.load(pathlib.Path(folder) / "x", self.model())
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, again.state_dict()[name]))
+
+    def test_hooks_take_them(self):
+        for spec in "ecuq:2+ef", "powersgd:2+ef", "*I.weight=none;*=qsgd:7":
+            wrapped = DistributedDataParallel(self.model())
+            hook = hooks.codec(spec)
+            hook.register(wrapped)
+            for _ in range(3):
+                wrapped(torch.ones(2, 4)).square().mean().backward()
+            kept = hook.state.state_dict()["residuals"]
+            names = {name for name, _ in self.model().named_parameters()}
+            self.assertEqual(set(kept), names if spec.endswith("+ef") else set())
+
+    def test_what_no_file_can_have_is_refused(self):
+        for name in "\udcfc", "zero\0byte":
+            with self.assertRaisesRegex(ValueError, r"can't have the name '(\\udcfc|zero\\x00byte)"):
+                Trainer(self.model([name]), device="cpu")
 
 
 if __name__ == "__main__":
