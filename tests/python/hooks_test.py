@@ -133,6 +133,19 @@ class Hooks:
             self.assertLess(max(one["errors"]), 1e-4)
             self.assertGreaterEqual(one["buckets"], 3)
 
+    def test_sparse_gradients_are_averaged_as_they_are(self):
+        found = self.of("sparse")
+        self.check_same(found, "bits")
+        for one in found:
+            self.assertLess(max(one["errors"]), 1e-6)
+            self.assertEqual(one["notes"], 4)  # Two layers, two hooks.
+            self.assertFalse(one["has_residuals"])
+
+    def test_both_parts_of_complex_gradients_are_coded(self):
+        for one in self.of("complex_numbers"):
+            self.assertLess(max(one["errors"]), 1e-6)
+        self.check_kept("complex_numbers", 1e-5)
+
     def test_the_death_of_a_rank_is_an_error_of_the_backward_pass(self):
         self.assertEqual(self.codes, [0] * (self.ranks - 1) + [9])
         for rank in range(self.ranks - 1):

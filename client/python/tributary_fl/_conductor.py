@@ -76,6 +76,15 @@ class Conductor:
         all_bytes = tensor.numel() * tensor.element_size()
         self.bytes_sent += 2 * (self.ranks - 1) * all_bytes // self.ranks  # Gloo's ring.
 
+    def sum_sparse(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over the ranks of a sparse tensor: the same bits on all of them."""
+        host = tensor.cpu().coalesce()
+        parts = (host.indices(), host.values())
+        all_bytes = sum(part.numel() * part.element_size() for part in parts)
+        self.bytes_sent += (self.ranks - 1) * all_bytes  # Each rank gets those of all others.
+        dist.all_reduce(host, group=self.group)
+        return host.to(tensor.device)
+
 
 def _end(jobs: queue.SimpleQueue[Any], thread: threading.Thread) -> None:
     """When the conductor is gone, or the program ends: with a thread in the midst of it, Python's

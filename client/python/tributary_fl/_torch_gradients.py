@@ -1,34 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a method adds to the gradients of each step."""
+"""What becomes of gradients between a backward pass and the optimizer's step."""
 
 from __future__ import annotations
 
-from typing import Callable, Sequence
+import warnings
+from typing import Sequence
 
 import torch
 
-from ._torch_tensors import own
+from ._torch_tensors import Named, own
 
 
-def gradient_terms(
-    parameters: Sequence[torch.Tensor], mu: float, corrections: Sequence[torch.Tensor]
-) -> Callable[[], None]:
-    """A function that adds a round's terms to the parameters' gradients: FedProx's, which is
-    mu * (w - w_start) with the values that the parameters have now, and a correction of each
-    parameter, if there are any."""
-    start = [own(parameter).clone() for parameter in parameters] if mu else []
-    if not start and not corrections:
-        return lambda: None
+def dense(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
-    def add() -> None:
+
+class Gradients:
+    """The gradients of a round's steps, with what the method adds to them: FedProx's term, which is
+    mu * (w - w_start) with the values that the parameters have when this is made, and a correction
+    of each parameter, if there are any.
+
+    Sparse gradients, as those of an Embedding with sparse=True, become dense where there are terms,
+    which are of all rows, or where the optimizer takes no sparse ones."""
+
+    def __init__(
+        self,
+        parameters: Named,
+        mu: float,
+        corrections: Sequence[torch.Tensor],
+        takes_sparse: bool,
+    ):
+        self._parameters, self._mu, self._corrections = parameters, mu, corrections
+        self._start = [own(p).clone() for _, p in parameters] if mu else []
+        self._has_terms = bool(self._start or corrections)
+        self._makes_dense = self._has_terms or not takes_sparse
+        self._made_dense: list[torch.Tensor] = []
+
+    def zero(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before the backward passes of a step."""
+        optimizer.zero_grad()
+        for parameter in self._made_dense:  # A DistributedDataParallel wants it sparse again.
+            parameter.grad = None
+        self._made_dense.clear()
+
+    def finish(self) -> None:
+        """After them: makes the gradients that the optimizer gets."""
         with torch.no_grad():
-            for at, parameter in enumerate(parameters):
-                if parameter.grad is None:  # It took no part in the loss.
-                    parameter.grad = torch.zeros_like(parameter)
-                gradient = own(parameter.grad)
-                if start:
-                    gradient.add_(own(parameter) - start[at], alpha=mu)
-                if corrections:
-                    gradient.add_(corrections[at])
+            if self._makes_dense:
+                self._make_dense()
+            if self._has_terms:
+                self._add_terms()
 
-    return add
+    def _make_dense(self) -> None:
+        for name, parameter in self._parameters:
+            if parameter.grad is None or not parameter.grad.is_sparse:
+                continue
+            warnings.warn(
+                f"the gradient of '{name}' is sparse, and is made dense, as the method or the "
+                "optimizer of this run needs it: it then takes as much memory as the parameter"
+            )
+            parameter.grad = dense(parameter.grad)
+            self._made_dense.append(parameter)
+
+    def _add_terms(self) -> None:
+        for at, (_, parameter) in enumerate(self._parameters):
+            if parameter.grad is None:  # It took no part in the loss.
+                parameter.grad = torch.zeros_like(parameter)
+            gradient = own(parameter.grad)
+            if self._start:
+                gradient.add_(own(parameter) - self._start[at], alpha=self._mu)
+            if self._corrections:
+                gradient.add_(self._corrections[at])

@@ -30,6 +30,12 @@ def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> tor
     raise ValueError(f"this version of tributary_fl does not know the optimizer '{wanted.name}'")
 
 
+def takes_sparse(settings: Settings) -> bool:
+    """Whether the run's optimizer takes sparse gradients. A weight decay is of all rows, and PyTorch's
+    Adam keeps moments of all of them."""
+    return settings.optimizer.name in ("sgd", "nesterov") and not settings.weight_decay
+
+
 def seed_all(seed: int) -> None:
     """Seeds what models and data sets draw random numbers from."""
     torch.manual_seed(seed)

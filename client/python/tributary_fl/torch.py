@@ -19,12 +19,12 @@ from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
-from ._torch_gradients import gradient_terms
+from ._torch_gradients import Gradients, dense
 from ._torch_modes import Modes, evaluation_mode, has_batch_norm
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
-from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step
+from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step, takes_sparse
 from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
 )  # fmt: skip
@@ -187,7 +187,7 @@ class Trainer(_trainer.Trainer):
         first = task.first_epoch(epoch_steps)
         passes = (data.one_pass(settings.batch_size, shuffle, n) for n in itertools.count(first))
         steps = groups(passes, accumulate)
-        add_terms = self._gradient_terms(task)
+        gradients = self._gradients(task)
         optimizer = self._optimizer(task)
         scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
@@ -204,10 +204,11 @@ class Trainer(_trainer.Trainer):
                 task.progress(step, told, loss if step else None)
                 batches = next(steps)
                 examples += sum(self.batch_examples(batch) for batch in batches)
-                predictions += self._add_gradients(batches, optimizer, scaler, loss_sum)
+                gradients.zero(optimizer)
+                predictions += self._add_gradients(batches, scaler, loss_sum)
                 if scaler is not None:
                     scaler.unscale_(optimizer)
-                add_terms()
+                gradients.finish()
                 take_step(optimizer, scaler)
                 step += 1
                 if bar is not None:
@@ -379,7 +380,7 @@ class Trainer(_trainer.Trainer):
                 weight = count * self._spread.gradient_parts / self._examples
                 torch.autograd.backward(_counted(loss, count) * weight)
         gradients = [
-            torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            torch.zeros_like(tensor) if tensor.grad is None else dense(tensor.grad)
             for _, tensor in self._tensors
         ]
         self._spread.add_up(gradients)
@@ -416,10 +417,8 @@ class Trainer(_trainer.Trainer):
             batches = self._require(self._eval_data).one_pass(self.eval_batch_size, None)
         return self._spread.of_rank_0(batches, task)
 
-    def _add_gradients(
-        self, batches: list[Any], optimizer: torch.optim.Optimizer, scaler: Any, total: torch.Tensor
-    ) -> float:
-        """Sets the gradients to those of the mean loss over all predictions of the batches, of all
+    def _add_gradients(self, batches: list[Any], scaler: Any, total: torch.Tensor) -> float:
+        """Sets the gradients, which are zero, to those of the mean loss over all predictions of the batches, of all
         ranks together. Adds each of this rank's losses to the total, and returns their number."""
         counts = [self.batch_predictions(batch) for batch in batches]
         predictions = sum(counts)
@@ -429,7 +428,6 @@ class Trainer(_trainer.Trainer):
         all_counts = predictions
         if self._ranks is not None:
             all_counts = self._ranks.sums([predictions])[0] / self._ranks.count
-        optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
             if not count and self._ranks is None:  # The loss may be 0/0.
                 continue
@@ -462,13 +460,14 @@ class Trainer(_trainer.Trainer):
                     "eval_batch_size for gradients of all examples), or put it into evaluation mode"
                 ) from error
 
-    def _gradient_terms(self, task: Task) -> Callable[[], None]:
+    def _gradients(self, task: Task) -> Gradients:
         corrections: list[torch.Tensor] = []
         if task.request.get("correction"):
             corrections = [torch.empty_like(own(parameter)) for parameter in self._parameters]
             named = [(name, part) for (name, _), part in zip(self._named, corrections)]
             self._spread.load(named, task.correction() if self._speaks else None)
-        return gradient_terms(self._parameters, task.settings.proximal_mu, corrections)
+        takes = self._make_optimizer is not None or takes_sparse(task.settings)
+        return Gradients(self._named, task.settings.proximal_mu, corrections, takes)
 
     def _optimizer(self, task: Task) -> torch.optim.Optimizer:
         make = self._make_optimizer
