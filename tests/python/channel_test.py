@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -181,6 +182,39 @@ class Answers(unittest.TestCase):
             out = agent.out()
         self.assertEqual(set(out), set(names))
         self.assertTrue(all(array == 2 for array in out.values()))
+
+    def test_text_that_utf_8_does_not_have_is_made_printable(self):
+        """Names of files that are not UTF-8, as Python has them, and halves of characters."""
+        trainer = Adds()
+        start = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+
+        def fail(task, step):
+            raise ValueError(f"{os.fsdecode(b'M' + bytes([0xFC]) + b'ller.dcm')} Größe \ud83e")
+
+        trainer.at_step = fail
+        expected = "ValueError: M\\xfcller.dcm Größe \\ud83e"
+        for encoding, logged in ("utf-8", expected), ("ascii", expected.replace("ö", "\\xf6")):
+            logged = logged.replace("ß", "\\xdf" if encoding == "ascii" else "ß")
+            log = io.TextIOWrapper(io.BytesIO(), encoding, errors="strict")
+            with agent_for(trainer) as agent, contextlib.redirect_stderr(log):
+                agent.hello()
+                self.assertEqual(agent.ask("train", start, settings={})["reason"], expected)
+                trainer.at_step = lambda task, step: None
+                self.assertEqual(agent.train(start)[1]["steps"], 5)
+                trainer.at_step = fail
+            self.assertIn(logged, log.buffer.getvalue().decode())
+
+    def test_a_result_that_can_not_be_said_is_an_error(self):
+        class Odd(Adds):
+            def evaluate(self, weights, task):
+                return fl.EvalReport(4, 0.5, {b"bytes": 1.0})
+
+        start = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            with agent_for(Odd()) as agent:
+                agent.hello()
+                self.assertIn("TypeError: keys must be str", agent.ask("evaluate", start)["reason"])
+                self.assertEqual(agent.train(start)[1]["steps"], 5)
 
     def test_a_result_of_a_wrong_shape_names_the_tensor(self):
         class Wrong(Adds):
