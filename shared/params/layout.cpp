@@ -66,6 +66,43 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+/// What all of `longer` begin with, if they are the names in `shorter` behind it, as wrappers of
+/// PyTorch make them ("_orig_mod.fc.weight"); else "".
+std::string_view added_before(std::span<const std::string_view> longer,
+                              std::span<const std::string_view> shorter) {
+  const std::unordered_set<std::string_view> all(longer.begin(), longer.end());
+  const std::unordered_set<std::string_view> names(shorter.begin(), shorter.end());
+  // A client may tell a name many times, and each would be tried.
+  if (longer.empty() || all.size() != longer.size() || names.size() != longer.size() ||
+      shorter.size() != longer.size())
+    return "";
+  for (const std::string_view name : names) {
+    if (!longer[0].ends_with(name)) continue;
+    const std::string_view added = longer[0].substr(0, longer[0].size() - name.size());
+    const bool fits = added.ends_with('.') && std::ranges::all_of(names, [&](auto other) {
+                        return all.contains(std::string(added).append(other));
+                      });
+    if (fits) return added;
+  }
+  return "";
+}
+
+/// Says so if the names differ only by what a wrapper puts before them; else "".
+std::string describe_wrapper(const Layout& run, std::span<const TensorSpec> told,
+                             std::size_t shown_bytes_max) {
+  std::vector<std::string_view> ours;
+  std::vector<std::string_view> theirs;
+  for (const Layout::Tensor& tensor : run.tensors()) ours.push_back(tensor.name);
+  for (const TensorSpec& tensor : told) theirs.push_back(tensor.name);
+  const std::string_view of_run = added_before(ours, theirs);
+  const std::string_view added = of_run.empty() ? added_before(theirs, ours) : of_run;
+  if (added.empty()) return "";
+  return fmt::format(
+      "all names of the {} begin with {}, as those of a model in a wrapper such as torch.compile: "
+      "use the names of the model itself, as tributary_fl.torch.save writes them",
+      of_run.empty() ? "client" : "run", printable(added, shown_bytes_max));
+}
+
 // The lengths come first, so that two different layouts never hash the same bytes.
 void hash(Hasher& hasher, const TensorSpec& spec) {
   const std::uint64_t sizes[2] = {spec.name.size(), spec.shape.size()};
@@ -118,6 +155,7 @@ std::string describe_differences(const Layout& run, std::span<const TensorSpec> 
                                  bool is_whole) {
   constexpr std::size_t shown_max = 3;
   constexpr std::size_t shown_bytes_max = 80;
+  if (std::string why = describe_wrapper(run, told, shown_bytes_max); !why.empty()) return why;
   std::vector<std::string> found;  // The first shown_max differences.
   std::size_t rest = 0;
   const auto note = [&](const auto& make_text) {

@@ -65,8 +65,9 @@ class Layout {
   Digest digest_;
 };
 
-/// The first three differences between a run's tensors and those of a client, as text. `is_whole`
-/// is false if the client has more tensors than it told. The client's names may be any text.
+/// The first three differences between a run's tensors and those of a client, as text; or that one
+/// side's names have something before them, as wrappers of PyTorch put it. `is_whole` is false if
+/// the client has more tensors than it told. The client's names may be any text.
 [[nodiscard]] std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
                                                bool is_whole);
 

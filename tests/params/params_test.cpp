@@ -88,6 +88,23 @@ TEST_CASE("a name is any text that PyTorch and safetensors take") {
   }
 }
 
+TEST_CASE("names that a wrapper has changed are told as such") {
+  const std::vector<TensorSpec> plain = {{"b", {3}}, {"a.b", {2}}};
+  const std::vector<TensorSpec> wrapped = {{"_orig_mod.b", {3}}, {"_orig_mod.a.b", {2}}};
+  const auto why = [](const std::vector<TensorSpec>& run, const std::vector<TensorSpec>& told) {
+    return describe_differences(Layout::make(run).value(), told, true);
+  };
+  CHECK(why(plain, wrapped).starts_with("all names of the client begin with _orig_mod.,"));
+  CHECK(why(wrapped, plain).starts_with("all names of the run begin with _orig_mod.,"));
+  for (const auto& other :
+       std::vector<std::vector<TensorSpec>>{{{"_orig_mod.b", {3}}},
+                                            {{"_orig_mod.b", {3}}, {"module.a.b", {2}}},
+                                            {{"xb", {3}}, {"xa.b", {2}}},
+                                            {{"b", {3}}, {"a.c", {2}}}}) {
+    CHECK(why(plain, other).starts_with("the client has no "));
+  }
+}
+
 TEST_CASE("built-in models have as many parameters as in their papers") {
   const auto elements = [](std::string_view model) {
     return builtin_layout(model).value().elements();
