@@ -93,6 +93,13 @@ Result<void> Runs::set_state(RunId run, RunState state) {
     if (changed == 0) return no_such_run(run);
     if (state != RunState::finished) return {};
     FL_TRY(const double now, db_.now());
+    // If the run is made longer, the round that was left goes on without these.
+    FL_CHECK(
+        db_.run("UPDATE task SET state = 'lost', decided_at = coalesce(decided_at, ?2),"
+                " reason = 'the run ended before the round closed'"
+                " WHERE run_id = ?1 AND state IN ('offered', 'accepted') AND round ="
+                " (SELECT round FROM round WHERE run_id = ?1 AND ended_at IS NULL)",
+                run, now));
     FL_CHECK(
         db_.run("UPDATE task SET state = 'late', decided_at = ?2"
                 " WHERE run_id = ?1 AND state = 'offered'",

@@ -34,7 +34,8 @@ class Runs {
   [[nodiscard]] Result<std::optional<RunRecord>> find(RunId run);
   [[nodiscard]] Result<std::optional<RunRecord>> find_key(const std::string& key);
   [[nodiscard]] Result<std::vector<RunSummary>> all();  // Oldest first.
-  /// With `finished`, tasks of the run that are still `offered` become `late`. Errors: not_found.
+  /// With `finished`, tasks of the run that are still `offered` become `late`, and those of a round
+  /// that never closed become `lost`. Errors: not_found.
   [[nodiscard]] Result<void> set_state(RunId run, RunState state);
   /// Stops a run that has no model yet, wherever it is in the queue. A server that waits for this
   /// run's clients reads `why` and goes on with the next run. Returns false if the run does not

@@ -258,6 +258,11 @@ Awaitable<Result<void>> RoundEngine::collect() {
       FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
       if (dropped) continue;
     }
+    auto why_all_fail = roster_.common_failure(plan_.settings.min_clients);
+    if (!why_all_fail.empty() && evaluations_.early_end().empty()) {
+      control_.report(EventLevel::warning, why_all_fail);
+      evaluations_.take_end(std::move(why_all_fail));
+    }
     const TimePoint now = Clock::now();
     const std::uint32_t ready = tasks_.ready();
     const std::size_t to_ask = tasks_.to_ask(now);
@@ -293,6 +298,14 @@ Awaitable<Result<void>> RoundEngine::collect() {
       if (tasks_.may_end(now)) co_return success();
       round.reopen();
       continue;
+    }
+    // After an early end a round closes if it still can.
+    const bool nobody_works = !round.is_closing && round.count(TaskState::offered) == 0;
+    if (nobody_works && !evaluations_.early_end().empty()) {
+      control_.report(EventLevel::notice,
+                      fmt::format("round {} is left: nobody trains for it", round.record.round));
+      end_.leave_round();
+      co_return success();
     }
     co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, to_ask > 0));
   }

@@ -346,6 +346,8 @@ inline constexpr auto ask_again_max = 5min;
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;
+/// A run ends when all its clients fail for one reason, each so many times in a row.
+inline constexpr int failures_alike_max = 5;
 /// The pace of an upload is checked once in each window (a longer one where chunk_bytes_min takes
 /// longer). It must bring all of the upload within --deadline. Without one it must bring all within
 /// upload_time, or be at least upload_bytes_per_s_min. A session whose upload is slower is ended; a
