@@ -281,8 +281,14 @@ inline constexpr std::size_t rank_waiting_max = 128;
 /// One connection is accepted in a turn for this many ranks.
 inline constexpr std::size_t ranks_of_accept_turn = 64;
 inline constexpr int rank_stranger_lines_max = 20;  // Log lines about them, in lines_window.
-inline constexpr std::size_t rank_keys_max = 1
-                                             << 20;  // Keys in the store through which ranks meet.
+// The store through which the ranks meet. Gloo keeps 200 bytes in it for each pair of a group's
+// ranks, those of one rank as one value.
+inline constexpr std::size_t rank_keys_max = 1 << 20;
+inline constexpr std::size_t rank_key_bytes_max = 4 << 10;
+inline constexpr std::size_t rank_value_bytes_max = 1 << 20;
+inline constexpr std::size_t rank_store_bytes_max = 8 << 20;  // For each rank of the site.
+/// Requests of one rank that wait for a key: one for each thread that makes a group.
+inline constexpr std::size_t rank_waits_max = 256;
 /// The part of a rank's payload that is sent at once.
 inline constexpr std::size_t hook_slice_bytes = 1 << 20;
 inline constexpr int site_attempts_max = 10;    // Attempts at one job, with a new group each time.
