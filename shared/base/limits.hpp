@@ -48,7 +48,9 @@ inline constexpr std::uint64_t parameters_max = 1ull << 36;
 inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
-inline constexpr std::size_t model_name_bytes_max = 64;  // NAME in custom:NAME.
+inline constexpr std::size_t dimensions_max = 16;            // Of one tensor.
+inline constexpr std::size_t metadata_entries_max = 10'000;  // In the header of a safetensors file.
+inline constexpr std::size_t model_name_bytes_max = 64;      // NAME in custom:NAME.
 /// The assumed speed of a client that trains for a given time.
 inline constexpr double steps_per_s_max = 1e5;
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
