@@ -33,6 +33,9 @@ inline constexpr std::size_t hello_bytes_max = 16 << 10;
 inline constexpr std::size_t ready_bytes_max = 132 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
 inline constexpr std::size_t json_depth_max = 100;  // Levels of nested arrays and objects.
+/// Values of one JSON text, each of which takes up to 100 bytes of memory. The names and shapes of
+/// tensors_max tensors have fewer.
+inline constexpr std::size_t json_values_max = 2 << 20;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
