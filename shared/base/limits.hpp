@@ -62,6 +62,9 @@ inline constexpr std::uint32_t robust_updates_max = 256;
 /// The number of threads that read updates for a robust rule at the same time. Each has up to two
 /// files open: an update and, for a delta, its reference.
 inline constexpr int robust_readers_max = 32;
+/// Bytes of the right factors of low-rank tensors that it keeps of all updates together. Those
+/// above an update's share are read or drawn again for each block.
+inline constexpr std::size_t robust_rights_bytes_max = 1 << 30;
 /// The number of elements of its result that a closing round compares with each update
 /// (mean_sample.hpp).
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;

@@ -162,7 +162,8 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
   if (bytes.size() < rank_head_bytes) return bad_block("the rank is cut off");
   RightFactor right = {.id = static_cast<BlockFormat>(bytes[0]),
                        .rank = std::to_integer<std::uint32_t>(bytes[1]),
-                       .values = {}};
+                       .values = {},
+                       .drawn = {}};
   if (right.rank < 1 || right.rank > rank_max) {
     return bad_block(fmt::format("rank {}, allowed are 1 to {}", right.rank, rank_max));
   }
@@ -180,9 +181,12 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
   return right;
 }
 
-void draw_right(RightFactor& right, const Layout::Tensor& tensor) {
-  if (right.id != BlockFormat::gradzip || !right.values.empty()) return;
-  right.values = drawn_right(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
+std::span<const float> draw_right(RightFactor& right, const Layout::Tensor& tensor,
+                                  DrawnRights& rights) {
+  if (right.id != BlockFormat::gradzip) return right.values;
+  if (!right.drawn)
+    right.drawn = rights.get(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
+  return *right.drawn;
 }
 
 Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
@@ -219,12 +223,13 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 }
 
 Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             RightFactor& right, std::span<float> out, DecodeScratch& scratch) {
+                             RightFactor& right, DrawnRights& rights, std::span<float> out,
+                             DecodeScratch& scratch) {
   std::vector<float> room;
   FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room, scratch));
-  draw_right(right, tensor);
+  const std::span<const float> values = draw_right(right, tensor, rights);
   std::ranges::fill(out, 0.0f);
-  add_product(left, right.values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
+  add_product(left, values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
   return {};
 }
 

@@ -82,7 +82,8 @@ CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
                               .right = {.id = id_,
                                         .rank = rank(),
                                         .key = key,
-                                        .values = drawn_right(key, rank(), shape->cols, start)},
+                                        .values = drawn_right(key, rank(), shape->cols, start),
+                                        .drawn = {}},
                               .left = std::vector<float>(rank() * shape->rows)};
     const auto drawn = factors.right.values;
     factorize(MatrixProducts(matrix, vector.device), factors);

@@ -11,10 +11,10 @@
 #include "shared/base/io/files_max.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/client/site/rank_options.hpp"
+#include "tests/support/allocated_bytes.hpp"
 
 #include <doctest/doctest.h>
 
-#include <malloc.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -66,12 +66,6 @@ std::unique_ptr<SocketLine> enter_line(std::uint16_t port, int rank, int size) {
 
 std::unique_ptr<RankLink> enter_link(const SiteHub& hub, int rank, int size) {
   return RankLink::connect(rank_options(hub, rank, size, long_enough, in_time())).value();
-}
-
-/// The memory in use by glibc's count. Those of the sanitizers are not counted.
-std::size_t allocated_bytes() {
-  const auto info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
 }
 
 /// A message to the store, which answers once the key is there.
