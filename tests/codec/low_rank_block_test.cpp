@@ -219,6 +219,44 @@ TEST_CASE("all threads that decode a payload share the right factors that follow
   CHECK(rights->draws() == 1);
 }
 
+TEST_CASE("factors that the codec does not make are refused before memory is taken for them") {
+  const Layout layout = layout_of({{"small", {4, 5}}, {"w", {20, 5000}}, {"b", {300}}});
+  const Seeds seeds(5, 77);
+  const auto reason = [&](const char* sent, const char* expected, std::uint64_t shared_seed) {
+    std::vector<std::byte> payload;
+    VectorSink sink(payload);
+    const auto x = normal(layout.elements(), 3);
+    REQUIRE(codec_of(sent)->encode(layout, x, seeds, sink, 256).has_value());
+    SpanSource source(payload);
+    const auto rights = std::make_shared<DrawnRights>();
+    auto reader = PayloadReader::open(source, payload.size(), layout, rights).value();
+    reader.expect({codec_of(expected)->factor_forms(layout), shared_seed});
+    std::vector<float> out(layout.elements());
+    const auto decoded = reader.decode_all(out);
+    if (decoded) return std::string();
+    CHECK(decoded.error().code() == Errc::corrupt);
+    CHECK(rights->draws() == 0);
+    return decoded.error().message();
+  };
+  const std::string refusal = "its factors are not those that the codec makes of this tensor";
+  for (const char* const spec :
+       {"gradzip:2", "gradzip:3+ef", "powersgd:2", "small=none;*=gradzip:1", "none"})
+    CHECK(reason(spec, spec, 77).empty());
+  // A codec may send fewer factors than it could: a vector with a value that is none has none.
+  CHECK(reason("none", "gradzip:2", 77).empty());
+  for (const char* const expected : {"none", "ecuq:2", "powersgd:2", "gradzip:1", "gradzip:3",
+                                     "w=none;*=gradzip:2", "topk:0.1"}) {
+    CAPTURE(expected);
+    CHECK(reason("gradzip:2", expected, 77).ends_with(refusal));
+  }
+  CHECK(reason("powersgd:2", "powersgd:1", 77).ends_with(refusal));
+  CHECK(reason("powersgd:2", "gradzip:2", 77).ends_with(refusal));
+  // A key of the sender's own only where the codec has one.
+  CHECK(reason("gradzip:2", "gradzip:2", 78).ends_with(refusal));
+  CHECK(reason("gradzip:2,projection=own", "gradzip:2", 77).ends_with(refusal));
+  CHECK(reason("gradzip:2,projection=own", "gradzip:2,projection=own", 78).empty());
+}
+
 TEST_CASE("a reader forgets a right factor when it leaves the tensor, or is told to") {
   const Layout layout = layout_of({{"a", {20, 5000}}, {"b", {300}}, {"c", {30, 4000}}});
   const std::vector<float> x = normal(layout.elements(), 3);

@@ -156,6 +156,15 @@ Result<void> write_low_rank(const LowRankFactors& factors, const Layout& layout,
   return {};
 }
 
+bool has_factors(Bytes first_block, const FactorForm& form, std::uint64_t shared_key) {
+  const bool has_key = form.id == BlockFormat::gradzip;
+  if (first_block.size() < rank_head_bytes + (has_key ? sizeof(std::uint64_t) : 0)) return false;
+  return format_of(first_block) == form.id &&
+         std::to_integer<std::uint32_t>(first_block[1]) == form.rank &&
+         (!has_key || form.has_own_right ||
+          load<std::uint64_t>(first_block, rank_head_bytes) == shared_key);
+}
+
 Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
                                       const Block& first_block, DecodeScratch& scratch) {
   if (!is_low_rank(bytes)) return bad_block("the tensor's first block is not of low rank");

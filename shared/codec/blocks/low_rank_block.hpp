@@ -114,6 +114,10 @@ void orthonormalize(std::span<float> vectors, std::size_t n);
   return !block.empty() && format_row(block).kind == FormatKind::low_rank;
 }
 
+/// Whether a tensor's first block has factors of this form. `shared_key`: the key of an R that the
+/// sender shares with others. The bytes need not be trusted.
+[[nodiscard]] bool has_factors(Bytes first_block, const FactorForm& form, std::uint64_t shared_key);
+
 /// Reads the R of a tensor from its first block. The bytes need not be trusted. Errors: corrupt.
 [[nodiscard]] Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
                                                     const Block& first_block,

@@ -235,6 +235,11 @@ Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes b
   if (first != index) {
     FL_TRY(bytes, look_at_block(first, scratch));
   }
+  if (expected_) {
+    const auto& form = expected_->of_tensor[block.tensor];
+    if (!form || !has_factors(bytes, *form, shared_key(expected_->shared_seed, block.tensor)))
+      return Error(Errc::corrupt, "its factors are not those that the codec makes of this tensor");
+  }
   FL_TRY(right_factor_,
          read_right_factor(bytes, layout().tensors()[block.tensor], map_.at(first), scratch_));
   right_factor_tensor_ = block.tensor;

@@ -53,6 +53,12 @@ struct Undecoded {
   std::optional<SketchShape> sketch = {};
 };
 
+/// The factors that a payload may have, because its codec makes them.
+struct ExpectedFactors {
+  std::vector<std::optional<FactorForm>> of_tensor;  // Codec::factor_forms().
+  std::uint64_t shared_seed = 0;
+};
+
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. The source and the layout must outlive it. Memory: 8 bytes per block, buffers for one
 /// block, and for a low-rank tensor its right factor (about four times as much while its first
@@ -67,6 +73,10 @@ class PayloadReader {
   [[nodiscard]] static Result<PayloadReader> open(
       ByteSource& source, std::uint64_t bytes, const Layout& layout,
       std::shared_ptr<DrawnRights> rights = std::make_shared<DrawnRights>());
+
+  /// From now on factors of another format, rank or key are corrupt, before memory is taken for
+  /// them. For a payload whose sender chose the codec itself, do not call it.
+  void expect(ExpectedFactors factors) { expected_ = std::move(factors); }
 
   [[nodiscard]] const Layout& layout() const { return map_.layout(); }
   [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
@@ -125,6 +135,7 @@ class PayloadReader {
   BlockMap map_;
   bool has_bare_;  // The payload's form is FLP4.
   std::shared_ptr<DrawnRights> rights_;
+  std::optional<ExpectedFactors> expected_;
   std::vector<std::uint64_t> begin_;  // The beginning of each block, and the payload's end.
   std::vector<std::byte> bytes_;      // The block being decoded, unless it lies in memory already.
   DecodeScratch scratch_;

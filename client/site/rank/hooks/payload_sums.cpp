@@ -132,7 +132,7 @@ class PayloadSums {
   bool open(std::size_t rank) {
     Incoming& one = *payloads_[rank];
     if (one.reader) return true;
-    auto reader = codec::PayloadReader::open(one.window, one.length, layout_);
+    auto reader = codec::PayloadReader::open(one.window, one.length, layout_, rights_);
     if (!reader && reader.error().code() == Errc::unavailable) return false;
     one.reader.emplace(or_throw(std::move(reader), rank));
     if (one.reader->block_elements() != payloads_.front()->reader->block_elements())
@@ -155,7 +155,9 @@ class PayloadSums {
   Ranks& ranks_;
   const UseOwnBlock& use_own_;
   std::vector<std::unique_ptr<Incoming>> payloads_;  // Readers refer to their windows.
-  std::uint64_t block_ = 0;                          // The next block to add.
+  // Equal factors of all payloads are drawn once.
+  const std::shared_ptr<codec::DrawnRights> rights_ = std::make_shared<codec::DrawnRights>();
+  std::uint64_t block_ = 0;  // The next block to add.
   std::vector<float> values_;
 };
 
