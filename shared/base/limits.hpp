@@ -35,6 +35,9 @@ inline constexpr std::size_t hello_bytes_max = 16 << 10;
 inline constexpr std::size_t ready_bytes_max = 132 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
 inline constexpr std::size_t json_depth_max = 100;  // Levels of nested arrays and objects.
+/// Values of one JSON text, each of which takes up to 100 bytes of memory. The names and shapes of
+/// tensors_max tensors have fewer.
+inline constexpr std::size_t json_values_max = 2 << 20;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
@@ -50,7 +53,9 @@ inline constexpr std::uint64_t parameters_max = 1ull << 36;
 inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
-inline constexpr std::size_t model_name_bytes_max = 64;  // NAME in custom:NAME.
+inline constexpr std::size_t dimensions_max = 16;            // Of one tensor.
+inline constexpr std::size_t metadata_entries_max = 10'000;  // In the header of a safetensors file.
+inline constexpr std::size_t model_name_bytes_max = 64;      // NAME in custom:NAME.
 /// The assumed speed of a client that trains for a given time.
 inline constexpr double steps_per_s_max = 1e5;
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
@@ -59,6 +64,9 @@ inline constexpr std::uint32_t robust_updates_max = 256;
 /// The number of threads that read updates for a robust rule at the same time. Each has up to two
 /// files open: an update and, for a delta, its reference.
 inline constexpr int robust_readers_max = 32;
+/// Bytes of the right factors of low-rank tensors that it keeps of all updates together. Those
+/// above an update's share are read or drawn again for each block.
+inline constexpr std::size_t robust_rights_bytes_max = 1 << 30;
 /// The number of elements of its result that a closing round compares with each update
 /// (mean_sample.hpp).
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;
@@ -287,8 +295,14 @@ inline constexpr std::size_t rank_waiting_max = 128;
 /// One connection is accepted in a turn for this many ranks.
 inline constexpr std::size_t ranks_of_accept_turn = 64;
 inline constexpr int rank_stranger_lines_max = 20;  // Log lines about them, in lines_window.
-inline constexpr std::size_t rank_keys_max = 1
-                                             << 20;  // Keys in the store through which ranks meet.
+// The store through which the ranks meet. Gloo keeps 200 bytes in it for each pair of a group's
+// ranks, those of one rank as one value.
+inline constexpr std::size_t rank_keys_max = 1 << 20;
+inline constexpr std::size_t rank_key_bytes_max = 4 << 10;
+inline constexpr std::size_t rank_value_bytes_max = 1 << 20;
+inline constexpr std::size_t rank_store_bytes_max = 8 << 20;  // For each rank of the site.
+/// Requests of one rank that wait for a key: one for each thread that makes a group.
+inline constexpr std::size_t rank_waits_max = 256;
 /// The part of a rank's payload that is sent at once.
 inline constexpr std::size_t hook_slice_bytes = 1 << 20;
 inline constexpr int site_attempts_max = 10;    // Attempts at one job, with a new group each time.

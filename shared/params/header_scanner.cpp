@@ -45,6 +45,9 @@ class HeaderScanner final : public JsonScanner {
       field_ = static_cast<Field>(field - fields.begin());
       return is_there_[field_] = true;
     }
+    if (place_ == Place::header && name.size() > limits::tensor_name_bytes_max)
+      return fail_limit("the name of tensor {} has more than {} bytes", shown_tensor_name(name),
+                        limits::tensor_name_bytes_max);
     name_ = name;
     if (place_ == Place::header && !names_.insert(name).second)
       return fail(fmt::format("two tensors are named {}", shown_name(name)));
@@ -55,10 +58,8 @@ class HeaderScanner final : public JsonScanner {
     if (place_ == Place::outside) return enter(Place::header);
     if (place_ != Place::header) return fail_value();
     if (name_ == safetensors_metadata_key) return enter(Place::metadata);
-    if (header_.entries.size() == limits::tensors_max) {
-      error_ = Error(Errc::too_large, fmt::format("more than {} tensors", limits::tensors_max));
-      return false;
-    }
+    if (header_.entries.size() == limits::tensors_max)
+      return fail_limit("more than {} tensors", limits::tensors_max);
     header_.entries.emplace_back().spec.name = name_;
     is_there_.fill(false);
     return enter(Place::tensor);
@@ -84,6 +85,8 @@ class HeaderScanner final : public JsonScanner {
 
   bool string(std::string& text) override {
     if (place_ == Place::metadata) {
+      if (metadata_.size() == limits::metadata_entries_max)
+        return fail_limit("__metadata__ has more than {} entries", limits::metadata_entries_max);
       metadata_.insert_or_assign(name_, text);
       return true;
     }
@@ -100,6 +103,9 @@ class HeaderScanner final : public JsonScanner {
   bool number_unsigned(std::uint64_t number) override {
     HeaderEntry* const entry = header_.entries.empty() ? nullptr : &header_.entries.back();
     if (place_ == Place::shape && number <= limits::parameters_max) {
+      if (entry->spec.shape.size() == limits::dimensions_max)
+        return fail_limit("tensor {} has more than {} dimensions", shown_tensor_name(name_),
+                          limits::dimensions_max);
       entry->spec.shape.push_back(static_cast<std::int64_t>(number));
       return true;
     }
@@ -122,7 +128,10 @@ class HeaderScanner final : public JsonScanner {
 
   /// The entries of a text that was read to the end.
   ScannedHeader take() {
-    header_.metadata.assign(metadata_.begin(), metadata_.end());
+    while (!metadata_.empty()) {
+      auto entry = metadata_.extract(metadata_.begin());
+      header_.metadata.emplace_back(std::move(entry.key()), std::move(entry.mapped()));
+    }
     return std::move(header_);
   }
 
@@ -140,6 +149,12 @@ class HeaderScanner final : public JsonScanner {
 
   bool fail(std::string_view message) {
     error_ = Error(Errc::corrupt, std::string(message));
+    return false;
+  }
+
+  template <class... Args>
+  bool fail_limit(fmt::format_string<Args...> message, Args&&... args) {
+    error_ = Error(Errc::too_large, fmt::format(message, std::forward<Args>(args)...));
     return false;
   }
 

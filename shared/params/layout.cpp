@@ -16,8 +16,6 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t dimensions_max = 16;
-
 Result<void> check_name(const std::string& name, std::size_t index) {
   if (name.empty()) {
     return Error(Errc::invalid_input, fmt::format("tensor {} has an empty name", index));
@@ -41,9 +39,10 @@ Result<void> check_name(const std::string& name, std::size_t index) {
 }
 
 Result<std::uint64_t> count_elements(const TensorSpec& spec) {
-  if (spec.shape.size() > dimensions_max) {
-    return Error(Errc::too_large, fmt::format("tensor {} has {} dimensions; the limit is {}",
-                                              spec.name, spec.shape.size(), dimensions_max));
+  if (spec.shape.size() > limits::dimensions_max) {
+    return Error(Errc::too_large,
+                 fmt::format("tensor {} has {} dimensions; the limit is {}", spec.name,
+                             spec.shape.size(), limits::dimensions_max));
   }
   std::uint64_t elements = 1;
   for (const std::int64_t size : spec.shape) {

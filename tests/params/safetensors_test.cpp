@@ -4,6 +4,7 @@
 #include "shared/params/safetensors.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/params/header_scanner.hpp"
 #include "tests/codec/codec_support.hpp"
 
 #include <fmt/format.h>
@@ -240,6 +241,38 @@ TEST_CASE("what a header has twice, too few or too many of is refused and named"
   CHECK(refusal(many, 0).code() == Errc::too_large);
   CHECK(refusal(many, 0).message() ==
         fmt::format("safetensors: more than {} tensors", limits::tensors_max));
+}
+
+TEST_CASE("what a header has beyond a limit is refused before it is kept") {
+  const auto scanned = [](const std::string& text) {
+    const auto header = scan_safetensors_header(text);
+    if (header) return std::string();
+    CHECK(header.error().code() == Errc::too_large);
+    return header.error().message();
+  };
+  const auto with_shape = [](std::size_t dimensions) {
+    std::string shape = "1";
+    for (std::size_t i = 1; i < dimensions; ++i) shape += ",1";
+    return R"({"a":{"dtype":"F32","shape":[)" + shape + R"(],"data_offsets":[0,4]}})";
+  };
+  CHECK(scanned(with_shape(limits::dimensions_max)).empty());
+  CHECK(scanned(with_shape(limits::dimensions_max + 1)) == "tensor a has more than 16 dimensions");
+
+  const auto with_name = [](std::size_t bytes) {
+    return R"({")" + std::string(bytes, 'n') +
+           R"(":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})";
+  };
+  CHECK(scanned(with_name(limits::tensor_name_bytes_max)).empty());
+  CHECK(scanned(with_name(limits::tensor_name_bytes_max + 1)).ends_with("more than 512 bytes"));
+
+  const auto with_metadata = [](std::size_t entries) {
+    std::string text = R"({"__metadata__":{"0":"")";
+    for (std::size_t i = 1; i < entries; ++i) text += fmt::format(R"(,"{}":"")", i);
+    return text + "}}";
+  };
+  CHECK(scanned(with_metadata(limits::metadata_entries_max)).empty());
+  CHECK(scanned(with_metadata(limits::metadata_entries_max + 1)) ==
+        "__metadata__ has more than 10000 entries");
 }
 
 TEST_CASE("every truncation and every flipped bit gives an error or a layout that fits the file") {

@@ -202,6 +202,30 @@ def traffic():
     return found
 
 
+def announced():
+    """What a hook says to sizes that no payload can have."""
+    found = {}
+    swap = dist.all_to_all_single
+    for exchange in "gather", "parts":
+        for size in -1, 2**40:
+            hook = hooks.codec("ecuq:2", exchange=exchange)
+
+            def lie(out, values, out_sizes=None, sizes=None, group=None):
+                done = swap(out, values, out_sizes, sizes, group=group)
+                if sizes is None:
+                    out[RANKS - 1] = size
+                return done
+
+            dist.all_to_all_single = lie
+            try:
+                reduced(hook, Bucket(torch.empty(8192 * RANKS)), own_values(8192 * RANKS))
+            except RuntimeError as error:
+                found[f"{exchange} {size}"] = str(error)
+            finally:
+                dist.all_to_all_single = swap
+    return found
+
+
 def unbiased():
     """How far one result is from the mean, and the average of many."""
     size, times = 8192 * RANKS, 64
@@ -367,7 +391,7 @@ def main():
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1000  # Else all of the model is in the first bucket.
     folder = pathlib.Path(sys.argv[3])
     join_group(init_method=f"file://{folder}/store", rank=RANK, world_size=RANKS)
-    scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, unbiased, overflow]
+    scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, announced, unbiased, overflow]
     for scenario in [*scenarios, low_rank, sparse, complex_numbers, *([resumed] if RANKS == 2 else []), death]:
         np.savez(folder / f"{scenario.__name__}-{RANK}.npz", **scenario())
     os._exit(0)  # Without a goodbye to the rank that is dead.

@@ -116,6 +116,13 @@ class Hooks:
             for exchange in "gather", "parts", "auto":
                 self.assertEqual(one[exchange], one[exchange + "_given"])
 
+    def test_a_size_that_no_payload_can_have_is_refused_before_there_is_memory_for_it(self):
+        for one in self.of("announced"):
+            for exchange in "gather", "parts":
+                for size in -1, 2**40:
+                    said = str(one[f"{exchange} {size}"])
+                    self.assertIn(f"rank {self.ranks - 1} announces a payload of {size}", said)
+
     def test_without_feedback_the_mean_is_right_on_average(self):
         for one in self.of("unbiased"):
             self.assertGreater(one["one"], 0.1)

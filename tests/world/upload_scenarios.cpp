@@ -294,6 +294,15 @@ TEST_CASE("a client with other initial weights never trains; each session gets t
   }
 }
 
+/// A payload of ones by a codec that no task asks for.
+std::string payload_by(const char* spec, const Layout& layout) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  const std::vector<float> ones(layout.elements(), 1.0f);
+  REQUIRE(parse_codec(spec).value()->encode(layout, ones, 1, sink));
+  return std::string(text_of(bytes));
+}
+
 /// A payload of ones with `last` as its last value.
 std::string payload_ending_in(float last, const Layout& layout) {
   std::vector<std::byte> bytes;
@@ -318,14 +327,15 @@ Awaitable<void> upload_wrong(World& world, std::string payload, Result<wire::Ver
   link->close();
 }
 
-TEST_CASE("the server refuses a payload with a NaN or another layout, and says which") {
+TEST_CASE("the server refuses a payload with a NaN, another layout or factors, and says which") {
   WorldOptions options = calm(2);
   options.settings.rounds = 1;
   const Layout& layout = options.problem.layout;
   const Layout other = Layout::make({{"body.weight", {std::int64_t(layout.elements())}}}).value();
   const std::vector<std::pair<std::string, std::string>> cases{
       {payload_ending_in(std::numeric_limits<float>::quiet_NaN(), layout), "norm.running_mean[1]"},
-      {payload_ending_in(0, other), "of layout " + other.digest().hex().substr(0, 16)}};
+      {payload_ending_in(0, other), "of layout " + other.digest().hex().substr(0, 16)},
+      {payload_by("gradzip:1,min_ratio=1", layout), "factors are not those that the codec makes"}};
   for (const auto& [payload, words] : cases) {
     const std::string reason = words;
     CAPTURE(reason);
