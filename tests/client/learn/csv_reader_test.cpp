@@ -158,8 +158,8 @@ TEST_CASE("csv: errors in the file name the line, also behind quoted line ends a
   Table("a,id,y\n1,\"two\n\nlines\",2\nx,1,2\n").expect("target=y,ignore=id", 5, {"\"x\""});
   Table("a,y\n1,2\n1,\"2\n").expect("target=y", 3, {"a quoted field does not end"});
   Table("a,y\n1,2\n1\",2\n").expect("target=y", 3, {"a quote stands where none may"});
-  Table("a,y\ninf,2\n").expect("target=y", 2, {"\"inf\" is too large"});
-  Table("a,y\n1e39,2\n").expect("target=y", 2, {"too large for fp32"});
+  Table("a,y\ninf,2\n").expect("target=y", 2, {"\"inf\" is no finite number"});
+  Table("a,y\n1e39,2\n").expect("target=y", 2, {"is too large: a value is at most 3.4e38"});
   Table("a,y\n1,1e999\n").expect("target=y", 2, {"column \"y\""});
   Table(std::string("\xff\xfe"
                     "a\0",

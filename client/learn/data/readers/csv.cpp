@@ -8,6 +8,7 @@
 #include "client/learn/data/readers/csv_schema.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
+#include "client/learn/data/shifted_values.hpp"
 #include "client/learn/data/storage_writer.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
@@ -25,7 +26,7 @@ namespace fl {
 namespace {
 
 constexpr std::string_view csv_usage = "csv:FILE,target=COLUMN";
-constexpr float missing = std::numeric_limits<float>::quiet_NaN();
+constexpr double missing = std::numeric_limits<double>::quiet_NaN();
 
 class CsvTable {
  public:
@@ -39,10 +40,7 @@ class CsvTable {
   Result<DataSet> read() {
     FL_TRY(CsvColumns columns, read_csv_columns(rows_, plan_));
     columns_ = std::move(columns.all);
-    inputs_.resize(columns.inputs);
-    set_.shape = {static_cast<std::int64_t>(columns.inputs)};
-    set_.classes = columns.classes;
-    set_.outputs = static_cast<std::uint32_t>(plan_.targets.size());
+    prepare(columns.inputs, columns.classes);
     for (;;) {
       FL_TRY(const bool has_row, rows_.next());
       if (!has_row) break;
@@ -52,14 +50,16 @@ class CsvTable {
   }
 
  private:
+  void prepare(std::size_t inputs, std::uint32_t classes);
   Result<void> read_row();
   Result<void> check_fields();
   Result<void> take(const CsvColumn& column, std::string_view field);
-  Result<float> number_of(const CsvColumn& column, std::string_view field) const;
+  Result<double> number_of(const CsvColumn& column, std::string_view field) const;
   Result<std::uint32_t> word_of(const CsvColumn& column, std::string_view field) const;
   [[nodiscard]] std::string advice(const CsvColumn& column, std::string_view field) const;
   [[nodiscard]] Error missing_target(const CsvColumn& column) const;
   [[nodiscard]] Error wrong_field(const CsvColumn& column, std::string_view what) const;
+  Result<void> finish_values();
   Result<DataSet> finish();
 
   CsvRows rows_;
@@ -70,9 +70,35 @@ class CsvTable {
   GroupNames groups_;
   DataSet set_;
   std::vector<CsvColumn> columns_;
-  std::vector<float> inputs_;  // The inputs of the row being read.
+  std::vector<double> inputs_;   // The inputs of the row being read.
+  std::vector<double> targets_;  // Likewise its targets; empty if they are words.
+  std::optional<ShiftedValues> input_values_;
+  std::optional<ShiftedValues> target_values_;
   std::uint64_t examples_ = 0;
 };
+
+void CsvTable::prepare(std::size_t inputs, std::uint32_t classes) {
+  inputs_.resize(inputs);
+  set_.shape = {static_cast<std::int64_t>(inputs)};
+  set_.classes = classes;
+  set_.outputs = static_cast<std::uint32_t>(plan_.targets.size());
+  if (classes == 0) targets_.resize(set_.outputs);
+  set_.input_names.resize(inputs);
+  for (const CsvColumn& column : columns_) {
+    if (column.role == CsvColumn::Role::number) set_.input_names[column.at] = column.name;
+    for (const auto& [word, number] : column.words) {
+      if (column.role == CsvColumn::Role::words)
+        set_.input_names[column.at + number] = fmt::format("{}={}", column.name, word);
+    }
+  }
+  set_.target_names = plan_.targets;
+  input_values_.emplace(inputs,
+                        [this](std::span<const float> values) { return writer_.append(values); });
+  target_values_.emplace(targets_.size(), [this](std::span<const float> values) {
+    set_.targets.insert(set_.targets.end(), values.begin(), values.end());
+    return success();
+  });
+}
 
 /// The row must have a field for each column. R's write.table() names no column for the rows'
 /// names, so the first row may have one field more, and that is its name.
@@ -99,10 +125,11 @@ Result<void> CsvTable::read_row() {
     return rows_.wrong(fmt::format("there are more than {} examples", examples_max));
   // Counts the row's targets, as numbers and as a class, and its group.
   FL_CHECK(kept_.add((set_.outputs + 2) * sizeof(float)));
-  std::ranges::fill(inputs_, 0.0F);
+  std::ranges::fill(inputs_, 0.0);
   const auto& fields = rows_.fields();
   for (std::size_t i = 0; i < fields.size(); ++i) FL_CHECK(take(columns_[i], fields[i]));
-  return writer_.append(std::span<const float>(inputs_));
+  FL_CHECK(target_values_->append(targets_));
+  return input_values_->append(inputs_);
 }
 
 Result<void> CsvTable::take(const CsvColumn& column, std::string_view field) {
@@ -138,10 +165,7 @@ Result<void> CsvTable::take(const CsvColumn& column, std::string_view field) {
     }
     case Role::target: {
       if (notation_.is_missing(field)) return missing_target(column);
-      FL_TRY(const float target, number_of(column, field));
-      // Several targets may stand in another order in the file.
-      set_.targets.resize(examples_ * set_.outputs);
-      set_.targets[(examples_ - 1) * set_.outputs + column.at] = target;
+      FL_TRY(targets_[column.at], number_of(column, field));
       break;
     }
     case Role::classes: {
@@ -179,16 +203,25 @@ std::string CsvTable::advice(const CsvColumn& column, std::string_view field) co
       name, name, printable(field, csv_shown_bytes_max));
 }
 
-Result<float> CsvTable::number_of(const CsvColumn& column, std::string_view field) const {
+Result<double> CsvTable::number_of(const CsvColumn& column, std::string_view field) const {
   const auto number = notation_.number_in(field);
   if (!number) {
     return wrong_field(
         column, fmt::format("{} is not a number. {}", csv_shown(field), advice(column, field)));
   }
-  // Written so that infinity and what becomes infinity as fp32 fail.
-  if (!(std::abs(*number) <= std::numeric_limits<float>::max()))
-    return wrong_field(column, fmt::format("{} is too large for fp32", csv_shown(field)));
-  return static_cast<float>(*number);
+  const bool is_word = field.find_first_of("0123456789") == std::string_view::npos;
+  if (is_word && !std::isfinite(*number)) {
+    return wrong_field(column, fmt::format("{} is no finite number; if it stands for a missing "
+                                           "value, add missing={} to --data",
+                                           csv_shown(field), printable(field)));
+  }
+  // Written so that infinity and NaN fail.
+  if (!(std::abs(*number) <= std::numeric_limits<float>::max())) {
+    return wrong_field(column, fmt::format("{} is too large: a value is at most 3.4e38; divide the "
+                                           "column by a number that all members share",
+                                           csv_shown(field)));
+  }
+  return *number;
 }
 
 Result<std::uint32_t> CsvTable::word_of(const CsvColumn& column, std::string_view field) const {
@@ -198,16 +231,34 @@ Result<std::uint32_t> CsvTable::word_of(const CsvColumn& column, std::string_vie
                                          csv_shown(field), column.words.size()));
 }
 
+/// Takes in what is left of the values.
+Result<void> CsvTable::finish_values() {
+  FL_TRY(set_.input_offsets, input_values_->finish());
+  FL_TRY(set_.target_offsets, target_values_->finish());
+  FL_TRY(set_.inputs, writer_.finish());
+  for (const bool is_input : {true, false}) {
+    const auto lost = (is_input ? input_values_ : target_values_)->vanished();
+    if (!lost) continue;
+    const auto& names = is_input ? set_.input_names : set_.target_names;
+    return Error(Errc::corrupt,
+                 fmt::format("{}: column {}: its values are too small, such as {:.3g}; multiply "
+                             "the column by a number that all members share",
+                             rows_.path(), csv_shown(names[lost->column]), lost->value));
+  }
+  return {};
+}
+
 Result<DataSet> CsvTable::finish() {
   if (examples_ == 0) return rows_.wrong("there is no line behind the names of the columns");
-  FL_TRY(set_.inputs, writer_.finish());
+  FL_CHECK(finish_values());
   groups_.finish(set_);
   if (!set_.labels.empty()) {
     set_.outputs = 0;
     return std::move(set_);
   }
   const bool are_classes =
-      set_.outputs == 1 && std::ranges::all_of(set_.targets, [](float value) {
+      set_.outputs == 1 && set_.target_offsets.empty() &&
+      std::ranges::all_of(set_.targets, [](float value) {
         return value >= 0 && value < static_cast<float>(classes_max) && value == std::floor(value);
       });
   if (are_classes) {
