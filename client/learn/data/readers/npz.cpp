@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// npz:FILE: arrays x and y that numpy saved, and one more if by:NAME names it.
+// npz:FILE: arrays that numpy saved: x, y or those that options name, and one more if by:NAME
+// names it.
 #include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/npz_file.hpp"
@@ -21,7 +22,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view npz_usage = "npz:FILE";
+constexpr std::string_view npz_usage = "npz:FILE[,x=NAME,y=NAME]";
 constexpr std::size_t chunk_items = 64 << 10;
 constexpr std::size_t chunk_bytes = 1 << 20;
 
@@ -259,21 +260,26 @@ Result<void> read_groups(NpzFile& file, DataSet& set, KeptBytes& kept) {
 Result<void> select_needed(NpzFile& file, const std::string& name, std::string_view why) {
   FL_TRY(const bool found, file.select(name));
   if (found) return {};
-  return file.wrong(fmt::format("it is missing; {}", why));
+  return file.wrong(fmt::format("it is missing; {}; the file has: {}", why, file.names()));
 }
 
 }  // namespace
 
 Result<DataSet> read_npz(const DataRequest& request) {
   FL_TRY(ReaderOptions options, ReaderOptions::parse(request, npz_usage));
+  std::string inputs = options.text("x");
+  std::string targets = options.text("y");
   FL_CHECK(options.finish());
-  if (request.group == "x" || request.group == "y")
-    return wrong_data(request, "by: must name another array than x and y");
-  FL_TRY(NpzFile file, NpzFile::open(options.path()));
-  constexpr std::string_view how = "write numpy.savez(FILE, x=inputs, y=targets)";
-  FL_CHECK(select_needed(file, "x", how));
+  if (inputs.empty()) inputs = "x";
+  if (targets.empty()) targets = "y";
+  if (request.group == inputs || request.group == targets) {
+    return wrong_data(request,
+                      fmt::format("by: must name another array than {} and {}", inputs, targets));
+  }
+  FL_TRY(NpzFile file, NpzFile::open(options.path(), request.memory_bytes));
+  FL_CHECK(select_needed(file, inputs, "name the array of inputs: x=NAME"));
   FL_TRY(DataSet set, read_inputs(file, request.memory_bytes));
-  FL_CHECK(select_needed(file, "y", how));
+  FL_CHECK(select_needed(file, targets, "name the array of targets: y=NAME"));
   KeptBytes kept = KeptBytes::beside(request.memory_bytes);
   FL_CHECK(read_targets(file, set, kept));
   if (request.group.empty()) return set;
