@@ -118,6 +118,24 @@ TEST_CASE("csv: the words of a schema may be numbers, and words that elsewhere m
   CHECK(table.read("target=y,schema=" + table.schema).targets == Values{2, 0});
 }
 
+TEST_CASE("csv: names and words are the same in every form of Unicode") {
+  const std::string one =
+      "m\xc3\xbc"
+      "de";
+  const std::string two =
+      "mu\xcc\x88"
+      "de";
+  const Table table(one + ",y,site\n" + one + ",1," + one + "\n" + two + ",0," + two + "\n");
+  table.with_schema(R"({"columns": {")" + two + R"(": [")" + two + R"(", "wach"]}})");
+  const fl::DataSet set = table.read("target=y,schema=" + table.schema, "site");
+  CHECK(values_of(set) == Values{1, 0, 1, 0});
+  CHECK(set.group_names == std::vector<std::string>{one});
+  CHECK(Table(two + ",a\n1,2\n").read("target=" + one).targets == Values{1});
+  table.with_schema(R"({"columns": {"a": [")" + two + R"(", ")" + one + R"("]}})");
+  expect_no_data(table.data("target=y,schema=" + table.schema), Errc::invalid_input,
+                 {"stands in it twice"});
+}
+
 TEST_CASE("csv: words that no schema names are refused, with line, column and word") {
   const Table table("age,sex,y\n3,female,0\n4,\"divers\nx\",1\n");
   table.expect("target=y", 2,

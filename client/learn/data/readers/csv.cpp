@@ -2,6 +2,7 @@
 // csv:FILE,target=COLUMN: a table whose first line names its columns. docs/guide/data.md has the
 // options.
 #include "client/learn/data/kept_bytes.hpp"
+#include "client/learn/data/normal_form.hpp"
 #include "client/learn/data/readers/csv_columns.hpp"
 #include "client/learn/data/readers/csv_notation.hpp"
 #include "client/learn/data/readers/csv_rows.hpp"
@@ -144,7 +145,7 @@ Result<void> CsvTable::take(const CsvColumn& column, std::string_view field) {
           &column - columns_.data() + 1, csv_shown(field)));
     case Role::group: {
       if (field.empty()) return wrong_field(column, "it is empty, but by: needs it in each line");
-      if (const auto added = groups_.add(field); !added)
+      if (const auto added = groups_.add(normal_form(field)); !added)
         return wrong_field(column, added.error().message());
       break;
     }
@@ -227,6 +228,8 @@ Result<double> CsvTable::number_of(const CsvColumn& column, std::string_view fie
 Result<std::uint32_t> CsvTable::word_of(const CsvColumn& column, std::string_view field) const {
   const auto found = column.words.find(field);
   if (found != column.words.end()) return found->second;
+  const auto normal = column.words.find(normal_form(field));
+  if (normal != column.words.end()) return normal->second;
   return wrong_field(column, fmt::format("{} is not one of the {} words that the schema has for it",
                                          csv_shown(field), column.words.size()));
 }
@@ -288,6 +291,9 @@ Result<DataSet> read_csv(const DataRequest& request) {
   FL_TRY(const auto separator, parse_separator(request, options.text("sep")));
   FL_TRY(CsvNotation notation, CsvNotation::parse(request, options));
   FL_CHECK(options.finish());
+  for (auto* const names : {&plan.targets, &plan.ignored})
+    for (std::string& name : *names) name = normal_form(name);
+  plan.group = normal_form(plan.group);
   if (plan.targets.empty())
     return wrong_data(request, "say which column to predict: target=COLUMN");
   if (!schema.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/readers/csv_columns.hpp"
 
+#include "client/learn/data/normal_form.hpp"
 #include "client/learn/data/readers/readers.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
@@ -62,15 +63,15 @@ class Assignment {
 Result<void> Assignment::read_names() {
   FL_TRY(const bool has_names, rows_.next());
   if (!has_names) return rows_.wrong("the file is empty; its first line must name the columns");
-  std::map<std::string_view, std::size_t> seen;
+  std::map<std::string, std::size_t> seen;
   for (const std::string_view name : rows_.fields()) {
     const std::size_t number = columns_.all.size() + 1;
-    CsvColumn column{.name = std::string(name)};
+    CsvColumn column{.name = normal_form(name)};
     if (name.empty()) {
       column.role = number == 1 ? Role::ignored : Role::empty;
-    } else if (const bool is_new = seen.emplace(name, number).second; !is_new) {
-      return rows_.wrong(fmt::format("columns {} and {} are both called {}; rename one", seen[name],
-                                     number, csv_shown(name)));
+    } else if (const bool is_new = seen.emplace(column.name, number).second; !is_new) {
+      return rows_.wrong(fmt::format("columns {} and {} are both called {}; rename one",
+                                     seen[column.name], number, csv_shown(name)));
     }
     columns_.all.push_back(std::move(column));
   }
