@@ -68,9 +68,11 @@ struct Scaling : nn::Module {
         mean(register_buffer("running_mean", torch::zeros({values}))),
         variance(register_buffer("running_var", torch::ones({values}))) {}
 
+  // fp64 inputs become fp32 here, when the mean is off.
   torch::Tensor forward(const torch::Tensor& x) {
     if (!is_input_) return x;
-    return torch::nan_to_num((x - mean) / deviation_of(variance), 0.0);
+    const torch::Tensor scaled = (x - mean) / deviation_of(variance);
+    return torch::nan_to_num(scaled.to(torch::kFloat32), 0.0);
   }
 
   bool is_input_;

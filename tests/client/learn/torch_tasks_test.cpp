@@ -114,6 +114,18 @@ TEST_CASE("a linear regression finds the line, whatever the units of its columns
   CHECK(weights[1] * deviation / std::sqrt(weights[n - 3]) == doctest::Approx(-20).epsilon(0.01));
 }
 
+TEST_CASE("a regression learns from values that lie close together far from 0") {
+  DataSet far = houses(400);
+  far.input_offsets = {1.7e9, -5e8};
+  far.target_offsets = {1e9};
+  const auto trainer = trainer_for("linear:2-1", local(std::move(far), 100));
+  auto weights = scaled_weights("linear:2-1", *trainer);
+  weights = trained(*trainer, weights, {.local_epochs = 300, .batch_size = 1000, .lr = 0.2});
+  const auto report = trainer->evaluate(weights, {}).value();
+  CHECK(value_of(report, "r2") > 0.99);
+  CHECK(std::isfinite(report.loss));
+}
+
 TEST_CASE("training leaves means and variances as they are") {
   const auto trainer = trainer_for("mlp:2-8-1", local(houses(50)));
   const auto before = scaled_weights("mlp:2-8-1", *trainer);

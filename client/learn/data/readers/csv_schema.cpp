@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/readers/csv_schema.hpp"
 
+#include "client/learn/data/normal_form.hpp"
 #include "client/learn/data/readers/readers.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/json.hpp"
@@ -34,9 +35,9 @@ Result<std::vector<std::string>> parse_words(const nlohmann::ordered_json& value
   for (const auto& word : value) {
     if (!word.is_string() || word.get_ref<const std::string&>().empty())
       return bad(fmt::format("{} is not a word", json_text(word)));
-    if (!seen.insert(word.get<std::string>()).second)
+    words.push_back(normal_form(word.get_ref<const std::string&>()));
+    if (!seen.insert(words.back()).second)
       return bad(fmt::format("the word {} stands in it twice", json_text(word)));
-    words.push_back(word.get<std::string>());
   }
   return words;
 }
@@ -55,7 +56,7 @@ Result<CsvSchema> parse_schema(std::string_view text) {
   }
   for (const auto& entry : columns->items()) {
     FL_TRY(auto words, parse_words(entry.value(), fmt::format("column \"{}\"", entry.key())));
-    schema.columns.push_back({.name = entry.key(), .words = std::move(words)});
+    schema.columns.push_back({.name = normal_form(entry.key()), .words = std::move(words)});
   }
   if (const auto target = json.find("target"); target != json.end()) {
     FL_TRY(schema.classes, parse_words(*target, "\"target\""));
