@@ -274,7 +274,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
            return true;
          },
          "Memory for the data; what does not fit goes to a temporary file in TMPDIR, or else in "
-         "/var/tmp (default: a quarter of the machine's memory)")
+         "/var/tmp (default: a quarter of the memory that this process may use)")
       ->type_name("SIZE");
   app.add_option("--partition", learn.partition,
                  fmt::format("How to divide the data into shards: {}",

@@ -3,6 +3,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -337,6 +338,20 @@ class Doctor(FederationTest):
             code=1,
         )
         self.check(lines, memory="fail", address="fail", state="warn")
+
+    def test_the_limits_of_the_process_are_its_machine(self):
+        cores = os.sched_getaffinity(0)
+        limits = resource.getrlimit(resource.RLIMIT_DATA)
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_DATA, limits)
+        os.sched_setaffinity(0, {min(cores)})
+        resource.setrlimit(resource.RLIMIT_DATA, (3_000_000_000, limits[1]))
+        text = r"^1 core .*, 3 GB of memory \(the limit is ulimit -d\)$"
+        model = ("--model", "synthetic:1000000000")
+        server = ("fl-server", "doctor", "--state", self.federation.folder / "new", *model)
+        for lines in (self.doctor(*self.client, code=1), self.doctor(*server, code=1)):
+            self.assertRegex(lines["machine"]["text"], text)
+        self.assertRegex(lines["memory"]["text"], r"^[0-3](\.\d+)? GB are available; .* needs about 16")
 
 
 if __name__ == "__main__":
