@@ -3,6 +3,7 @@
 
 #include "client/learn/data/storage_writer.hpp"
 #include "client/learn/process/json_line.hpp"
+#include "client/learn/process/tcp.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/hub_store.hpp"
@@ -164,12 +165,21 @@ Result<json> Rank::load(LearnOptions learn) {
   return to_json_of(loaded);
 }
 
+// Debian's /etc/hosts gives a machine's own name the address 127.0.1.1, and some machines' names
+// have no address at all: then it is the address at which agent and rank have met.
+std::string Rank::listening_address(const GroupOptions& group) const {
+  if (leads_here(host_name())) return "";
+  const std::string own = link_.own_address();
+  return own.empty() ? group.agent_address : own;
+}
+
 Result<json> Rank::enter(const GroupOptions& group) {
   if (!parallel_) return Error(Errc::protocol, "a rank loads before it enters a group");
   parallel_->leave();
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = place_.interface;
+  options.address = listening_address(group);
   options.shares_memory = true;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));

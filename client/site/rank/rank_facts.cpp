@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank_facts.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/topology.hpp"
@@ -119,6 +120,8 @@ RankFacts facts_of(const SitePlace& place, const std::string& device) {
   facts.gpu_address = gpu_address(own.value_or(-1));
   facts.gpu_pairs = direct_gpu_pairs(facts.gpus);
   facts.interface = place.interface;
+  if (!leads_here(facts.host))
+    facts.name_leads_to = is_loopback(facts.host) ? "this machine alone" : "no address of it";
   facts.torch = TORCH_VERSION;
   facts.cuda = cuda_version();
   facts.driver = driver_version();
