@@ -327,7 +327,7 @@ class Doctor(FederationTest):
         flags = ("--max-upload", "20mbit", "--quiet", "08:00-18:00=2mbit")
         lines = self.doctor(*self.client, *flags, code=1)  # No server runs.
         self.assertIn("sends at most 20mbit", lines["limits"]["text"])
-        self.assertIn("08:00-18:00=2mbit (it is ", lines["limits"]["text"])
+        self.assertIn("08:00-18:00=2mbit (here it is ", lines["limits"]["text"])
         lines = self.doctor("fl-server", "doctor", "--state", self.federation.state, *flags, "--listen", "127.0.0.1:0")
         self.assertIn("sends at most 20mbit", lines["limits"]["text"])
 
