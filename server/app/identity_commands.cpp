@@ -45,7 +45,7 @@ void declare_enroll(CLI::App& command, EnrollOptions& options) {
           "--role", options.role,
           "trainer, or evaluator for a client that runs with --evaluate-only. By default the "
           "role that the name has already, or trainer")
-      ->check(CLI::IsMember({"trainer", "evaluator"}));
+      ->check(one_of({"trainer", "evaluator"}));
   command
       .add_option("--max-examples", options.examples_max,
                   "The most examples that the client may say it has; 0: no limit")

@@ -48,10 +48,10 @@ Result<void> revoke_operator(const OperatorOptions& options) {
 void declare_operator(CLI::App& command, OperatorOptions& options) {
   command.add_option("ACTION", options.action, "add, list or revoke")
       ->required()
-      ->check(CLI::IsMember({"add", "list", "revoke"}));
+      ->check(one_of({"add", "list", "revoke"}));
   command.add_option("NAME", options.name, "The operator's name, for add and revoke");
   command.add_option("--role", options.role, "For add: viewer, operator or admin")
-      ->check(CLI::IsMember({"viewer", "operator", "admin"}));
+      ->check(one_of({"viewer", "operator", "admin"}));
   command.add_flag_callback(
       "--json", [&options] { options.format = Format::json; }, "For list: print JSON");
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -34,5 +35,8 @@ inline constexpr int wrong_usage = 2;
 [[nodiscard]] CLI::Validator real_number();
 [[nodiscard]] CLI::Validator real_number_in(double least, double most);
 [[nodiscard]] CLI::Validator not_empty();
+/// A check that the value is one of these words, which --help shows. The error names the word that
+/// a mistyped one is nearest to.
+[[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
 
 }  // namespace fl

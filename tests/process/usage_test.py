@@ -141,6 +141,29 @@ class Flags(FederationTest):
                 else:
                     self.assertNotIn("did you mean", err)
 
+    def test_what_is_nearly_a_name_in_a_value_is_suggested(self):
+        federation = self.make()
+        for program, words, meant in (
+            ("fl-server", ["--model", "lenett"], "lenet"),
+            ("fl-server", ["--model", "trasnformer:layers=2"], "transformer"),
+            ("fl-server", ["--codec", "ecuk:2+ef"], "ecuq"),
+            ("fl-server", ["--strategy", "fedavgg"], "fedavg"),
+            ("fl-server", ["--optimizer", "adamx"], "adam"),
+            ("fl-server", ["--sampling", "uniformm"], "uniform"),
+            ("fl-server", ["--aggregate", "meddian"], "median"),
+            ("fl-server", ["enroll", "--name", "x", "--role", "trianer"], "trainer"),
+            ("fl-sim", ["--model", "logistic", "--partition", "labls:2"], "labels"),
+            ("fl-sim", ["--malicious", "1", "--attack", "sign-flipp"], "sign-flip"),
+            ("fl-server", ["--model", "bert"], None),
+        ):
+            with self.subTest(words=words):
+                code, _, err = federation.command(program, "--state", federation.folder / "unused", *words)
+                self.assertIn(code, (1, 2), err)
+                if meant:
+                    self.assertIn(f"; did you mean {meant}?", err)
+                else:
+                    self.assertNotIn("did you mean", err)
+
     def test_an_impossible_new_run_does_not_end_the_run_before(self):
         federation = self.make()  # The run is not over.
         for flags, word in (
