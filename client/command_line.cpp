@@ -175,6 +175,7 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
                  "Folder for this client's key, certificate and unsent updates")
       ->check(not_empty())
       ->capture_default_str();
+  add_fixed_modes_flag(app);
   declare_server_flags(app, options);
   app.add_option("--model", learn.model,
                  is_own ? std::string("Train this model only (default: any that the server asks "

@@ -331,7 +331,7 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   if (!has_programs) {
     FL_TRY(builtin, load_builtin(options));
   }
-  FL_CHECK(posix_files().make_folder(options.state));
+  FL_CHECK(make_state_folder(posix_files(), options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   std::unique_ptr<WorkerPool> workers;
   if (has_programs) {

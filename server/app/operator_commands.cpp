@@ -5,6 +5,7 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ Result<void> add_operator(const OperatorOptions& options) {
   FL_TRY(const std::string token,
          name_operator(store->operators(), options.name, options.role, command_line_user()));
   fmt::print(stderr, "The token of '{}', which is shown only now:\n", options.name);
-  fmt::print("{}\n", token);
+  print_secret(token, "");
   return {};
 }
 

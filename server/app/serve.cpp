@@ -281,7 +281,7 @@ Result<std::optional<RunSettings>> check_flags(Files& files, const ServeOptions&
 
 /// Makes the state folder, locks it for this process, and holds its files against its history.
 Result<StateLock> lock_state(Files& files, const ServeOptions& options) {
-  FL_CHECK(files.make_folder(options.state));
+  FL_CHECK(make_state_folder(files, options.state));
   FL_TRY(auto lock, StateLock::take(options.state));
   if (options.older_history) FL_CHECK(set_newer_aside(options.state));
   FL_CHECK(check_nothing_newer(options.state));

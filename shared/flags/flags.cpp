@@ -3,6 +3,7 @@
 
 #include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -112,6 +113,12 @@ void add_config_flag(CLI::App& app, const std::string& help) {
   app.config_formatter(std::make_shared<TomlFile>(app));
   app.set_config("--config", "", help)->check(CLI::ExistingFile);
   app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+void add_fixed_modes_flag(CLI::App& app) {
+  app.add_flag_callback("--accept-fixed-modes", accept_fixed_modes,
+                        "Take a --state whose file system shows the same rights for all files "
+                        "(CIFS, WSL's drives), because nobody else can reach it");
 }
 
 std::string error_text(const CLI::App& app, const CLI::ParseError& error) {

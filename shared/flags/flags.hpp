@@ -17,6 +17,9 @@ namespace fl {
 /// line.
 void add_config_flag(CLI::App& app, const std::string& help);
 
+/// Adds --accept-fixed-modes, which takes effect when it is read (state_lock.hpp).
+void add_fixed_modes_flag(CLI::App& app);
+
 /// The text of a failed parse, with file and line if the mistake is in the file.
 [[nodiscard]] std::string error_text(const CLI::App& app, const CLI::ParseError& error);
 
