@@ -46,7 +46,7 @@ class HeaderScanner final : public JsonScanner {
       return is_there_[field_] = true;
     }
     if (place_ == Place::header && name.size() > limits::tensor_name_bytes_max)
-      return fail_limit("the name of tensor {} has more than {} bytes", shown_tensor_name(name),
+      return fail_limit("the name of tensor {} has more than {} bytes", shown_name(name),
                         limits::tensor_name_bytes_max);
     name_ = name;
     if (place_ == Place::header && !names_.insert(name).second)
@@ -104,7 +104,7 @@ class HeaderScanner final : public JsonScanner {
     HeaderEntry* const entry = header_.entries.empty() ? nullptr : &header_.entries.back();
     if (place_ == Place::shape && number <= limits::parameters_max) {
       if (entry->spec.shape.size() == limits::dimensions_max)
-        return fail_limit("tensor {} has more than {} dimensions", shown_tensor_name(name_),
+        return fail_limit("tensor {} has more than {} dimensions", shown_name(name_),
                           limits::dimensions_max);
       entry->spec.shape.push_back(static_cast<std::int64_t>(number));
       return true;

@@ -61,7 +61,7 @@ Result<std::uint64_t> count_elements(const TensorSpec& spec) {
 
 /// A client may tell a shape that no tensor can have.
 std::string shape_text(std::span<const std::int64_t> shape) {
-  if (shape.size() > dimensions_max) return fmt::format("{} dimensions", shape.size());
+  if (shape.size() > limits::dimensions_max) return fmt::format("{} dimensions", shape.size());
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
