@@ -259,7 +259,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
       if (dropped) continue;
     }
     auto why_all_fail = roster_.common_failure(plan_.settings.min_clients);
-    if (!why_all_fail.empty() && evaluations_.early_end().empty()) {
+    if (!why_all_fail.empty() && !evaluations_.has_end()) {
       control_.report(EventLevel::warning, why_all_fail);
       evaluations_.take_end(std::move(why_all_fail));
     }
@@ -299,9 +299,9 @@ Awaitable<Result<void>> RoundEngine::collect() {
       round.reopen();
       continue;
     }
-    // After an early end a round closes if it still can.
+    // A round that was open when the run was ended closes if it still can.
     const bool nobody_works = !round.is_closing && round.count(TaskState::offered) == 0;
-    if (nobody_works && !evaluations_.early_end().empty()) {
+    if (nobody_works && evaluations_.has_end()) {
       control_.report(EventLevel::notice,
                       fmt::format("round {} is left: nobody trains for it", round.record.round));
       end_.leave_round();

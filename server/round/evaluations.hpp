@@ -74,8 +74,10 @@ class Evaluations {
   [[nodiscard]] std::vector<MetricFigure> newest_figures() const;
   /// Why the run ends before its last round: its target, or --patience. Empty: it goes on.
   [[nodiscard]] std::string early_end() const;
-  /// An operator has ended the run, durably: from here on early_end() is `why`.
+  /// An operator has ended the run, durably, or it can't go on: from here on early_end() is `why`.
   void take_end(std::string why);
+  /// Whether early_end() is certain, whatever evaluators answer.
+  [[nodiscard]] bool has_end() const { return !kept_end_.empty(); }
   /// Makes this end durable. From here on early_end() is `why`, whatever evaluators answer.
   Awaitable<Result<void>> keep_end(std::string why);
 

@@ -378,7 +378,7 @@ class WholeRun(FederationTest):
         federation.server_command("queue", "--drop", last + 1)
         code, out, err = federation.server_command("queue", "--drop", last)
         self.assertEqual(code, 0, err)
-        self.assertIn(f"run {last} is no longer queued", out)
+        self.assertIn(f"run {last} is removed: it had no model yet", out)
         for run in last - 2, last, last + 1:  # The next run, a dropped run, no run.
             code, _, err = federation.server_command("queue", "--drop", run)
             self.assertEqual(code, 1)
