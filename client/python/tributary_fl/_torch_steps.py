@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 
-from ._trainer import Settings
+from ._torch_spread import Spread
+from ._torch_tensors import own
+from ._trainer import Settings, Task
 
 
 def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> torch.optim.Optimizer:
@@ -49,3 +51,49 @@ def take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
     else:
         scaler.step(optimizer)
         scaler.update()
+
+
+def gradient_terms(
+    named: Sequence[tuple[str, torch.nn.Parameter]], spread: Spread, task: Task, speaks: bool
+) -> Callable[[], None]:
+    """A function that adds the round's correction and proximal term to the gradients. speaks: whether
+    this rank is the one that reads files."""
+    parameters = [parameter for _, parameter in named]
+    mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
+    start = [own(parameter).clone() for parameter in parameters] if mu else []
+    corrections: list[torch.Tensor] = []
+    if has_correction:
+        corrections = [torch.empty_like(own(parameter)) for parameter in parameters]
+        parts = [(name, part) for (name, _), part in zip(named, corrections)]
+        spread.load(parts, task.correction() if speaks else None)
+
+    if not start and not corrections:
+        return lambda: None
+
+    def add() -> None:
+        with torch.no_grad():
+            for at, parameter in enumerate(parameters):
+                if parameter.grad is None:  # It took no part in the loss.
+                    parameter.grad = torch.zeros_like(parameter)
+                gradient = own(parameter.grad)
+                if start:
+                    gradient.add_(own(parameter) - start[at], alpha=mu)
+                if corrections:
+                    gradient.add_(corrections[at])
+
+    return add
+
+
+def three_of(said: Any) -> tuple[Any, Any, Any]:
+    """What eval_step() has returned."""
+    if not isinstance(said, tuple) or len(said) != 3:
+        raise TypeError(
+            f"eval_step() has returned a {type(said).__name__}: it must return three things, the mean "
+            "loss over the batch, and the outputs and targets, which metrics compare"
+        )
+    return said
+
+
+def counted(loss: torch.Tensor, count: float) -> torch.Tensor:
+    """The mean over nothing is not a number: here it is 0."""
+    return loss if count else torch.nan_to_num(loss)

@@ -19,10 +19,13 @@ from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
+from ._torch_named import OWN_STEPS, Loss, loss_of, predicted, split, targets_name
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
-from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step
+from ._torch_steps import (
+    counted, grad_scaler, gradient_terms, run_optimizer, seed_all, take_step, three_of,
+)  # fmt: skip
 from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
 )  # fmt: skip
@@ -32,7 +35,6 @@ from ._trainer import (
 
 __all__ = ["EvalReport", "Settings", "Task", "TrainReport", "Trainer", "load", "save"]
 
-Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 Model = Union[torch.nn.Module, Callable[[], torch.nn.Module]]
 Report = TypeVar("Report")
@@ -44,15 +46,18 @@ class Trainer(_trainer.Trainer):
 
     model: a torch.nn.Module, or a function without arguments that makes one. With a function,
         initial weights are a function of the seed; with a module they are those that it has now.
-    train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
-        is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
-        and order. None: this client only measures.
-    loss: loss(outputs, targets), the mean over a batch's predictions.
+    train_data: a Dataset, a DataLoader, a tuple (inputs, targets) or a dict of tensors or arrays, or
+        a list of dicts. A batch is (inputs, targets), or (input, input, ..., targets), or a dict as
+        the models of Hugging Face take it, with its targets under "labels". A DataLoader keeps its
+        own batch size and order. None: this client only measures.
+    loss: loss(outputs, targets), the mean over a batch's predictions. None: of a batch that is a
+        dict the model's own, if it returns one; else cross-entropy.
     predictions: a function of a batch's targets that says how many predictions the loss is a mean
         over, where batches of as many examples may have unlike numbers: in texts of several
         lengths, with masked targets, with weights (then their sum). Means of several batches, ranks
         and clients weigh by it, and a batch without any adds nothing. None: known of torch's
-        cross-entropy and negative log likelihood, else the batch's examples.
+        cross-entropy and negative log likelihood, and of models of Hugging Face (labels that are
+        -100 do not count, nor does the first one of a ...ForCausalLM), else the batch's examples.
     optimizer: a function of the parameters that makes an optimizer, as in
         `lambda parameters: torch.optim.SGD(parameters, 0.01)`. None: the run's, with the run's
         learning rate, momentum and weight decay. With one of your own, methods that count steps
@@ -79,15 +84,16 @@ class Trainer(_trainer.Trainer):
     measures alone; a sharded model is measured by all ranks, each on rank 0's batches, so that an
     `evaluate` of your own runs on all of them.
 
-    For what does not fit, override `train_step` and `eval_step`, or the whole of `train` and
-    `evaluate`."""
+    For what does not fit, override `train_step(batch)`, which returns the mean loss over the batch,
+    and `eval_step(batch)`, which returns that, the outputs and the targets; or the whole of `train`
+    and `evaluate`."""
 
     def __init__(
         self,
         model: Model,
         train_data: Any = None,
         *,
-        loss: Loss = torch.nn.functional.cross_entropy,
+        loss: Loss | None = None,
         optimizer: MakeOptimizer | None = None,
         eval_data: Any = None,
         metrics: Mapping[str, _metrics.MetricLike] | None = None,
@@ -112,8 +118,10 @@ class Trainer(_trainer.Trainer):
         self._spread = _spread(self.model, self._ranks, self._frozen)
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
-        self.loss = loss
-        self._count = predictions or known_count(loss)
+        self.loss: Loss = loss or torch.nn.functional.cross_entropy
+        self._has_loss = loss is not None
+        self._count = predictions or known_count(self.loss)
+        self._is_count_given = predictions is not None
         self.eval_batch_size = eval_batch_size
         self._tensors = travelling(self._module)
         self._specs = [spec(name, tensor) for name, tensor in self._tensors]
@@ -135,12 +143,14 @@ class Trainer(_trainer.Trainer):
 
     # What to override.
 
-    def inputs_and_targets(self, batch: Any) -> tuple[Sequence[Any], Any]:
-        """What the model takes, as separate arguments, and what the loss compares with."""
+    def inputs_and_targets(self, batch: Any) -> tuple[Sequence[Any] | Mapping[str, Any], Any]:
+        """What the model takes, as separate arguments or as named ones, and what the loss compares
+        with."""
+        if isinstance(batch, Mapping):
+            return split(batch, self._module)
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise TypeError(
-                f"a batch is a {type(batch).__name__}, not (inputs, targets): "
-                "override inputs_and_targets, or train_step and eval_step"
+                f"a batch is a {type(batch).__name__}, not (inputs, targets) or a dict: {OWN_STEPS}"
             )
         return batch[:-1], batch[-1]
 
@@ -151,22 +161,23 @@ class Trainer(_trainer.Trainer):
     def batch_predictions(self, batch: Any) -> float:
         """How many predictions the mean loss over a batch is a mean over: its weight. Asked before
         the batch is moved to the device."""
-        if self._count is None or not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        if self._count is None or not self._has_known_targets(batch):
             return self.batch_examples(batch)
-        count = self._count(self.inputs_and_targets(batch)[1])
+        targets = self.inputs_and_targets(batch)[1]
+        if isinstance(batch, Mapping) and not (self._has_loss or self._is_count_given):
+            targets = predicted(targets, self._module)
+        count = self._count(targets)
         return self.batch_examples(batch) if count is None else float(count)
 
     def train_step(self, batch: Any) -> torch.Tensor:
         """The mean loss over a batch, which is on the device; with its graph, for backward(). If it is
         a mean over something else than batch_predictions() says, override that, too."""
-        inputs, targets = self.inputs_and_targets(batch)
-        return self.loss(self.model(*inputs), targets)
+        return self._forward(batch)[0]
 
     def eval_step(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
-        """The mean loss over a batch, and the outputs and targets, which metrics compare."""
-        inputs, targets = self.inputs_and_targets(batch)
-        outputs = self.model(*inputs)
-        return self.loss(outputs, targets), outputs, targets
+        """Three things: the mean loss over a batch, and the outputs and the targets, which metrics
+        compare. Without metrics these two may be None."""
+        return self._forward(batch)
 
     def train(self, task: Task) -> TrainReport:
         """Trains self.model, which has the round's weights already, and leaves the result in it."""
@@ -178,7 +189,7 @@ class Trainer(_trainer.Trainer):
         shuffle = torch.Generator().manual_seed(task.seed)
         passes = (data.one_pass(settings.batch_size, shuffle) for _ in itertools.count())
         steps = groups(passes, accumulate)
-        add_terms = self._gradient_terms(task)
+        add_terms = gradient_terms(self._named, self._spread, task, self._speaks)
         optimizer = self._optimizer(task)
         scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
@@ -225,7 +236,7 @@ class Trainer(_trainer.Trainer):
             for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
-                    loss, outputs, targets = self.eval_step(moved(batch, self.device))
+                    loss, outputs, targets = three_of(self.eval_step(moved(batch, self.device)))
                 count = self.batch_predictions(batch)
                 loss_sum += float(loss) * count if count else 0.0
                 examples += self.batch_examples(batch)
@@ -370,7 +381,7 @@ class Trainer(_trainer.Trainer):
                     loss = self.train_step(moved(batch, self.device))
                 predictions += count
                 weight = count * self._spread.gradient_parts / self._examples
-                torch.autograd.backward(_counted(loss, count) * weight)
+                torch.autograd.backward(counted(loss, count) * weight)
         gradients = [
             torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             for _, tensor in self._tensors
@@ -397,7 +408,24 @@ class Trainer(_trainer.Trainer):
             tensors = travelling(module.module if is_parallel else module)
         self._spread.store(tensors, self._out(task))
 
-    # Parts of train().
+    # Parts of train() and evaluate().
+
+    def _forward(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
+        """The mean loss over a batch, the outputs and the targets."""
+        inputs, targets = self.inputs_and_targets(batch)
+        if isinstance(inputs, Mapping):
+            return loss_of(self.model, self._module, inputs, targets, self.loss, self._has_loss)
+        outputs = self.model(*inputs)
+        return self.loss(outputs, targets), outputs, targets
+
+    def _has_known_targets(self, batch: Any) -> bool:
+        """Whether inputs_and_targets() can tell the targets whose number is a batch's weight."""
+        if isinstance(batch, Mapping):
+            reads_as_here = type(self).inputs_and_targets is Trainer.inputs_and_targets
+            trains_as_here = reads_as_here and type(self).train_step is Trainer.train_step
+            is_known = not reads_as_here or targets_name(batch) is not None
+            return is_known and (trains_as_here or self._is_count_given)
+        return isinstance(batch, (tuple, list)) and len(batch) > 1
 
     def _require(self, data: Data | None) -> Data:
         if data is None:
@@ -433,7 +461,7 @@ class Trainer(_trainer.Trainer):
                 with self.autocast():
                     loss = self.train_step(moved(batch, self.device))
                 weight = count / all_counts if all_counts else 0.0
-                part = loss if weight == 1 else _counted(loss, count) * weight
+                part = loss if weight == 1 else counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
             if count:
                 total.add_(loss.detach(), alpha=count)
@@ -443,32 +471,6 @@ class Trainer(_trainer.Trainer):
             if scaler is not None:
                 scaler.scale(total)  # Else it refuses the step.
         return predictions
-
-    def _gradient_terms(self, task: Task) -> Callable[[], None]:
-        """A function that adds the round's correction and proximal term to the gradients."""
-        mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
-        start = [own(parameter).clone() for parameter in self._parameters] if mu else []
-        corrections: list[torch.Tensor] = []
-        if has_correction:
-            corrections = [torch.empty_like(own(parameter)) for parameter in self._parameters]
-            named = [(name, part) for (name, _), part in zip(self._named, corrections)]
-            self._spread.load(named, task.correction() if self._speaks else None)
-
-        if not start and not corrections:
-            return lambda: None
-
-        def add() -> None:
-            with torch.no_grad():
-                for at, parameter in enumerate(self._parameters):
-                    if parameter.grad is None:  # It took no part in the loss.
-                        parameter.grad = torch.zeros_like(parameter)
-                    gradient = own(parameter.grad)
-                    if start:
-                        gradient.add_(own(parameter) - start[at], alpha=mu)
-                    if corrections:
-                        gradient.add_(corrections[at])
-
-        return add
 
     def _optimizer(self, task: Task) -> torch.optim.Optimizer:
         make = self._make_optimizer
@@ -489,11 +491,6 @@ def _spread(model: Any, ranks: Ranks | None, frozen: Sequence[str]) -> Spread:
     if ranks is not None and is_sharded(model):
         return Sharded(model, ranks, frozen)
     return Whole(model, ranks, frozen)
-
-
-def _counted(loss: torch.Tensor, count: float) -> torch.Tensor:
-    """The mean over nothing is not a number: here it is 0."""
-    return loss if count else torch.nan_to_num(loss)
 
 
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:
