@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import numpy as np
+import pandas
 
 import fake_agent
 from runs import Runs
@@ -88,8 +89,30 @@ class NumpyRuns(Runs):
             sink.figures[6]["eval_loss"],
             measured[(measured["version"] == 6) & (measured["name"] == "loss")]["value"].item(),
         )
+        self.check_where_nothing_can_be_written(federation, frames)
         (weights,) = fl.load(federation.checkpoints / "round-000006.safetensors").values()
         self.assertGreater(np.corrcoef(weights, np.linspace(-1, 1, 40))[0, 1], 0.5)
+
+    def check_where_nothing_can_be_written(self, federation, frames):
+        """There SQLite can't make the files beside the history, as here, where one of their names is
+        taken."""
+        file = federation.state / "history.sqlite"
+        shm, wal = (file.with_name(f"history.sqlite-{end}") for end in ("shm", "wal"))
+        shm.unlink(missing_ok=True)  # Earlier readers have left both.
+        wal.unlink(missing_ok=True)
+        shm.symlink_to(shm)
+        again = fl.history(federation.state)
+        for name in vars(frames):
+            pandas.testing.assert_frame_equal(getattr(again, name), getattr(frames, name))
+        sink = Sink()
+        fl.track(federation.state, sink, pause_s=0.01)
+        self.assertEqual([r for r in sink.figures if r > 0], [1, 2, 3, 4, 5, 6])
+        # The rows in a WAL would be missed.
+        wal.write_text("some")
+        with self.assertRaisesRegex(OSError, "a server that has ended .* copy the folder"):
+            fl.history(federation.state)
+        wal.unlink()
+        shm.unlink()
 
     def test_the_example_that_needs_no_package(self):
         federation = self.make()
