@@ -2,6 +2,7 @@
 """Whole runs with the real programs and models of the user's in numpy (runs.py)."""
 
 import contextlib
+import shlex
 import sqlite3
 import sys
 import tempfile
@@ -41,11 +42,15 @@ class Linear(Trainer):
 
     def evaluate(self, weights, task):
         error = x[250:] @ weights["w"] - y[250:]
-        return fl.EvalReport(50, np.square(error).mean(), {"mae": np.abs(error).mean()})
+        near = (np.abs(error) < 0.5).mean()
+        measured = {"mae": np.abs(error).mean(), "nähe (< 0.5)": near, "sd >= 0": error.std()}
+        return fl.EvalReport(50, np.square(error).mean(), measured)
 
 
 start = {"w": np.zeros(40, np.float32)}
-metrics = [fl.MetricInfo("mae", "lower")]
+metrics = ["mae", "nähe (< 0.5)", fl.MetricInfo("sd >= 0", "lower")]
+if len(sys.argv) > 3:
+    metrics = [fl.MetricInfo("mae", "higher")]
 fl.run(Linear(start, 250, 50, metrics=metrics), state=sys.argv[2], threads=1)
 """
 
@@ -68,7 +73,7 @@ class Sink:
 
 class NumpyRuns(Runs):
     def test_a_model_in_numpy_and_what_the_server_has_recorded_of_it(self):
-        federation = self.check(NUMPY)
+        federation = self.check(NUMPY, "--target", "sd >= 0 <= 0")
         frames = fl.history(federation.state)
         run = frames.runs["id"].max()
         rounds = frames.rounds[frames.rounds["run_id"] == run]
@@ -78,7 +83,11 @@ class NumpyRuns(Runs):
         self.assertGreaterEqual(len(tasks), 12)
         self.assertEqual(set(tasks["client"]), {"a", "b"})
         measured = frames.evaluations[frames.evaluations["run_id"] == run]
-        self.assertEqual(set(measured["name"]), {"loss", "mae"})
+        self.assertEqual(set(measured["name"]), {"loss", "mae", "nähe (< 0.5)", "sd >= 0"})
+        kinds = federation.query(
+            "SELECT name, lower_is_better FROM metric_kind WHERE name <> 'loss' AND run_id = ?", int(run)
+        )
+        self.assertEqual(dict(kinds), {"mae": 1, "nähe (< 0.5)": 0, "sd >= 0": 1})
         self.assertGreater(len(frames.events), 0)
         sink = Sink()
         fl.track(federation.state, sink, pause_s=0.01)
@@ -138,6 +147,22 @@ class NumpyRuns(Runs):
             " WHERE run_id = (SELECT max(id) FROM run) AND round = 4"
         )
         self.assertGreater(accuracy, 0.9)
+
+    def test_a_trainer_that_is_refused_for_good_ends_with_the_reason_and_so_does_fl_client(self):
+        federation = self.make()
+        script = federation.folder / "train.py"
+        script.write_text(NUMPY)
+        wrong = [sys.executable, script, "1", federation.folder / "a", "with a wrong metric"]
+        reason = "of metric mae lower values are better, not higher ones"
+        program = federation.start("x", wrong)
+        self.assertEqual(program.wait(), 1)
+        self.assertRegex(program.stderr(), f"tributary_fl.*Error: .*{reason}")
+        client = federation.client("b", "--trainer", shlex.join(map(str, wrong)))
+        self.expect_exit(client, 1)
+        self.assertRegex(client.stderr(), f"trainer: tributary_fl.*Error: .*{reason}")
+        self.assertIn(f"fl-client: the trainer's 'metrics': {reason}", client.stderr())
+        for said in program.stderr(), client.stderr():
+            self.assertNotIn("trying again", said)
 
     def test_an_error_of_fl_client_is_raised(self):
         federation = self.make()

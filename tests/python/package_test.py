@@ -110,6 +110,18 @@ class Metrics(unittest.TestCase):
         self.assertAlmostEqual(value, self.targets[self.targets > 0].mean())
         self.assertEqual(weight, (self.targets > 0).sum())
 
+    def test_a_function_leaves_its_direction_to_its_name(self):
+        def error(outputs, targets):
+            return np.abs(outputs - targets).mean()
+
+        plain = metrics.as_metric(error)
+        self.assertEqual(metrics.info("mae", plain).message(), {"name": "mae"})
+        error.better = "lower"
+        told = metrics.info("miss", metrics.as_metric(error)).message()
+        self.assertEqual(told, {"name": "miss", "better": "lower"})
+        ready = metrics.info("score", metrics.as_metric(metrics.accuracy)).message()
+        self.assertEqual(ready, {"name": "score", "better": "higher", "combine": "mean"})
+
     def test_of_numbers(self):
         errors = self.values - self.targets
         self.check(metrics.mae(), self.values[:, None], self.targets, np.abs(errors).mean())

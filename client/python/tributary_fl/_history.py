@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -269,6 +270,11 @@ class _TensorBoard:
         self._writer.close()
 
 
+def _mlflow_name(name: str) -> str:
+    """The name with "_" for characters that MLflow allows in none."""
+    return re.sub(r"[^\w./ -]", "_", name)
+
+
 class _MLflow:
     def __init__(self, uri: str, name: str):
         import mlflow
@@ -278,11 +284,10 @@ class _MLflow:
         mlflow.start_run(run_name=name)
 
     def settings(self, settings: dict[str, Any]) -> None:
-        # Names as MLflow allows them.
-        self._mlflow.log_params({name.replace(":", "_"): v for name, v in settings.items()})
+        self._mlflow.log_params({_mlflow_name(name): v for name, v in settings.items()})
 
     def log(self, values: dict[str, float], round: int) -> None:
-        self._mlflow.log_metrics(values, step=round)
+        self._mlflow.log_metrics({_mlflow_name(n): v for n, v in values.items()}, step=round)
 
     def close(self) -> None:
         self._mlflow.end_run()
