@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace fl {
@@ -108,19 +109,19 @@ class CsvTable {
   GroupNames groups_;
   DataSet set_;
   std::vector<Column> columns_;
-  std::vector<float> inputs_;  // The inputs of the row being read.
+  std::map<std::string, std::size_t, std::less<>> places_;  // Where in columns_, by name.
+  std::vector<float> inputs_;                               // The inputs of the row being read.
   std::uint64_t examples_ = 0;
 };
 
 Column* CsvTable::find(std::string_view name) {
-  const auto found = std::ranges::find(columns_, name, &Column::name);
-  return found == columns_.end() ? nullptr : &*found;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &columns_[found->second];
 }
 
 Result<void> CsvTable::read_names() {
   FL_TRY(const bool has_names, rows_.next());
   if (!has_names) return rows_.wrong("the file is empty; its first line must name the columns");
-  std::map<std::string_view, std::size_t> seen;
   for (const std::string_view name : rows_.fields()) {
     if (name.empty()) {
       return rows_.wrong(
@@ -128,9 +129,9 @@ Result<void> CsvTable::read_names() {
                       "to_csv(index=False))",
                       columns_.size() + 1));
     }
-    const bool is_new = seen.emplace(name, columns_.size() + 1).second;
+    const auto [place, is_new] = places_.emplace(name, columns_.size());
     if (!is_new) {
-      return rows_.wrong(fmt::format("columns {} and {} are both called {}", seen[name],
+      return rows_.wrong(fmt::format("columns {} and {} are both called {}", place->second + 1,
                                      columns_.size() + 1, shown(name)));
     }
     columns_.push_back({.name = std::string(name)});
@@ -155,7 +156,7 @@ Result<void> CsvTable::expect_names() const {
     for (const auto& column : plan_.schema->columns) wanted.push_back(column.name);
   }
   for (const std::string& name : wanted) {
-    if (std::ranges::find(columns_, name, &Column::name) != columns_.end()) continue;
+    if (places_.contains(name)) continue;
     std::string all;
     for (const Column& column : columns_) all += (all.empty() ? "" : ", ") + column.name;
     return rows_.wrong(fmt::format("there is no column {}; the columns are: {}", shown(name),
@@ -203,7 +204,9 @@ Result<void> CsvTable::assign_inputs() {
     inputs_.resize(inputs);
     return {};
   }
+  std::set<std::string_view> known;
   for (const auto& wanted : plan_.schema->columns) {
+    known.insert(wanted.name);
     Column& column = *find(wanted.name);
     if (column.role != Role::number) {
       return rows_.wrong(
@@ -217,10 +220,7 @@ Result<void> CsvTable::assign_inputs() {
     if (!wanted.words.empty()) column.role = Role::words;
   }
   for (const Column& column : columns_) {
-    const bool is_known =
-        std::ranges::find(plan_.schema->columns, column.name, &CsvSchema::Column::name) !=
-        plan_.schema->columns.end();
-    if (column.role == Role::number && !is_known) {
+    if (column.role == Role::number && !known.contains(column.name)) {
       return rows_.wrong(
           fmt::format("column {} is not in the schema; add it there, or leave it "
                       "out: ignore={}",
