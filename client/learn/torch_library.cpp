@@ -22,10 +22,10 @@ Result<const TorchEntry*> load_entry() {
   if (library == nullptr) {
     return Error(Errc::not_found,
                  fmt::format("can't load the built-in models: {}. Debian's packages: install "
-                             "tributary-torch. The Python wheel: pip install torch=={}. A build in "
-                             "a checkout: ./dev build. A model of your own, by --trainer, needs "
-                             "none of this",
-                             ::dlerror(), FL_TORCH_VERSION));
+                             "tributary-torch. The Python wheel: pip install torch=={}. A build of "
+                             "your own: leave {} beside the program, and libtorch where it was. A "
+                             "model of your own, by --trainer, needs none of this",
+                             ::dlerror(), FL_TORCH_VERSION, library_name));
   }
   const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
   if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {
