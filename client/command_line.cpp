@@ -111,9 +111,9 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   check_site_flags(app, options.site);
   if (!options.trainer.is_set()) return;
-  refuse_beside_trainer(
-      app, {"--ranks", "--site", "--data", "--data-memory", "--partition", "--partition-seed",
-            "--shard", "--holdout", "--keep-moments", "--device", "--precision", "--hogwild"});
+  refuse_beside_trainer(app, {"--ranks", "--site", "--data", "--data-memory", "--skip-bad-files",
+                              "--partition", "--partition-seed", "--shard", "--holdout",
+                              "--keep-moments", "--device", "--precision", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".
@@ -277,6 +277,10 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
          "Memory for the data; what does not fit goes to a temporary file in TMPDIR, or else in "
          "/var/tmp (default: a quarter of the machine's memory)")
       ->type_name("SIZE");
+  app.add_flag(
+      "--skip-bad-files", learn.skip_bad_files,
+      "Leave out images and documents that can't be read, and say in the log which and how "
+      "many; without it they are an error");
   app.add_option("--partition", learn.partition,
                  fmt::format("How to divide the data into shards: {}",
                              alternatives(partition_rows(), &PartitionRow::usage)))

@@ -3,6 +3,7 @@
 
 #include "client/client_doctor.hpp"
 #include "client/learn/data/data.hpp"
+#include "client/learn/data/fit.hpp"
 #include "client/learn/guarded_trainer.hpp"
 #include "client/learn/process/process_trainer.hpp"
 #include "client/site/site.hpp"
@@ -59,12 +60,16 @@ Result<StartedTrainer> start_builtin(const TrainerStart& from) {
     FL_TRY(data, load_local_data(from.learn));
   }
   auto first = std::make_shared<std::optional<LocalData>>(std::move(data));
-  return StartedTrainer{.make = [learn = from.learn, first](const std::string& model) {
+  auto make = [learn = from.learn,
+               first](const std::string& model) -> Result<std::unique_ptr<Trainer>> {
     LearnOptions mine = learn;
     mine.model = model;
     auto loaded = model.starts_with("synthetic:") ? std::nullopt : std::exchange(*first, {});
-    return loaded ? make_trainer(mine, std::move(*loaded)) : make_trainer(mine);
-  }};
+    if (!loaded) return make_trainer(mine);
+    FL_CHECK(check_values(model, *loaded));
+    return make_trainer(mine, std::move(*loaded));
+  };
+  return StartedTrainer{.make = std::move(make)};
 }
 
 using Options = ClientOptions;

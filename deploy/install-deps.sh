@@ -18,7 +18,7 @@ boost_min=108100 # BOOST_VERSION of 1.81, the first with the parts of Asio that 
 # Boost is chosen below.
 libraries=(
   libssl-dev libsqlite3-dev libprotobuf-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev
-  libcli11-dev libxxhash-dev zlib1g-dev libcsv-dev libminizip-dev libturbojpeg0-dev libpng-dev
+  libcli11-dev libxxhash-dev zlib1g-dev libcsv-dev libturbojpeg0-dev libpng-dev libutf8proc-dev
 )
 packages=(
   # The toolchain, and the tools that fetch libtorch.

@@ -18,6 +18,7 @@ struct LearnOptions {
   std::string model;  // A name for builtin_layout(); the server chooses it.
   std::string data;   // See client/learn/data/readers/readers.cpp; "" for synthetic.
   std::uint64_t data_memory_bytes = 0;  // Inputs beyond this go to the disk; 0: a default.
+  bool skip_bad_files = false;          // Leave out files of a folder that can't be read.
   std::string partition = "iid";        // See client/learn/data/partition.hpp.
   std::uint32_t shard = 0;              // Counts from 0: 3/10 on the command line is shard 2 of 10.
   std::uint32_t shards = 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_trainer(): chooses the trainer for a model.
 #include "client/learn/data/data.hpp"
+#include "client/learn/data/fit.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/synthetic_trainer.hpp"
 #include "client/learn/torch_devices.hpp"
@@ -48,6 +49,7 @@ Result<std::unique_ptr<Trainer>> make_trainer(const LearnOptions& options) {
   LocalData data;
   if (!is_synthetic(options)) {
     FL_TRY(data, load_local_data(options));
+    FL_CHECK(check_values(options.model, data));
   } else if (!options.data.empty() || options.evaluate_only) {
     return Error(
         Errc::invalid_input,

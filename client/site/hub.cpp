@@ -27,7 +27,9 @@ std::unique_ptr<Result<json>> no_answer(std::string why) {
 
 }  // namespace
 
-SiteHub::SiteHub(Options options) : options_(std::move(options)) {}
+SiteHub::SiteHub(Options options)
+    : options_(std::move(options)),
+      store_(limits::rank_store_bytes_max * static_cast<std::size_t>(options_.size)) {}
 
 Result<std::unique_ptr<SiteHub>> SiteHub::open(Options options) {
   std::unique_ptr<SiteHub> hub(new SiteHub(std::move(options)));
@@ -35,7 +37,7 @@ Result<std::unique_ptr<SiteHub>> SiteHub::open(Options options) {
   RankPort::Events events;
   events.entered = [it = hub.get()](const Peer& peer) { return it->enter(peer); };
   events.said = [it = hub.get()](const Peer& peer, const json& message) {
-    it->hear(peer, message);
+    return it->hear(peer, message);
   };
   events.left = [it = hub.get()](const Peer& peer, const Error& reason) {
     it->note_loss(peer, reason);
@@ -129,15 +131,16 @@ void SiteHub::leave(const Loss& loss) {
   changed_.notify_all();
 }
 
-void SiteHub::hear(const Peer& peer, const json& message) {
+Result<void> SiteHub::hear(const Peer& peer, const json& message) {
   const std::string type = member_text(message, "type");
   if (type == "done" || type == "error") {
     take_answer(peer, message);
   } else if (type == "alive") {
     take_progress(peer, member_number(message, "progress"));
   } else {
-    use_store(peer, type, message);
+    return use_store(peer, type, message);
   }
+  return {};
 }
 
 void SiteHub::take_progress(const Peer& peer, std::uint64_t progress) {
@@ -164,13 +167,10 @@ void SiteHub::take_answer(const Peer& peer, const json& message) {
 }
 
 /// Does what a rank's c10d store asks for.
-void SiteHub::use_store(const Peer& peer, const std::string& type, const json& message) {
-  std::vector<RendezvousStore::Reply> replies;
-  {
-    const MutexLock lock(mutex_);
-    replies = store_.use(peer.id, type, message);
-  }
-  for (const auto& reply : replies) port_->send(reply.to, reply.message);
+Result<void> SiteHub::use_store(const Peer& peer, const std::string& type, const json& message) {
+  const MutexLock lock(mutex_);
+  return store_.use(peer.id, type, message,
+                    [this](RankPort::Id to, const json& told) { port_->send(to, told); });
 }
 
 std::vector<SiteMember> SiteHub::members() const {

@@ -96,10 +96,11 @@ class SiteHub {
 
   explicit SiteHub(Options options);
   [[nodiscard]] Result<void> enter(const Peer& peer);
-  void hear(const Peer& peer, const nlohmann::json& message);
+  [[nodiscard]] Result<void> hear(const Peer& peer, const nlohmann::json& message);
   void take_progress(const Peer& peer, std::uint64_t progress);
   void take_answer(const Peer& peer, const nlohmann::json& message);
-  void use_store(const Peer& peer, const std::string& type, const nlohmann::json& message);
+  [[nodiscard]] Result<void> use_store(const Peer& peer, const std::string& type,
+                                       const nlohmann::json& message);
   void note_loss(const Peer& peer, const Error& reason);
   void tell_losses(const std::stop_token& stop);
   [[nodiscard]] std::optional<Loss> next_loss(const std::stop_token& stop);

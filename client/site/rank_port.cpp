@@ -56,6 +56,10 @@ void warn_of_few_files(int size) {
   }
 }
 
+Error does_not_read(std::size_t bytes) {
+  return {Errc::unavailable, fmt::format("it does not read: {} bytes wait for it", bytes)};
+}
+
 bool watch(const Descriptor& poll, int operation, int socket, std::uint32_t events,
            std::uint64_t key) {
   epoll_event event{};
@@ -125,8 +129,15 @@ void RankPort::end(Id id, const std::string& reason) {
 void RankPort::add_order(Order order) {
   {
     const MutexLock lock(mutex_);
-    orders_.push_back(std::move(order));
-    if (orders_.size() > 1) return;  // The bell has rung, and the thread takes all.
+    // Counted here, too: the port's thread may add many lines before it sends the first one.
+    std::size_t& bytes = orders_.line_bytes[order.to];
+    if (bytes > options_.unsent_bytes_max) {
+      orders_.all.push_back({.to = order.to, .line = {}, .end = does_not_read(bytes)});
+    } else {
+      bytes += order.line.size();
+      orders_.all.push_back(std::move(order));
+    }
+    if (orders_.all.size() > 1) return;  // The bell has rung, and the thread takes all.
   }
   const std::uint64_t one = 1;
   static_cast<void>(!::write(bell_.number(), &one, sizeof one));  // Fails only if it rings already.
@@ -167,12 +178,12 @@ void RankPort::wait() {
 }
 
 void RankPort::take_orders() {
-  std::vector<Order> orders;
+  Orders orders;
   {
     const MutexLock lock(mutex_);
-    orders.swap(orders_);
+    std::swap(orders, orders_);
   }
-  for (const Order& order : orders) {
+  for (const Order& order : orders.all) {
     const auto found = connections_.find(order.to);
     if (found == connections_.end()) continue;
     if (order.end) {
@@ -236,7 +247,7 @@ Result<void> RankPort::receive(Connection& connection) {
     }
     FL_TRY(const json message, parse_message(*text, "the rank"));
     connection.heard = Clock::now();
-    events_.said({connection.id, *connection.member}, message);
+    FL_CHECK(events_.said({connection.id, *connection.member}, message));
   }
 }
 
@@ -258,10 +269,8 @@ Result<void> RankPort::greet(Connection& connection, const std::string& text) {
 }
 
 Result<void> RankPort::send_now(Connection& connection, const std::string& line) {
-  if (connection.line.unsent() > options_.unsent_bytes_max) {
-    return Error(Errc::unavailable,
-                 fmt::format("it does not read: {} bytes wait for it", connection.line.unsent()));
-  }
+  if (connection.line.unsent() > options_.unsent_bytes_max)
+    return does_not_read(connection.line.unsent());
   connection.line.queue(line, Clock::now());
   return write(connection);
 }

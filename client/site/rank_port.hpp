@@ -42,7 +42,8 @@ class RankPort {
   /// Called on the port's thread, which must not wait. They may call send() and end().
   struct Events {
     std::function<Result<void>(const Peer&)> entered;  // An error refuses the rank.
-    std::function<void(const Peer&, const nlohmann::json&)> said;
+    /// An error ends the connection.
+    std::function<Result<void>(const Peer&, const nlohmann::json&)> said;
     std::function<void(const Peer&, const Error& reason)> left;  // Once for each that entered.
   };
   struct Options {
@@ -52,7 +53,7 @@ class RankPort {
     int size = 1;                               // Ranks of the site.
     Duration silence = limits::rank_silence;    // A rank that is silent for so long is lost.
     Duration greeting = limits::rank_greeting;  // From a connection to its hello.
-    /// A rank is lost that leaves more bytes unsent.
+    /// A rank is lost that leaves more bytes unsent, or has more queued by send() at a time.
     std::size_t unsent_bytes_max = limits::rank_unsent_bytes_max;
   };
   /// Errors: those of TcpListener::make(); io.
@@ -75,6 +76,10 @@ class RankPort {
     Id to = 0;
     std::string line;
     std::optional<Error> end;
+  };
+  struct Orders {
+    std::vector<Order> all;
+    std::unordered_map<Id, std::size_t> line_bytes;  // For each connection.
   };
 
   RankPort(Options options, Events events, TcpListener listener, Descriptor poll, Descriptor bell);
@@ -100,7 +105,7 @@ class RankPort {
   Descriptor poll_;  // An epoll of the listener, the bell and all connections.
   Descriptor bell_;  // An eventfd, which wakes the thread.
   Mutex mutex_;
-  std::vector<Order> orders_ FL_GUARDED_BY(mutex_);
+  Orders orders_ FL_GUARDED_BY(mutex_);
   // All below is the thread's alone.
   std::unordered_map<Id, std::unique_ptr<Connection>> connections_;
   Strangers strangers_;  // Connections that have not said hello yet.

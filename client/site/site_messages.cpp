@@ -81,9 +81,10 @@ static void to_json(json& out, const TrainSettings& value) {
 static void from_json(const json& in, TrainSettings& value) {
   for_each_train_field([&](const auto& row) { in.at(row.name).get_to(value.*row.member); });
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, partition, shard,
-                                   shards, partition_seed, holdout, evaluate_only, device,
-                                   precision, threads, hogwild, keep_moments, state, client_seed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, skip_bad_files,
+                                   partition, shard, shards, partition_seed, holdout, evaluate_only,
+                                   device, precision, threads, hogwild, keep_moments, state,
+                                   client_seed)
 }  // namespace fl
 
 namespace fl::site {

@@ -360,7 +360,11 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   FL_TRY(const auto open, store->runs().oldest_open());
   if (open && open->id == id) FL_CHECK(store->runs().set_state(id, server::RunState::stopped));
   FL_CHECK(ended);
-  return store->summaries().rounds(id);
+  FL_TRY(auto rounds, store->summaries().rounds(id));
+  FL_TRY(const auto record, store->runs().find(id));
+  if (rounds.empty() && record && !record->early_end.empty())
+    return Error(Errc::invalid_input, record->early_end);
+  return rounds;
 }
 
 }  // namespace fl::sim

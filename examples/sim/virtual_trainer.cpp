@@ -144,6 +144,10 @@ Result<SharedLearning> load_shared_learning(LearnOptions options) {
   // Check the model before the data is read, and afterwards that they fit each other.
   FL_TRY([[maybe_unused]] const auto without, make_trainer(shared.options, LocalData()));
   FL_TRY(shared.data, load_divided_data(shared.options));
+  LocalData whole{.all = shared.data.at(0).all, .train = {}, .holdout = {}};
+  whole.train.resize(whole.all->size());
+  std::iota(whole.train.begin(), whole.train.end(), 0U);
+  FL_CHECK(check_values(shared.options.model, whole));
   FL_TRY([[maybe_unused]] const auto with, make_trainer(shared.options, shared.data.at(0)));
   return shared;
 }

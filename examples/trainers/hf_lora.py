@@ -24,8 +24,9 @@ CONTEXT = 64
 
 
 def make_model():
-    """In earnest: AutoModelForCausalLM.from_pretrained(NAME, revision=COMMIT), so that all have one
-    model. For classes: AutoModelForSequenceClassification and task_type="SEQ_CLS"."""
+    """In earnest: AutoModelForCausalLM.from_pretrained(NAME, revision=COMMIT).train(), so that all have
+    one model, and its dropouts drop. For classes: AutoModelForSequenceClassification and
+    task_type="SEQ_CLS"."""
     torch.manual_seed(0)  # The frozen weights are the same everywhere.
     config = GPT2Config(
         vocab_size=256, n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=4,

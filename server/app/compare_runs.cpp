@@ -51,20 +51,15 @@ void add_up(RunRead& run) {
   }
 }
 
-Result<RunRead> read_run(Store& store, RunId id) {
-  FL_TRY(const auto record, store.runs().find(id));
-  if (!record) {
-    return Error(Errc::not_found,
-                 fmt::format("there is no run {}: 'fl-server history --runs' lists the runs", id));
-  }
+Result<RunRead> read_run(Store& store, const RunRecord& record) {
   RunRead run;
-  run.figures.run = *record;
-  FL_TRY(run.settings, settings_from_json(record->config_json));
-  run.settings.rounds = record->rounds_total;
-  FL_TRY(run.rounds, store.summaries().rounds(id));
-  FL_TRY(run.figures.metric, store.measurements().main_metric(id));
+  run.figures.run = record;
+  FL_TRY(run.settings, settings_from_json(record.config_json));
+  run.settings.rounds = record.rounds_total;
+  FL_TRY(run.rounds, store.summaries().rounds(record.id));
+  FL_TRY(run.figures.metric, store.measurements().main_metric(record.id));
   std::vector<MetricKind> kinds;
-  FL_TRY(const auto declared, store.measurements().declared(id));
+  FL_TRY(const auto declared, store.measurements().declared(record.id));
   for (const DeclaredMetric& metric : declared) kinds.push_back(metric.kind);
   run.figures.lower_is_better =
       judged_kind(run.figures.metric, target_of(run.settings), kinds).lower_is_better;
@@ -184,7 +179,7 @@ void add_goal(ComparisonTable& table, const RunComparison& of) {
 
 }  // namespace
 
-Result<RunComparison> compare_runs(Store& store, RunId first, RunId second,
+Result<RunComparison> compare_runs(Store& store, const RunRecord& first, const RunRecord& second,
                                    std::optional<double> goal) {
   FL_TRY(RunRead one, read_run(store, first));
   FL_TRY(RunRead other, read_run(store, second));
@@ -197,7 +192,7 @@ Result<RunComparison> compare_runs(Store& store, RunId first, RunId second,
         Errc::invalid_input,
         fmt::format("--reach: run {} is judged by {} and run {} by {}, so no value of both "
                     "can be compared: leave --reach out",
-                    first, one.figures.metric, second, other.figures.metric));
+                    first.id, one.figures.metric, second.id, other.figures.metric));
   }
   for (RunRead* run : {&one, &other})
     if (comparison.goal) run->figures.reached = first_reached(*run, *comparison.goal);

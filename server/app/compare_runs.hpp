@@ -53,9 +53,10 @@ struct RunComparison {
   std::string goal_from;  // Says which of these the goal is.
 };
 
-/// `goal`: none if none was asked for. Errors: not_found; invalid_input, if a goal is asked for and
-/// the runs have different main metrics.
-[[nodiscard]] Result<RunComparison> compare_runs(Store& store, RunId first, RunId second,
+/// `goal`: none if none was asked for. Errors: invalid_input, if a goal is asked for and the runs
+/// have different main metrics.
+[[nodiscard]] Result<RunComparison> compare_runs(Store& store, const RunRecord& first,
+                                                 const RunRecord& second,
                                                  std::optional<double> goal);
 
 /// A table, or JSON; each ends with a newline.

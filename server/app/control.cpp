@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/control.hpp"
 
+#include "server/app/asked_run.hpp"
 #include "server/app/command_audit.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/run/settings_table.hpp"
@@ -36,11 +37,16 @@ Result<std::string> text_in(const json& body, const char* key,
   return found->get<std::string>();
 }
 
-Result<RunId> run_in(const json& body) {
+/// The run that the body names, by its number or its key.
+Result<RunRecord> run_in(Store& store, const json& body) {
   const auto found = body.find("run");
-  const auto run = found != body.end() ? number_in<RunId>(*found) : std::nullopt;
-  if (!run || *run < 1) return bad("\"run\" must be there, and the number of a run");
-  return *run;
+  const auto number = found != body.end() ? number_in<RunId>(*found) : std::nullopt;
+  const bool is_text =
+      found != body.end() && found->is_string() && !found->get_ref<const std::string&>().empty();
+  if (is_text) return asked_run(store.runs(), found->get<std::string>());
+  if (!number || *number < 1)
+    return bad("\"run\" must be there, and the number or the key of a run");
+  return asked_run(store.runs(), std::to_string(*number));
 }
 
 std::string shown(const json& body, const char* key) {
@@ -115,10 +121,10 @@ ControlAction queue_action(const RunOptions& options) {
 
 ControlAction drop_action() {
   return {"drop", AdminRole::run_operator,
-          [](Store& store, const json& body, const std::string&) -> Result<json> {
-            FL_TRY(const RunId run, run_in(body));
-            FL_CHECK(drop_run(store.runs(), run));
-            return json{{"run", run}};
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
+            FL_TRY(const RunRecord run, run_in(store, body));
+            FL_TRY(const std::string done, drop_run(store, run, by));
+            return json{{"run", run.id}, {"done", done}};
           },
           no_client,
           [](const json& body) { return "takes run " + shown(body, "run") + " out of the queue"; }};
@@ -127,9 +133,9 @@ ControlAction drop_action() {
 ControlAction stop_action() {
   return {"stop", AdminRole::run_operator,
           [](Store& store, const json& body, const std::string& by) -> Result<json> {
-            FL_TRY(const RunId run, run_in(body));
-            FL_CHECK(end_run(store, run, by));
-            return json{{"run", run}};
+            FL_TRY(const RunRecord run, run_in(store, body));
+            FL_TRY(const std::string done, end_run(store, run, by));
+            return json{{"run", run.id}, {"done", done}};
           },
           no_client, [](const json& body) { return "ends run " + shown(body, "run"); }};
 }
@@ -195,33 +201,33 @@ bool is_good_name(std::string_view name) {
 
 }  // namespace
 
-Result<void> drop_run(Runs& runs, RunId run) {
-  FL_TRY(const bool dropped, runs.drop_queued(run));
-  if (dropped) return {};
-  FL_TRY(const auto asked, runs.find(run));
-  if (!asked) return Error(Errc::not_found, fmt::format("there is no run {}", run));
-  return Error(Errc::not_found,
-               fmt::format("run {} is not queued behind another. 'fl-server end-run {}' ends a run "
-                           "that is under way; --new-run gives up one that waits",
-                           run, run));
+Result<std::string> drop_run(Store& store, const RunRecord& run, std::string_view by) {
+  FL_TRY(const bool dropped, store.runs().give_up(run.id, fmt::format("{} has removed it", by)));
+  if (dropped) {
+    store.events().note(run.id, EventLevel::notice,
+                        fmt::format("{} removes the run, which had no model yet", by));
+    return fmt::format("run {} is removed: it had no model yet", run.id);
+  }
+  FL_TRY(const auto now, store.runs().find(run.id));
+  if (now && now->state == RunState::running)
+    return Error(Errc::conflict, fmt::format("run {} is under way: 'fl-server end-run {}' ends it "
+                                             "after the round",
+                                             run.id, run.id));
+  return Error(Errc::conflict, fmt::format("run {} is over", run.id));
 }
 
-Result<void> end_run(Store& store, RunId run, std::string_view by) {
-  FL_TRY(const auto found, store.runs().find(run));
-  if (!found) return Error(Errc::not_found, fmt::format("there is no run {}", run));
-  if (found->state == RunState::waiting) {
-    return Error(Errc::conflict,
-                 fmt::format("run {} has no model yet, so there is nothing to end: "
-                             "'fl-server queue --drop' takes a run out of the queue, and --new-run "
-                             "gives up the one that is next",
-                             run));
+Result<std::string> end_run(Store& store, const RunRecord& run, std::string_view by) {
+  if (run.state == RunState::waiting) {
+    auto dropped = drop_run(store, run, by);
+    // A server may have made its first model in between.
+    if (dropped || dropped.error().code() != Errc::conflict) return dropped;
+  } else if (run.state != RunState::running) {
+    return Error(Errc::conflict, fmt::format("run {} is over", run.id));
   }
-  if (found->state != RunState::running)
-    return Error(Errc::conflict, fmt::format("run {} is over", run));
-  FL_CHECK(store.runs().end_early(run, fmt::format("{} has ended it", by)));
-  store.events().note(run, EventLevel::notice,
+  FL_CHECK(store.runs().end_early(run.id, fmt::format("{} has ended it", by)));
+  store.events().note(run.id, EventLevel::notice,
                       fmt::format("{} ends the run after the round under way", by));
-  return {};
+  return fmt::format("run {} ends after the round that is under way", run.id);
 }
 
 Result<std::string> revoke_member(Store& store, const std::string& name) {

@@ -12,12 +12,14 @@
 
 namespace fl::server {
 
-/// Takes a run out of the queue. Errors: not_found, with what to do instead.
-[[nodiscard]] Result<void> drop_run(Runs& runs, RunId run);
+/// Takes a run that has no model yet out of the queue, also the one that a server has begun to
+/// gather clients for, and says so. `by`: who does it, for the events. Errors: conflict, if it is
+/// under way or over.
+[[nodiscard]] Result<std::string> drop_run(Store& store, const RunRecord& run, std::string_view by);
 
-/// Ends a run after the round under way, durably. `by`: who does it, for the events. Errors:
-/// not_found; conflict, if it has no model yet or is over.
-[[nodiscard]] Result<void> end_run(Store& store, RunId run, std::string_view by);
+/// Ends a run in whatever state it is: after the round under way, durably, or as drop_run() does.
+/// Says what was done. Errors: conflict, if it is over.
+[[nodiscard]] Result<std::string> end_run(Store& store, const RunRecord& run, std::string_view by);
 
 /// Revokes a client, or the tokens of a name, and says what was done.
 [[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name);

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/history_commands.hpp"
 
+#include "server/app/asked_run.hpp"
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
 #include "server/history/plot.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <cstdio>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace fl::server {
@@ -19,12 +23,13 @@ namespace fl::server {
 namespace {
 
 struct HistoryOptions : SharedOptions {
-  RunId run = 0;  // 0: the run under way, or the newest.
+  std::string run;  // "": the run under way, or the newest.
   bool all_runs = false;
   bool runs = false;
   bool codecs = false;   // The cost and the gain of each codec, instead of rounds.
   bool choices = false;  // Which client was asked for which codec, and why, instead of rounds.
   bool events = false;   // Events, instead of rounds.
+  bool follow = false;   // Events, and those that come.
   bool metrics = false;  // All metrics of each version, instead of rounds.
   std::string plot;      // The SVG file to write; "": none.
   Format format = Format::table;
@@ -46,9 +51,8 @@ void declare_formats(CLI::App& command, Format& format) {
 }
 
 void declare_history(CLI::App& command, HistoryOptions& options) {
-  command.add_option("--run", options.run, "The rounds of the run with this number")
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
-  command.add_flag("--all", options.all_runs, "The rounds of all runs");
+  add_run_option(command, "--run", options.run, "Those of this run");
+  command.add_flag("--all", options.all_runs, "Those of all runs");
   command.add_flag("--runs", options.runs, "The runs themselves, with those in the queue");
   command.add_flag("--codecs", options.codecs,
                    "For each codec: what it sent, cost and lost, and the bytes for one point of "
@@ -62,6 +66,11 @@ void declare_history(CLI::App& command, HistoryOptions& options) {
                 "The newest 100,000 events: who came and went, what was refused and why")
       ->excludes("--codecs")
       ->excludes("--choices");
+  command
+      .add_flag("--follow", options.follow,
+                "With --events: go on printing events as they come, until Ctrl-C. With --json each "
+                "is a line")
+      ->needs("--events");
   command
       .add_flag("--metrics", options.metrics,
                 "All metrics of each version, and who has measured them")
@@ -82,6 +91,7 @@ void declare_history(CLI::App& command, HistoryOptions& options) {
        {"--plot", "--run", "--all", "--codecs", "--choices", "--events", "--metrics"})
     command.get_option("--runs")->excludes(other);
   declare_formats(command, options.format);
+  command.get_option("--follow")->excludes("--csv");
   for (const char* other : {"--json", "--csv"}) command.get_option("--plot")->excludes(other);
 }
 
@@ -92,16 +102,23 @@ Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) 
   return {};
 }
 
-/// The run whose rounds are printed; none: those of all runs.
+/// The run whose events are printed by default: the one that a server has under way or waits for,
+/// also before its first round; else the newest. Its events say why it waits.
+Result<std::optional<RunRecord>> run_of_events(Runs& runs) {
+  FL_TRY(auto open, runs.oldest_open());
+  return open ? std::move(open) : runs.latest();
+}
+
+/// The run whose records are printed; none: those of all runs.
 Result<std::optional<RunId>> run_to_show(Runs& runs, const HistoryOptions& options) {
-  if (options.run == 0) {
-    FL_TRY(const auto shown, runs.shown());
-    return shown && !options.all_runs ? std::optional(shown->id) : std::nullopt;
+  if (!options.run.empty()) {
+    const auto asked = asked_run(runs, options.run);
+    if (!asked) return asked.error().at("--run");
+    return std::optional(asked->id);
   }
-  FL_TRY(const auto asked, runs.find(options.run));
-  if (!asked)
-    return Error(Errc::not_found, fmt::format("--run {}: there is no such run", options.run));
-  return std::optional(options.run);
+  if (options.all_runs) return std::optional<RunId>();
+  FL_TRY(const auto shown, options.events ? run_of_events(runs) : runs.shown());
+  return shown ? std::optional(shown->id) : std::nullopt;
 }
 
 Result<void> plot_run(Store& store, const HistoryOptions& options) {
@@ -113,6 +130,22 @@ Result<void> plot_run(Store& store, const HistoryOptions& options) {
   return {};
 }
 
+/// Prints events until the process is ended.
+Result<void> follow_events(Store& store, std::optional<RunId> run, Format format) {
+  std::int64_t seen = 0;
+  std::int64_t version_seen = -1;
+  for (;;) {
+    FL_TRY(const std::int64_t version, store.data_version());
+    if (std::exchange(version_seen, version) != version) {
+      FL_TRY(const auto events, store.events().since(seen, run));
+      for (const EventRecord& event : events) fmt::print("{}", format_event(event, format));
+      std::fflush(stdout);
+      if (std::ferror(stdout) != 0) return Error(Errc::io, "the output is closed");
+    }
+    std::this_thread::sleep_for(limits::history_pace);
+  }
+}
+
 Result<void> print_history(const HistoryOptions& options) {
   FL_TRY(const auto store, open_store(options.state, true));
   if (options.runs) return print_rows(store->runs().all(), options.format);
@@ -120,13 +153,14 @@ Result<void> print_history(const HistoryOptions& options) {
   FL_TRY(const auto run, run_to_show(store->runs(), options));
   if (options.codecs) return print_rows(store->summaries().codecs(run), options.format);
   if (options.choices) return print_rows(store->summaries().codecs_asked(run), options.format);
+  if (options.follow) return follow_events(*store, run, options.format);
   if (options.events) return print_rows(store->events().all(run), options.format);
   if (options.metrics) return print_rows(store->summaries().metrics(run), options.format);
   if (options.format == Format::table && run) {
     FL_TRY(const auto record, store->runs().find(*run));
     if (record) fmt::print("{}", format_run_header(*record));
     FL_TRY(const auto newest, store->runs().latest());
-    if (options.run == 0 && newest && newest->id != *run)
+    if (options.run.empty() && newest && newest->id != *run)
       fmt::print("(run {} is newer: --run {} shows it, --runs lists all)\n", newest->id,
                  newest->id);
   }
@@ -153,15 +187,6 @@ Result<void> print_audit(const AuditOptions& options) {
 }
 
 }  // namespace
-
-Result<RunRecord> asked_run(Runs& runs, RunId run) {
-  FL_TRY(const auto found, run == 0 ? runs.shown() : runs.find(run));
-  if (found) return *found;
-  return Error(Errc::not_found, run == 0 ? "there is no run yet"
-                                         : fmt::format("there is no run {}: 'fl-server history "
-                                                       "--runs' lists them",
-                                                       run));
-}
 
 Command history_command() {
   return make_command<HistoryOptions>(

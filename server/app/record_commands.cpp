@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/record_commands.hpp"
 
+#include "server/app/asked_run.hpp"
 #include "server/app/backup.hpp"
 #include "server/app/compare_runs.hpp"
-#include "server/app/history_commands.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/prune.hpp"
 #include "server/app/run_queue.hpp"
@@ -28,8 +28,8 @@ namespace fl::server {
 namespace {
 
 struct CompareOptions : SharedOptions {
-  RunId run = 0;
-  RunId other_run = 0;
+  std::string run;
+  std::string other_run;
   std::optional<double> reach;
   bool as_json = false;
 };
@@ -37,7 +37,7 @@ struct CompareOptions : SharedOptions {
 struct ExportOptions : SharedOptions {
   std::string file;
   std::optional<Round> round;  // None: the newest.
-  RunId run = 0;               // 0: the one under way, or the newest.
+  std::string run;             // "": the one under way, or the newest.
   std::string format;          // "": what the file's name ends with.
 };
 
@@ -52,11 +52,8 @@ struct PruneOptions : SharedOptions {
 };
 
 void declare_compare(CLI::App& command, CompareOptions& options) {
-  const auto number = whole_number(1, std::numeric_limits<RunId>::max());
-  command.add_option("RUN", options.run, "The number of a run")->required()->check(number);
-  command.add_option("OTHER", options.other_run, "The number of another")
-      ->required()
-      ->check(number);
+  add_run_option(command, "RUN", options.run, "A run")->required();
+  add_run_option(command, "OTHER", options.other_run, "Another run")->required();
   command
       .add_option("--reach", options.reach,
                   "The value of the main metric for which rounds, time and bytes are counted. "
@@ -67,8 +64,9 @@ void declare_compare(CLI::App& command, CompareOptions& options) {
 
 Result<void> print_comparison(const CompareOptions& options) {
   FL_TRY(const auto store, open_store(options.state, true));
-  FL_TRY(const auto comparison,
-         compare_runs(*store, options.run, options.other_run, options.reach));
+  FL_TRY(const RunRecord run, asked_run(store->runs(), options.run));
+  FL_TRY(const RunRecord other, asked_run(store->runs(), options.other_run));
+  FL_TRY(const auto comparison, compare_runs(*store, run, other, options.reach));
   fmt::print("{}", options.as_json ? comparison_json(comparison) : comparison_table(comparison));
   return {};
 }
@@ -107,8 +105,7 @@ void declare_export(CLI::App& command, ExportOptions& options) {
       .add_option("--round", options.round,
                   "The model after this round; 0: the initial one. By default the newest")
       ->check(whole_number(0, std::numeric_limits<Round>::max()));
-  command.add_option("--run", options.run, "Of the run with this number")
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  add_run_option(command, "--run", options.run, "Of this run");
   command
       .add_option("--format", options.format,
                   "safetensors or npz (numpy). By default what FILE ends with")
@@ -131,7 +128,7 @@ Result<void> export_checkpoint(const ExportOptions& options) {
 Act export_act(const ExportOptions& options) {
   return {.text = fmt::format(
               "exports a model ({}, {}) to {}",
-              options.run == 0 ? "of the run at hand" : fmt::format("of run {}", options.run),
+              options.run.empty() ? "of the run at hand" : fmt::format("of run {}", options.run),
               options.round ? fmt::format("after round {}", *options.round) : "the newest",
               options.file),
           .only_reads = true};

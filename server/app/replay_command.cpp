@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/replay_command.hpp"
 
-#include "server/app/history_commands.hpp"
+#include "server/app/asked_run.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/round/kept_round.hpp"
@@ -25,7 +25,7 @@ namespace fl::server {
 namespace {
 
 struct ReplayOptions : SharedOptions {
-  RunId run = 0;
+  std::string run;
   std::optional<Round> round;  // None: each round whose updates are kept.
   std::string scratch;         // A folder; "": the system's for temporary files.
   bool as_json = false;
@@ -94,9 +94,7 @@ void print(const ReplayedRound& replayed) {
 }
 
 void declare_replay(CLI::App& command, ReplayOptions& options) {
-  command.add_option("RUN", options.run, "The number of the run")
-      ->required()
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  add_run_option(command, "RUN", options.run, "The run")->required();
   command
       .add_option("--round", options.round,
                   "The round to make again. By default each round whose updates are kept")

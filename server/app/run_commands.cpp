@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/run_commands.hpp"
 
+#include "server/app/asked_run.hpp"
 #include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
-#include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <string>
 
 namespace fl::server {
 
 namespace {
 
 struct QueueOptions : RunOptions {
-  RunId drop = 0;  // Takes this run out of the queue; 0: adds one.
+  std::string drop;  // The run to take out of the queue; "": adds one.
 };
 
 struct EndRunOptions : SharedOptions {
-  RunId run = 0;
+  std::string run;
 };
 
 void declare_queue(CLI::App& command, QueueOptions& options) {
-  command
-      .add_option("--drop", options.drop, "Remove this run from the queue instead of adding one")
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  add_run_option(command, "--drop", options.drop,
+                 "Remove a run that has no model yet from the queue, instead of adding one");
 }
 
 Result<void> drop_queued_run(const QueueOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
-  if (auto dropped = drop_run(store->runs(), options.drop); !dropped)
-    return dropped.error().at("--drop");
-  fmt::print("run {} is no longer queued\n", options.drop);
+  const auto run = asked_run(store->runs(), options.drop);
+  if (!run) return run.error().at("--drop");
+  const auto done = drop_run(*store, *run, command_line_user());
+  if (!done) return done.error().at("--drop");
+  fmt::print("{}\n", *done);
   return {};
 }
 
 Result<void> queue_another_run(const QueueOptions& options) {
-  if (options.drop != 0) return drop_queued_run(options);
+  if (!options.drop.empty()) return drop_queued_run(options);
   if (options.given.empty())
     return Error(Errc::invalid_input,
                  "a queued run has settings of its own: give at least one, such as --rounds 20. "
@@ -56,23 +57,22 @@ Result<void> queue_another_run(const QueueOptions& options) {
   return {};
 }
 
-bool adds_run(const QueueOptions& options) { return options.drop == 0; }
+bool adds_run(const QueueOptions& options) { return options.drop.empty(); }
 
 Act queue_act(const QueueOptions& options) {
-  if (options.drop != 0) return {fmt::format("takes run {} out of the queue", options.drop)};
+  if (!options.drop.empty()) return {fmt::format("takes run {} out of the queue", options.drop)};
   return {options.given.empty() ? "" : "queues a run with " + given_settings(options)};
 }
 
 void declare_end_run(CLI::App& command, EndRunOptions& options) {
-  command.add_option("RUN", options.run, "The number of the run")
-      ->required()
-      ->check(whole_number(1, std::numeric_limits<RunId>::max()));
+  add_run_option(command, "RUN", options.run, "The run")->required();
 }
 
 Result<void> end_run_now(const EndRunOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
-  FL_CHECK(end_run(*store, options.run, command_line_user()));
-  fmt::print("run {} ends after the round that is under way\n", options.run);
+  FL_TRY(const RunRecord run, asked_run(store->runs(), options.run));
+  FL_TRY(const std::string done, end_run(*store, run, command_line_user()));
+  fmt::print("{}\n", done);
   return {};
 }
 
@@ -94,7 +94,9 @@ Command queue_command() {
 
 Command end_run_command() {
   return make_command<EndRunOptions>(
-      "end-run", "Ends a run after the round under way, beside the running server",
+      "end-run",
+      "Ends a run, beside the running server: after the round under way, or at once if it has no "
+      "model yet",
       {.declare = declare_end_run, .run = end_run_now, .act = end_run_act});
 }
 

@@ -60,9 +60,8 @@ Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
 Awaitable<void> RunLoop::summarise() {
   auto read = [run = run_.id](Store& store) { return store.summaries().rounds(run); };
   const auto rounds = co_await store_.with_store(std::move(read));
-  if (rounds) {
-    print_summary(*rounds, run_, options_.state);
-  } else {
+  if (rounds && !rounds->empty()) print_summary(*rounds, run_, options_.state);
+  if (!rounds) {
     log_warn("the summary of the run can't be read: {}", rounds.error().message());
   }
 }
@@ -71,10 +70,9 @@ Awaitable<void> RunLoop::summarise() {
 /// there to correct it, and others may wait behind it. Other errors come back.
 Awaitable<Result<void>> RunLoop::give_up(const Error& error) {
   auto mark = [run = run_.id, error](Store& store) -> Result<void> {
-    FL_TRY(const auto open, store.runs().oldest_open());
-    if (!open || open->id != run || open->state != RunState::waiting) return error;
-    FL_CHECK(store.events().add(run, EventLevel::error, "given up: " + error.message()));
-    return store.runs().set_state(run, RunState::stopped);
+    FL_TRY(const bool is_given_up, store.runs().give_up(run, error.message()));
+    if (!is_given_up) return error;
+    return store.events().add(run, EventLevel::error, "given up: " + error.message());
   };
   FL_CO_CHECK(co_await store_.with_store(std::move(mark)));
   log_error("run {} is given up: {}", run_.id, error.message());

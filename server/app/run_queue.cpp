@@ -190,12 +190,16 @@ Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
       options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
   if (is_longer && latest->state == RunState::finished && !latest->queued)
     return go_on(store, *latest, options);
-  if (options.stay && latest->state == RunState::finished) {
+  if (options.stay) {  // No run is open, and so this one is over.
     FL_TRY(RunSettings settings, settings_of(*latest));
     warn_of_idle_flags(*latest, settings, options);
     return ChosenRun{*latest, std::move(settings)};
   }
-  if (latest->state == RunState::stopped) return other_run(options, "was given up");
+  if (latest->state == RunState::stopped)
+    return Error(Errc::conflict,
+                 fmt::format("the run in {} was given up: --new-run begins another, --stay waits "
+                             "for the next one in the queue",
+                             options.state));
   FL_TRY(const auto rounds, store.summaries().rounds(latest->id));
   const bool is_early = rounds.size() < latest->rounds_total;
   return Error(Errc::conflict,

@@ -3,6 +3,7 @@
 
 #include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
+#include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/printable.hpp"
 
@@ -349,6 +350,14 @@ std::string format_rows(const std::vector<EventRecord>& events, Format format) {
   if (format != Format::table) return machine_text(events, format);
   if (events.empty()) return "nothing has happened yet\n";
   return table_of({"time (UTC)", "level", "event"}, events, 3);
+}
+
+std::string format_event(const EventRecord& event, Format format) {
+  FL_ASSERT(format != Format::csv);
+  if (format == Format::json) return json_text(object_of(event)) + "\n";
+  constexpr std::size_t level_width = 7;  // Of "warning", the longest.
+  const Line line = line_of(event);
+  return fmt::format("{}  {:<{}}  {}\n", line[0], line[1], level_width, line[2]);
 }
 
 std::string format_rows(const std::vector<AuditRecord>& rows, Format format) {

@@ -35,6 +35,8 @@ enum class Format { table, json, csv };
 
 /// One line for each event.
 [[nodiscard]] std::string format_rows(const std::vector<EventRecord>& events, Format format);
+/// One event as a line of its own, or as a line of JSON. Not as CSV.
+[[nodiscard]] std::string format_event(const EventRecord& event, Format format);
 
 /// One line for each row of the audit.
 [[nodiscard]] std::string format_rows(const std::vector<AuditRecord>& rows, Format format);

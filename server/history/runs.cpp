@@ -73,13 +73,15 @@ Result<std::optional<RunRecord>> Runs::find(RunId run) {
   return db_.find(run_table.select("WHERE id = ?1"), run_table.reader(), run);
 }
 
-Result<bool> Runs::drop_queued(RunId run) {
+Result<std::optional<RunRecord>> Runs::find_key(const std::string& key) {
+  return db_.find(run_table.select("WHERE key = ?1"), run_table.reader(), key);
+}
+
+Result<bool> Runs::give_up(RunId run, const std::string& why) {
   return db_.write([&]() -> Result<bool> {
-    FL_TRY(const int changed,
-           db_.run("UPDATE run SET state = 'stopped' WHERE id = ?1 AND queued AND state = 'waiting'"
-                   " AND EXISTS (SELECT 1 FROM run AS before WHERE before.id < ?1"
-                   "             AND before.state IN ('waiting', 'running'))",
-                   run));
+    FL_TRY(const int changed, db_.run("UPDATE run SET state = 'stopped', early_end = ?2"
+                                      " WHERE id = ?1 AND state = 'waiting'",
+                                      run, why));
     return changed == 1;
   });
 }
@@ -91,6 +93,13 @@ Result<void> Runs::set_state(RunId run, RunState state) {
     if (changed == 0) return no_such_run(run);
     if (state != RunState::finished) return {};
     FL_TRY(const double now, db_.now());
+    // If the run is made longer, the round that was left goes on without these.
+    FL_CHECK(
+        db_.run("UPDATE task SET state = 'lost', decided_at = coalesce(decided_at, ?2),"
+                " reason = 'the run ended before the round closed'"
+                " WHERE run_id = ?1 AND state IN ('offered', 'accepted') AND round ="
+                " (SELECT round FROM round WHERE run_id = ?1 AND ended_at IS NULL)",
+                run, now));
     FL_CHECK(
         db_.run("UPDATE task SET state = 'late', decided_at = ?2"
                 " WHERE run_id = ?1 AND state = 'offered'",

@@ -32,12 +32,15 @@ class Runs {
   /// else the one that begins next.
   [[nodiscard]] Result<std::optional<RunRecord>> shown();
   [[nodiscard]] Result<std::optional<RunRecord>> find(RunId run);
+  [[nodiscard]] Result<std::optional<RunRecord>> find_key(const std::string& key);
   [[nodiscard]] Result<std::vector<RunSummary>> all();  // Oldest first.
-  /// With `finished`, tasks of the run that are still `offered` become `late`. Errors: not_found.
+  /// With `finished`, tasks of the run that are still `offered` become `late`, and those of a round
+  /// that never closed become `lost`. Errors: not_found.
   [[nodiscard]] Result<void> set_state(RunId run, RunState state);
-  /// Stops a queued run, if another run is still before it, so that no server can have begun it.
-  /// Returns false if there is no such run.
-  [[nodiscard]] Result<bool> drop_queued(RunId run);
+  /// Stops a run that has no model yet, wherever it is in the queue. A server that waits for this
+  /// run's clients reads `why` and goes on with the next run. Returns false if the run does not
+  /// wait.
+  [[nodiscard]] Result<bool> give_up(RunId run, const std::string& why);
   /// Records that the run ends before its last round. What evaluators answer later does not change
   /// that; other settings (change()) do. Errors: not_found.
   [[nodiscard]] Result<void> end_early(RunId run, const std::string& why);

@@ -184,16 +184,16 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
 }
 
 /// Acts on what other processes and the admin pages have written into the history: ends the
-/// sessions of revoked clients, and a run that was ended. `seen`: the database's version at the
-/// last call.
-Awaitable<void> Admission::follow_history(std::int64_t& seen) {
+/// sessions of revoked clients, and a run that was ended. `seen`: what the last call acted on.
+Awaitable<void> Admission::follow_history(HistorySeen& seen) {
   auto look = [](Store& store) { return store.data_version(); };
   const auto version = co_await store_.with_store(std::move(look));
-  if (!version || *version == seen) co_return;
+  const auto hosts = hosts_.all();
+  const RunId newest = hosts_.joined()->run_id();
+  if (!version || (*version == seen.version && newest == seen.newest_run)) co_return;
   auto list = [](Store& store) { return store.members().all(); };
   const auto clients = co_await store_.with_store(std::move(list));
   if (!clients) co_return;
-  const auto hosts = hosts_.all();
   std::vector<std::string> ends;  // Why an operator has ended each run; "" if nobody has.
   for (const auto& host : hosts) {
     auto find = [run = host->run_id()](Store& store) { return store.runs().find(run); };
@@ -201,7 +201,7 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
     if (!run) co_return;
     ends.push_back(*run ? (*run)->early_end : "");
   }
-  seen = *version;
+  seen = {*version, newest};
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!ends[i].empty()) hosts[i]->end_early(ends[i]);
     for (const auto& client : *clients) {
@@ -212,9 +212,9 @@ Awaitable<void> Admission::follow_history(std::int64_t& seen) {
 
 Awaitable<void> Admission::watch(HistoryChanges& changes, std::shared_ptr<std::atomic<bool>> stop) {
   std::uint64_t changes_seen = 0;
-  std::int64_t version_seen = -1;
+  HistorySeen seen;
   while (!*stop) {
-    co_await follow_history(version_seen);
+    co_await follow_history(seen);
     auto add_counts = [](Store& store) { return store.audit().add_counts(); };
     [[maybe_unused]] const auto added = co_await store_.with_store(std::move(add_counts));
     for (const auto& left_out : refusals_.take_left_out()) record_refusal(to_string(left_out));

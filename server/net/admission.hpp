@@ -73,7 +73,12 @@ class Admission final : public ConnectionHandler {
 
  private:
   [[nodiscard]] bool is_certificate_due();
-  Awaitable<void> follow_history(std::int64_t& seen);
+  /// What a look at the history found: its version, and the run whose host took it.
+  struct HistorySeen {
+    std::int64_t version = -1;
+    RunId newest_run = 0;
+  };
+  Awaitable<void> follow_history(HistorySeen& seen);
   void note_refusal(const std::string& kind, const std::string& text);
   void record_refusal(std::string text);
   void report(EventLevel level, std::string text);

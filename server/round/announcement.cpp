@@ -2,6 +2,7 @@
 #include "server/round/announcement.hpp"
 
 #include "shared/base/io/digest.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -89,6 +90,11 @@ Result<void> check_figures(const wire::UploadBegin& begin) {
     return Error(Errc::invalid_input,
                  fmt::format("its coding error (nmse) is {}; it must be 0 or more, and finite",
                              begin.nmse()));
+  for (const int metrics : {begin.holdout_metrics_size(), begin.own_metrics_size()}) {
+    if (static_cast<std::size_t>(metrics) > limits::metrics_max)
+      return Error(Errc::invalid_input,
+                   fmt::format("it has {} metrics; the limit is {}", metrics, limits::metrics_max));
+  }
   const wire::SyncTimes& sync = begin.sync();
   for (const double time : {sync.compute_seconds(), sync.exposed_seconds(), sync.hidden_seconds(),
                             sync.coding_seconds()}) {

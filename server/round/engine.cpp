@@ -258,6 +258,11 @@ Awaitable<Result<void>> RoundEngine::collect() {
       FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
       if (dropped) continue;
     }
+    auto why_all_fail = roster_.common_failure(plan_.settings.min_clients);
+    if (!why_all_fail.empty() && evaluations_.early_end().empty()) {
+      control_.report(EventLevel::warning, why_all_fail);
+      evaluations_.take_end(std::move(why_all_fail));
+    }
     const TimePoint now = Clock::now();
     const std::uint32_t ready = tasks_.ready();
     const std::size_t to_ask = tasks_.to_ask(now);
@@ -293,6 +298,14 @@ Awaitable<Result<void>> RoundEngine::collect() {
       if (tasks_.may_end(now)) co_return success();
       round.reopen();
       continue;
+    }
+    // After an early end a round closes if it still can.
+    const bool nobody_works = !round.is_closing && round.count(TaskState::offered) == 0;
+    if (nobody_works && !evaluations_.early_end().empty()) {
+      control_.report(EventLevel::notice,
+                      fmt::format("round {} is left: nobody trains for it", round.record.round));
+      end_.leave_round();
+      co_return success();
     }
     co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, to_ask > 0));
   }
@@ -436,19 +449,23 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
 /// next start tells them again.
 Awaitable<Result<void>> RoundEngine::finish() {
   control_.changed.notify();  // No update waits for a round any more.
+  const bool has_model = !files_.versions.empty();
   if (const auto why = evaluations_.early_end(); !why.empty() && !end_.was_over()) {
     FL_CO_CHECK(co_await evaluations_.keep_end(why));
-    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}",
-                                                    round_of(files_.versions.newest_number()),
+    const Round done = has_model ? round_of(files_.versions.newest_number()) : 0;
+    control_.report(EventLevel::notice, fmt::format("the run ends after {} of {} rounds: {}", done,
                                                     plan_.settings.rounds, why));
   }
   if (!end_.was_over()) co_await await_absent();
   co_await evaluations_.await_last();
-  if (!end_.was_over()) co_await dismiss_finished();
-  auto close = [run = plan_.run.id](Store& store) {
-    return store.runs().set_state(run, RunState::finished);
-  };
-  FL_CO_CHECK(co_await store_.with_store(std::move(close)));
+  if (!end_.was_over()) {
+    co_await dismiss_finished();
+    const RunState state = has_model ? RunState::finished : RunState::stopped;
+    auto close = [run = plan_.run.id, state](Store& store) {
+      return store.runs().set_state(run, state);
+    };
+    FL_CO_CHECK(co_await store_.with_store(std::move(close)));
+  }
   co_return files_.spool.keep_only({});  // Uploads that were still under way are removed.
 }
 

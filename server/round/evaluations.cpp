@@ -402,6 +402,7 @@ std::string Evaluations::end_by_patience() const {
 
 std::string Evaluations::early_end() const {
   if (!kept_end_.empty()) return kept_end_;
+  if (parts_.versions.empty()) return "";
   if (round_of(parts_.versions.newest_number()) >= parts_.control.plan.settings.rounds) return "";
   const std::string why = end_by_target();
   return why.empty() ? end_by_patience() : why;
@@ -425,6 +426,7 @@ Awaitable<Result<void>> Evaluations::keep_end(std::string why) {
 
 bool Evaluations::owes_last(const Peer& peer) const {
   const auto& facts = peer.facts();
+  if (parts_.versions.empty()) return false;  // An operator has removed the run before it began.
   if (!facts.evaluator && !can_evaluate(facts)) return false;
   const auto next = next_.find(facts.name);
   return next == next_.end() || next->second <= parts_.versions.newest_number();

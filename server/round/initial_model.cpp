@@ -7,14 +7,33 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <limits>
 #include <span>
 #include <string>
 
 namespace fl::server {
 
+namespace {
+
+/// Says which values fp32 can't bring to variance 1, as the model stores it.
+void warn_of_scales(std::span<const ColumnSummary> summaries) {
+  using Limits = std::numeric_limits<float>;
+  for (const ColumnSummary& one : summaries) {
+    const double variance = one.count > 0 ? one.squares / one.count : 0;
+    if (variance <= 0 || (variance >= Limits::min() && variance <= Limits::max())) continue;
+    log_warn(
+        "value {} of those that the model scales has the variance {:.3g} over all trainers, which "
+        "fp32 can't hold; let all members multiply it by a number that they share",
+        &one - summaries.data() + 1, variance);
+  }
+}
+
+}  // namespace
+
 Awaitable<Result<void>> InitialModel::make() {
   parts_.control.expect_strand();
   const auto scaling = summaries();
+  warn_of_scales(scaling);
   auto work = [this, &scaling] { return write(scaling); };
   const auto made = co_await parts_.control.store.with_room(parts_.compute, std::move(work));
   if (!made) co_return made.error();

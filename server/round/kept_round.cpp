@@ -155,7 +155,8 @@ Result<KeptRound> read_description(Files& files, const std::filesystem::path& fo
   const auto changed = [&path](std::string_view why) {
     return Error(Errc::corrupt, fmt::format("{} was changed: {}", path.string(), why));
   };
-  const auto json = parse_json(text);
+  // As many values as there are: this server wrote them, and their bytes have a limit.
+  const auto json = parse_json(text, text.size());
   try {
     if (!json.is_object()) return changed("it is not a JSON object");
     const auto& described = json.at("described");

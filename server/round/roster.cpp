@@ -2,8 +2,12 @@
 #include "server/round/roster.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_text.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -19,6 +23,41 @@ Duration bench_time(int misses, Duration lost) {
   const Duration pause = std::min<Duration>(lost, limits::bench_max) *
                          (2 << std::min(misses - limits::misses_max, doublings_max));
   return std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
+}
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::optional<std::string_view> rest = text; rest;) {
+    const auto [word, next] = cut(*rest, ' ');
+    words.push_back(word);
+    rest = next;
+  }
+  return words;
+}
+
+/// A word of a text as a number, without the marks around it. "nan" and "inf" are numbers.
+std::optional<double> number_of_word(std::string_view word) {
+  constexpr std::string_view marks = "()[],.;:";
+  while (!word.empty() && marks.find(word.front()) != marks.npos) word.remove_prefix(1);
+  while (!word.empty() && marks.find(word.back()) != marks.npos) word.remove_suffix(1);
+  return number_in<double>(word);
+}
+
+/// The text with '#' in place of each number: what two failures for one reason have in common.
+std::string without_numbers(std::string_view text) {
+  std::string out;
+  for (const std::string_view word : words_of(text))
+    out += number_of_word(word) ? "# " : fmt::format("{} ", word);
+  return out;
+}
+
+/// Whether the text is about a number that is not finite.
+bool is_divergence(std::string_view text) {
+  const auto is_not_finite = [](std::string_view word) {
+    const auto number = number_of_word(word);
+    return number && !std::isfinite(*number);
+  };
+  return text.find("not finite") != text.npos || std::ranges::any_of(words_of(text), is_not_finite);
 }
 
 }  // namespace
@@ -175,7 +214,31 @@ void Roster::count_update(const std::string& name) {
   Client& client = clients_[name];
   ++client.updates;
   client.misses = 0;
+  client.failures = 0;
   client.benched_until = {};
+}
+
+void Roster::note_failure(const std::string& name, const std::string& reason) {
+  Client& client = clients_[name];
+  const bool is_alike = without_numbers(client.failure) == without_numbers(reason);
+  client.failures = is_alike ? client.failures + 1 : 1;
+  client.failure = reason;
+}
+
+std::string Roster::common_failure(std::size_t least) const {
+  if (trainers_ == 0 || trainers_ < least) return "";
+  const Client* first = nullptr;
+  for (const auto& [name, client] : clients_) {
+    if (!is_trainer(client)) continue;
+    if (client.failures < limits::failures_alike_max) return "";
+    if (first == nullptr) first = &client;
+    if (without_numbers(client.failure) != without_numbers(first->failure)) return "";
+  }
+  FL_ASSERT(first != nullptr);
+  return fmt::format(
+      "each client that is here has failed {} times in a row: {}{}", limits::failures_alike_max,
+      first->failure,
+      is_divergence(first->failure) ? ". The training diverges: try a lower --lr" : "");
 }
 
 void Roster::set_misses(const std::map<std::string, Misses>& all) {

@@ -98,6 +98,12 @@ class Roster {
   /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
   /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.
   Duration note_miss(const std::string& client, Duration lost);
+  /// The client, or the check of its update, has said why there is no update that counts.
+  void note_failure(const std::string& client, const std::string& reason);
+  /// Why the run can't go on: all trainers that are here, and they are at least `least`, have
+  /// failed limits::failures_alike_max times in a row, each time for this reason, numbers in it
+  /// aside. "" otherwise.
+  [[nodiscard]] std::string common_failure(std::size_t least) const;
   /// How many times in a row the client has missed (note_miss()).
   [[nodiscard]] int misses_of(const std::string& client) const;
   /// Until when the client is not asked; if that is past, it may be asked.
@@ -116,7 +122,9 @@ class Roster {
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};
     int displaced = 0;
-    int misses = 0;  // Misses in a row.
+    int misses = 0;       // Misses in a row.
+    int failures = 0;     // Failures in a row for the same reason.
+    std::string failure;  // That reason, as the client told it last.
     TimePoint benched_until{};
   };
 

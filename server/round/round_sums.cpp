@@ -8,6 +8,7 @@
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/codec/payload/reader.hpp"
+#include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
 
@@ -219,6 +220,10 @@ Result<void> RoundSums::read(File& file, std::uint64_t bytes, const TaskRecord& 
                              Reading reading, const Accumulator::AddUpdate& use) const {
   codec::FileSource source(file);
   FL_TRY(auto reader, codec::PayloadReader::open(source, bytes, layout()));
+  FL_TRY(const auto codec, codec::parse_codec(task.codec));
+  const Round round = round_from(task.base_version);
+  reader.expect({.of_tensor = codec->factor_forms(layout()),
+                 .shared_seed = parts_.plan.shared_seed_of(round)});
   FL_TRY(const AdjustUpdate adjust, adjustment_of(task, reading));
   return use(reader, parts_.tasks.discounted_weight_of(task), adjust);
 }

@@ -18,18 +18,24 @@ class RunEnd {
   /// Whether no other round will open.
   [[nodiscard]] bool is_over() const {
     if (was_over()) return true;
-    if (tasks_.has_round() || versions_.empty()) return false;
-    return round_of(versions_.newest_number()) >= plan_.settings.rounds ||
-           !evaluations_.early_end().empty();
+    if (tasks_.has_round() && !leaves_round_) return false;
+    if (!evaluations_.early_end().empty()) return true;
+    return !versions_.empty() && round_of(versions_.newest_number()) >= plan_.settings.rounds;
   }
-  /// Whether the run was recorded as finished before this engine began.
-  [[nodiscard]] bool was_over() const { return plan_.run.state == RunState::finished; }
+  /// Says that the open round is not waited for: the run has an early end, and nobody works for the
+  /// round.
+  void leave_round() { leaves_round_ = true; }
+  /// Whether the run was recorded as finished, or as given up, before this engine began.
+  [[nodiscard]] bool was_over() const {
+    return plan_.run.state == RunState::finished || plan_.run.state == RunState::stopped;
+  }
 
  private:
   const RunPlan& plan_;
   const Tasks& tasks_;
   const Versions& versions_;
   const Evaluations& evaluations_;
+  bool leaves_round_ = false;
 };
 
 }  // namespace fl::server

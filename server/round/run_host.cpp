@@ -66,7 +66,7 @@ Awaitable<void> RunHost::record_failure(std::shared_ptr<Peer> peer, wire::Failed
     co_return;
   }
   const TaskId task{failed.task()};
-  co_await parts_.decisions.lose_task(name, task, reason);
+  co_await parts_.decisions.fail_task(name, task, reason);
 }
 
 Awaitable<void> RunHost::end_slow_upload(std::shared_ptr<Peer> peer, TaskId id, bool trickles,

@@ -27,7 +27,7 @@ Result<Bytes> SpooledRows::UpdateFile::look(std::uint64_t offset, std::size_t by
 
 Result<void> SpooledRows::add(Source source, std::uint64_t bytes, const Layout& layout) {
   auto from = std::make_unique<UpdateFile>(source.open);
-  auto reader = codec::PayloadReader::open(*from, bytes, layout);
+  auto reader = codec::PayloadReader::open(*from, bytes, layout, rights_);
   from->close();
   if (!reader) return source.named(reader.error());
   rows_.push_back({std::move(source), std::move(from), std::move(*reader), 0, {}});
@@ -41,6 +41,8 @@ Result<void> SpooledRows::read(std::uint64_t first, std::size_t elements, Lanes&
     for (std::size_t i = begin; i < end; ++i) {
       const auto read = rows_[i].read(first, out.subspan(i * elements, elements));
       if (!read) errors[i] = rows_[i].source.named(read.error());
+      // All rows are in the same tensor. Equal factors stay in rights_, whoever forgets them.
+      rows_[i].reader.forget_right_above(rights_bytes_max_ / rows_.size());
     }
   });
   for (const auto& error : errors) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round's accepted updates as a robust rule reads them: from the spool, a block of each at a
 // time. Memory: for each update one decoded block, 256 KiB (4 MiB with sparse codecs), and the
-// reader's own (payload/reader.hpp). Files are open only while something is decoded: one update in
-// each lane. One thread at a time, which may bring lanes.
+// reader's own (payload/reader.hpp). The right factors of low-rank tensors have a limit for all
+// updates together, and those that are equal are kept once; beyond that they are made again for
+// each block. Files are open only while something is decoded: one update in each lane. One thread
+// at a time, which may bring lanes.
 #pragma once
 
 #include "server/sums/accumulator.hpp"
 #include "server/sums/robust_mean.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/codec/payload/reader.hpp"
 
 #include <cstddef>
@@ -21,6 +24,10 @@ namespace fl::server {
 
 class SpooledRows final : public UpdateRows {
  public:
+  /// `rights_bytes_max`: for the right factors of all updates, beside those that lanes use.
+  explicit SpooledRows(std::size_t rights_bytes_max = limits::robust_rights_bytes_max)
+      : rights_bytes_max_(rights_bytes_max) {}
+
   /// How an update is read. All three are called from any lane.
   struct Source {
     /// Opens the update's file. Called again whenever the update is read on.
@@ -64,6 +71,8 @@ class SpooledRows final : public UpdateRows {
     Result<void> read(std::uint64_t first, std::span<float> out);
   };
 
+  const std::size_t rights_bytes_max_;
+  const std::shared_ptr<codec::DrawnRights> rights_ = std::make_shared<codec::DrawnRights>();
   std::vector<Row> rows_;
 };
 

@@ -51,6 +51,7 @@ Awaitable<Result<void>> TaskDecisions::end_task(Task& task, TaskRecord record) {
   // An update that counts can only be one of the open round, which does not close meanwhile.
   FL_ASSERT(record.state != TaskState::accepted || parts_.tasks.has_round());
   if (record.state == TaskState::accepted) parts_.roster.count_update(record.client);
+  if (record.state == TaskState::refused) parts_.roster.note_failure(record.client, record.reason);
   // After a restart of the server the offer is younger than the work.
   if (record.seconds == 0)
     record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
@@ -86,6 +87,11 @@ Awaitable<void> TaskDecisions::lose_task(std::string client, TaskId id, std::str
   record.state = TaskState::lost;
   record.reason = std::move(reason);
   [[maybe_unused]] const auto ended = co_await end_task(*task, std::move(record));
+}
+
+Awaitable<void> TaskDecisions::fail_task(std::string client, TaskId id, std::string reason) {
+  if (parts_.tasks.find(client, id) != nullptr) parts_.roster.note_failure(client, reason);
+  co_await lose_task(std::move(client), id, std::move(reason));
 }
 
 void TaskDecisions::note_miss(const Task& task) {

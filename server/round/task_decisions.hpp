@@ -40,6 +40,8 @@ class TaskDecisions {
   /// Ends a client's open task without an update: the task with this id, or with any_task any task
   /// that it has. While a round is closing its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
+  /// Ends a task that its client can't do, as lose_task() does, and keeps in mind why.
+  Awaitable<void> fail_task(std::string client, TaskId id, std::string reason);
   /// The deadline of a synchronous round has passed: notes a miss for each client whose update has
   /// not come. Where late updates count, a slow client does no harm, and gets no miss.
   void note_misses();

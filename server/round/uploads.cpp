@@ -44,6 +44,9 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
       co_return answer_at_once(begin, wire::Verdict::LATER, ended.error().message());
     co_return answer_at_once(begin, wire::Verdict::REFUSED, record.reason);
   }
+  // The grant keeps the message until the upload's end.
+  const int notes_over = begin.notes_size() - limits::upload_notes_max;
+  if (notes_over > 0) begin.mutable_notes()->DeleteSubrange(limits::upload_notes_max, notes_over);
   UploadGrant grant = co_await open(std::move(begin));
   if (!grant.upload) co_return grant;
   Task* const begun = parts_.tasks.find(client, grant.upload->task());
@@ -144,10 +147,10 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
 
 /// Writes what the client's program says about an update that counts (UploadBegin.notes) as events.
 void Uploads::report_notes(const std::string& client, const wire::UploadBegin& begin) {
-  for (int i = 0; i < std::min(begin.notes_size(), limits::upload_notes_max); ++i) {
+  for (const std::string& note : begin.notes()) {
     parts_.control.report_of(
         client, EventLevel::warning,
-        fmt::format("{} says: {}", client, printable(begin.notes(i), limits::reason_bytes_max)));
+        fmt::format("{} says: {}", client, printable(note, limits::reason_bytes_max)));
   }
 }
 

@@ -13,6 +13,8 @@
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -32,6 +34,11 @@ Result<void> must_be(bool is_right, std::string_view range, const T& value) {
 template <auto field>
 Result<void> is_positive_count(const S& s) {
   return must_be(s.*field > 0, "1 or more", s.*field);
+}
+
+template <auto field, std::uint32_t most>
+Result<void> is_count_up_to(const S& s) {
+  return must_be(s.*field > 0 && s.*field <= most, fmt::format("1 to {}", most), s.*field);
 }
 
 template <auto field>
@@ -152,13 +159,13 @@ constexpr RunSettingRow table[] = {
     {.field = &S::batch_size,
      .flag = "batch-size",
      .help = "Examples in a mini-batch",
-     .check = is_positive_count<&S::batch_size>,
+     .check = is_count_up_to<&S::batch_size, limits::batch_size_max>,
      .into_work = [](const S& s, const WorkRound&, Work& w) { w.batch_size = s.batch_size; }},
     {.field = &S::accumulate,
      .flag = "accumulate",
      .help = "Mini-batches whose gradients make one step. It works like a batch that is this many "
              "times as large, in the memory of one",
-     .check = is_positive_count<&S::accumulate>,
+     .check = is_count_up_to<&S::accumulate, limits::accumulate_max>,
      .into_work = [](const S& s, const WorkRound&, Work& w) { w.accumulate = s.accumulate; }},
     {.field = &S::optimizer,
      .flag = "optimizer",

@@ -14,11 +14,12 @@ std::string text_of(const Json& value, int indent) {
       value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }
 
-/// Whether arrays and objects are nested more than limits::json_depth_max deep. The code that
-/// writes, copies or compares a value calls itself for each level, so a peer could use up the
-/// stack.
-bool is_too_deep(std::string_view text) {
+/// Whether arrays and objects are nested more than limits::json_depth_max deep, or there are more
+/// than `values_max` values. The code that writes, copies or compares a value calls itself for each
+/// level, so a peer could use up the stack. And a value takes many times the bytes of its text.
+bool is_over_limits(std::string_view text, std::size_t values_max) {
   std::size_t depth = 0;
+  std::size_t values = 1;  // The rest stand behind a bracket or comma; empty arrays count twice.
   bool is_in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -28,7 +29,9 @@ bool is_too_deep(std::string_view text) {
     } else if (c == '"') {
       is_in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > limits::json_depth_max) return true;
+      if (++depth > limits::json_depth_max || ++values > values_max) return true;
+    } else if (c == ',') {
+      if (++values > values_max) return true;
     } else if ((c == ']' || c == '}') && depth > 0) {
       --depth;
     }
@@ -39,12 +42,17 @@ bool is_too_deep(std::string_view text) {
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text) {
-  if (is_too_deep(text)) return nlohmann::json::value_t::discarded;
+  return parse_json(text, limits::json_values_max);
+}
+
+nlohmann::json parse_json(std::string_view text, std::size_t values_max) {
+  if (is_over_limits(text, values_max)) return nlohmann::json::value_t::discarded;
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text) {
-  if (is_too_deep(text)) return nlohmann::ordered_json::value_t::discarded;
+  if (is_over_limits(text, limits::json_values_max))
+    return nlohmann::ordered_json::value_t::discarded;
   return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <string>
@@ -64,9 +65,13 @@ template <class T>
 /// Throws what nlohmann's functions throw, nlohmann::json::exception.
 [[noreturn]] void throw_wrong_json(const std::string& what);
 
-/// Parses `text`. If it is not valid JSON, or nested deeper than limits::json_depth_max, the value
-/// returned is_discarded(): it is neither an object nor an array nor a string.
+/// Parses `text`. If it is not valid JSON, nested deeper than limits::json_depth_max, or has more
+/// than limits::json_values_max values, the value returned is_discarded(): it is neither an object
+/// nor an array nor a string. Both limits hold before memory is taken for a value.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
+
+/// Like parse_json(), with another limit of values.
+[[nodiscard]] nlohmann::json parse_json(std::string_view text, std::size_t values_max);
 
 /// Like parse_json(), with the members of objects in the order of the text.
 [[nodiscard]] nlohmann::ordered_json parse_ordered_json(std::string_view text);

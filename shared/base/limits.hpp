@@ -19,6 +19,8 @@ inline constexpr std::size_t chunk_bytes_min = 64 << 10;
 inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_bytes_max;
 /// Bytes of a reason (Bye, Failed, Verdict) that one end tells the other. A longer text is cut.
 inline constexpr std::size_t reason_bytes_max = 1000;
+/// An event of the history.
+inline constexpr std::size_t event_bytes_max = 16 << 10;
 inline constexpr std::size_t software_bytes_max = 64;  // The name of a client's program.
 inline constexpr std::size_t features_max = 64;        // Names in the list of Hello or Welcome.
 inline constexpr std::size_t feature_name_bytes_max = 32;
@@ -33,6 +35,9 @@ inline constexpr std::size_t hello_bytes_max = 16 << 10;
 inline constexpr std::size_t ready_bytes_max = 132 << 10;
 inline constexpr std::size_t request_bytes_max = 64 << 10;
 inline constexpr std::size_t json_depth_max = 100;  // Levels of nested arrays and objects.
+/// Values of one JSON text, each of which takes up to 100 bytes of memory. The names and shapes of
+/// tensors_max tensors have fewer.
+inline constexpr std::size_t json_values_max = 2 << 20;
 /// A sender sizes its chunks so that each takes about this long. So a control message waits no
 /// longer than that behind a chunk.
 inline constexpr auto chunk_time_goal = 250ms;
@@ -48,7 +53,9 @@ inline constexpr std::uint64_t parameters_max = 1ull << 36;
 inline constexpr std::uint64_t client_parameters_max = 1ull << 28;
 inline constexpr std::size_t tensors_max = 1 << 16;
 inline constexpr std::size_t tensor_name_bytes_max = 512;
-inline constexpr std::size_t model_name_bytes_max = 64;  // NAME in custom:NAME.
+inline constexpr std::size_t dimensions_max = 16;            // Of one tensor.
+inline constexpr std::size_t metadata_entries_max = 10'000;  // In the header of a safetensors file.
+inline constexpr std::size_t model_name_bytes_max = 64;      // NAME in custom:NAME.
 /// The assumed speed of a client that trains for a given time.
 inline constexpr double steps_per_s_max = 1e5;
 /// A robust rule of --aggregate compares all pairs of a round's updates, and has a block of each in
@@ -57,11 +64,18 @@ inline constexpr std::uint32_t robust_updates_max = 256;
 /// The number of threads that read updates for a robust rule at the same time. Each has up to two
 /// files open: an update and, for a delta, its reference.
 inline constexpr int robust_readers_max = 32;
+/// Bytes of the right factors of low-rank tensors that it keeps of all updates together. Those
+/// above an update's share are read or drawn again for each block.
+inline constexpr std::size_t robust_rights_bytes_max = 1 << 30;
 /// The number of elements of its result that a closing round compares with each update
 /// (mean_sample.hpp).
 inline constexpr std::uint64_t mean_sample_elements = 8ull << 16;
 /// The largest file with a codec's state that a client reads.
 inline constexpr std::uint64_t codec_state_bytes_max = 1ull << 32;
+
+// Training. A client refuses what is above: its memory for activations grows with the batch.
+inline constexpr std::uint32_t batch_size_max = 1 << 16;  // In examples.
+inline constexpr std::uint32_t accumulate_max = 1 << 16;  // In mini-batches of a step.
 
 // Metrics.
 inline constexpr std::size_t metrics_max = 16;  // Declared by one trainer, beside its loss.
@@ -281,8 +295,14 @@ inline constexpr std::size_t rank_waiting_max = 128;
 /// One connection is accepted in a turn for this many ranks.
 inline constexpr std::size_t ranks_of_accept_turn = 64;
 inline constexpr int rank_stranger_lines_max = 20;  // Log lines about them, in lines_window.
-inline constexpr std::size_t rank_keys_max = 1
-                                             << 20;  // Keys in the store through which ranks meet.
+// The store through which the ranks meet. Gloo keeps 200 bytes in it for each pair of a group's
+// ranks, those of one rank as one value.
+inline constexpr std::size_t rank_keys_max = 1 << 20;
+inline constexpr std::size_t rank_key_bytes_max = 4 << 10;
+inline constexpr std::size_t rank_value_bytes_max = 1 << 20;
+inline constexpr std::size_t rank_store_bytes_max = 8 << 20;  // For each rank of the site.
+/// Requests of one rank that wait for a key: one for each thread that makes a group.
+inline constexpr std::size_t rank_waits_max = 256;
 /// The part of a rank's payload that is sent at once.
 inline constexpr std::size_t hook_slice_bytes = 1 << 20;
 inline constexpr int site_attempts_max = 10;    // Attempts at one job, with a new group each time.
@@ -340,6 +360,8 @@ inline constexpr auto ask_again_max = 5min;
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;
+/// A run ends when all its clients fail for one reason, each so many times in a row.
+inline constexpr int failures_alike_max = 5;
 /// The pace of an upload is checked once in each window (a longer one where chunk_bytes_min takes
 /// longer). It must bring all of the upload within --deadline. Without one it must bring all within
 /// upload_time, or be at least upload_bytes_per_s_min. A session whose upload is slower is ended; a

@@ -22,12 +22,12 @@ bool LineLimit::passes(const std::string& kind, TimePoint now) {
 
 std::vector<LineLimit::LeftOut> LineLimit::take_left_out(TimePoint now) {
   const MutexLock lock(mutex_);
-  std::erase_if(windows_, [&](const auto& entry) {
-    const Window& window = entry.second;
-    if (now - window.since < limits_.window) return false;
-    keep_left_out(entry.first, window);
-    return true;
-  });
+  for (auto entry = windows_.begin(); entry != windows_.end();) {
+    const auto& [kind, window] = *entry;
+    const bool is_over = now - window.since >= limits_.window;
+    if (is_over) keep_left_out(kind, window);
+    entry = is_over ? windows_.erase(entry) : std::next(entry);
+  }
   std::vector<LeftOut> left_out;
   for (const auto& [kind, lines] : left_out_) left_out.push_back({kind, lines});
   left_out_.clear();

@@ -66,6 +66,15 @@ void put_escape(std::string& out, char32_t code) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Character character = first_of(text);
+    if (!character.is_valid) return false;
+    text.remove_prefix(character.bytes);
+  }
+  return true;
+}
+
 std::string printable(std::string_view text) {
   return rewritten(text, [](std::string& out, const Character& character, std::string_view bytes) {
     if (character.is_valid && !is_control(character.code)) {

@@ -8,6 +8,9 @@
 
 namespace fl {
 
+/// Whether all of the text is valid UTF-8.
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 /// The text with '?' in place of control characters (C0, DEL, C1), of characters that break a line
 /// or change the direction of text, and of each byte that is not valid UTF-8.
 [[nodiscard]] std::string printable(std::string_view text);

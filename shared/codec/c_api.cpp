@@ -41,6 +41,25 @@ T guarded(T failed, const Work& work) noexcept {
   return failed;
 }
 
+/// The name that a line of a layout has with escapes.
+Result<std::string> parse_name(std::string_view text) {
+  constexpr std::string_view escapes = "sn\\";
+  constexpr std::string_view meanings = " \n\\";
+  std::string name;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      name += text[i];
+      continue;
+    }
+    const std::size_t which = ++i < text.size() ? escapes.find(text[i]) : escapes.npos;
+    if (which == escapes.npos)
+      return Error(Errc::invalid_input,
+                   "a backslash in the name " + std::string(text) + " must be \\\\");
+    name += meanings[which];
+  }
+  return name;
+}
+
 Result<std::vector<TensorSpec>> parse_layout(std::string_view text) {
   std::vector<TensorSpec> specs;
   while (!text.empty()) {
@@ -54,7 +73,7 @@ Result<std::vector<TensorSpec>> parse_layout(std::string_view text) {
       return first;
     };
     TensorSpec& spec = specs.emplace_back();
-    spec.name = word();
+    FL_TRY(spec.name, parse_name(word()));
     while (!line.empty()) {
       const std::string_view size = word();
       std::int64_t& number = spec.shape.emplace_back();

@@ -16,7 +16,7 @@ extern "C" {
 
 /* The version changes when a function below changes. A caller checks that flc_version() returns the
  * version that it was written for. */
-#define FLC_VERSION 2
+#define FLC_VERSION 3
 uint32_t flc_version(void);
 
 /* Why this thread's last failed call failed; UTF-8. */
@@ -33,8 +33,8 @@ int32_t flc_keeps(const char* spec);
 
 /* A coder encodes and decodes vectors of one layout. It also holds what codecs learn from one
  * vector for the next (CodecState). `layout` has one line per tensor: its name and its sizes,
- * separated by spaces, as in "fc.weight 10 784". NULL: a name or a size is invalid, or a limit is
- * exceeded. */
+ * separated by spaces, as in "fc.weight 10 784". In a name `\s` is a space, `\n` a line break
+ * and `\\` a backslash. NULL: a name or a size is invalid, or a limit is exceeded. */
 typedef struct flc_coder flc_coder;
 flc_coder* flc_coder_new(const char* layout);
 void flc_coder_free(flc_coder* coder); /* NULL is allowed. */

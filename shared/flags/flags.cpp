@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -66,6 +67,18 @@ std::string suggestion(const CLI::App& app, std::string_view word) {
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
+/// What a text that is no TOML in this line may be instead, as the end of a sentence; else "".
+std::string_view other_format(std::string_view text, std::uint32_t number) {
+  std::string_view line = text;
+  for (; number > 1; --number) line.remove_prefix(std::min(line.find('\n') + 1, line.size()));
+  line = line.substr(0, line.find('\n'));
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  if (line.starts_with('{')) return "; it looks like JSON, and this file is TOML: `flag = value`";
+  const bool is_yaml =
+      line.starts_with("- ") || line.starts_with("---") || line.find(':') < line.find('=');
+  return is_yaml ? "; it looks like YAML, and this file is TOML: `flag = value`" : "";
+}
+
 class TomlFile final : public CLI::Config {
  public:
   explicit TomlFile(const CLI::App& app) : app_(&app) {}
@@ -73,11 +86,13 @@ class TomlFile final : public CLI::Config {
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const std::string text(std::istreambuf_iterator<char>(input), {});
     toml::table table;
     try {
-      table = toml::parse(input);
+      table = toml::parse(text);
     } catch (const toml::parse_error& error) {
-      throw wrong(error.source(), error.description());
+      throw wrong(error.source(), fmt::format("{}{}", error.description(),
+                                              other_format(text, error.source().begin.line)));
     }
     std::vector<CLI::ConfigItem> flags;
     for (const auto& [key, value] : table) {

@@ -37,6 +37,9 @@ Awaitable<beast::error_code> read(Stream& stream, Message& message, std::uint64_
     if (ec && ec != http::error::need_more) co_return ec;
     unread.erase(0, used);
     if (parser.is_done()) break;
+    // What is left is the beginning of a head, of a chunk's first line or of a trailer. Beast
+    // limits only the first of these.
+    if (unread.size() > http_header_bytes_max) co_return http::error::header_limit;
   }
   message = parser.release();
   co_return beast::error_code();

@@ -27,11 +27,12 @@ using PlainProtocol = net::generic::stream_protocol;
 using PlainSocket = PlainProtocol::socket;
 using PlainStream = beast::basic_stream<PlainProtocol>;
 
+/// A message's head, a chunk's first line and a trailer have at most so many bytes each.
 inline constexpr std::uint32_t http_header_bytes_max = 16 << 10;
 
 /// Reads one message; bytes after it are dropped. Errors: http::error::body_limit when the body has
-/// more than `body_bytes_max` bytes, http::error::end_of_stream when the peer closed the connection
-/// before a message, and those of the parser and the stream.
+/// more than `body_bytes_max` bytes, http::error::header_limit, http::error::end_of_stream when the
+/// peer closed the connection before a message, and those of the parser and the stream.
 Awaitable<beast::error_code> read_http(TlsStream& stream, HttpRequest& request,
                                        std::uint64_t body_bytes_max);
 Awaitable<beast::error_code> read_http(TlsStream& stream, HttpResponse& response,

@@ -3,6 +3,7 @@
 
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 
@@ -17,13 +18,19 @@ namespace fl {
 
 namespace {
 
+/// A name from a foreign file, made printable and short for an error message.
+std::string shown_name(std::string_view name) {
+  constexpr std::size_t shown_bytes_max = 80;
+  return printable(name, shown_bytes_max);
+}
+
 /// The element type, or none for a BatchNorm's count of batches (an int64), which is skipped.
 Result<std::optional<ElementType>> parse_type(const std::string& name, const std::string& text) {
   if (text == "I64" && name.ends_with("num_batches_tracked")) return std::optional<ElementType>();
   if (const auto type = parse_element_type(text)) return type;
   return Error(Errc::invalid_input,
                fmt::format("tensor {} has elements of type {}; F32, F16, BF16 and F64 can be read",
-                           shown_tensor_name(name), shown_tensor_name(text)));
+                           shown_name(name), shown_name(text)));
 }
 
 /// Takes the parts of the text as the parser finds them. Each function returns whether to go on;
@@ -38,9 +45,12 @@ class HeaderScanner final : public JsonScanner {
       field_ = static_cast<Field>(field - fields.begin());
       return is_there_[field_] = true;
     }
+    if (place_ == Place::header && name.size() > limits::tensor_name_bytes_max)
+      return fail_limit("the name of tensor {} has more than {} bytes", shown_name(name),
+                        limits::tensor_name_bytes_max);
     name_ = name;
     if (place_ == Place::header && !names_.insert(name).second)
-      return fail(fmt::format("two tensors are named {}", shown_tensor_name(name)));
+      return fail(fmt::format("two tensors are named {}", shown_name(name)));
     return true;
   }
 
@@ -48,10 +58,8 @@ class HeaderScanner final : public JsonScanner {
     if (place_ == Place::outside) return enter(Place::header);
     if (place_ != Place::header) return fail_value();
     if (name_ == safetensors_metadata_key) return enter(Place::metadata);
-    if (header_.entries.size() == limits::tensors_max) {
-      error_ = Error(Errc::too_large, fmt::format("more than {} tensors", limits::tensors_max));
-      return false;
-    }
+    if (header_.entries.size() == limits::tensors_max)
+      return fail_limit("more than {} tensors", limits::tensors_max);
     header_.entries.emplace_back().spec.name = name_;
     is_there_.fill(false);
     return enter(Place::tensor);
@@ -77,6 +85,8 @@ class HeaderScanner final : public JsonScanner {
 
   bool string(std::string& text) override {
     if (place_ == Place::metadata) {
+      if (metadata_.size() == limits::metadata_entries_max)
+        return fail_limit("__metadata__ has more than {} entries", limits::metadata_entries_max);
       metadata_.insert_or_assign(name_, text);
       return true;
     }
@@ -93,6 +103,9 @@ class HeaderScanner final : public JsonScanner {
   bool number_unsigned(std::uint64_t number) override {
     HeaderEntry* const entry = header_.entries.empty() ? nullptr : &header_.entries.back();
     if (place_ == Place::shape && number <= limits::parameters_max) {
+      if (entry->spec.shape.size() == limits::dimensions_max)
+        return fail_limit("tensor {} has more than {} dimensions", shown_name(name_),
+                          limits::dimensions_max);
       entry->spec.shape.push_back(static_cast<std::int64_t>(number));
       return true;
     }
@@ -115,7 +128,10 @@ class HeaderScanner final : public JsonScanner {
 
   /// The entries of a text that was read to the end.
   ScannedHeader take() {
-    header_.metadata.assign(metadata_.begin(), metadata_.end());
+    while (!metadata_.empty()) {
+      auto entry = metadata_.extract(metadata_.begin());
+      header_.metadata.emplace_back(std::move(entry.key()), std::move(entry.mapped()));
+    }
     return std::move(header_);
   }
 
@@ -136,8 +152,14 @@ class HeaderScanner final : public JsonScanner {
     return false;
   }
 
+  template <class... Args>
+  bool fail_limit(fmt::format_string<Args...> message, Args&&... args) {
+    error_ = Error(Errc::too_large, fmt::format(message, std::forward<Args>(args)...));
+    return false;
+  }
+
   bool fail_tensor(std::string_view what) {
-    return fail(fmt::format("tensor {}: {}", shown_tensor_name(name_), what));
+    return fail(fmt::format("tensor {}: {}", shown_name(name_), what));
   }
 
   /// Reports a value, or a name, that must not stand here.
@@ -148,7 +170,7 @@ class HeaderScanner final : public JsonScanner {
         if (name_ == safetensors_metadata_key) return fail("__metadata__ is not an object");
         return fail_tensor(wrong_fields);
       case Place::metadata:
-        return fail(fmt::format("__metadata__ entry {} is not a string", shown_tensor_name(name_)));
+        return fail(fmt::format("__metadata__ entry {} is not a string", shown_name(name_)));
       case Place::shape: return fail_tensor("shape has an invalid size");
       case Place::offsets: return fail_tensor("data_offsets is not a pair of numbers");
       case Place::tensor: break;
@@ -156,7 +178,7 @@ class HeaderScanner final : public JsonScanner {
     if (field_ == shape) return fail_tensor("shape is not an array");
     if (field_ == data_offsets) return fail_tensor("data_offsets is not a pair of numbers");
     error_ = Error(Errc::invalid_input,
-                   fmt::format("tensor {}: dtype is not a text", shown_tensor_name(name_)));
+                   fmt::format("tensor {}: dtype is not a text", shown_name(name_)));
     return false;
   }
 
@@ -172,14 +194,6 @@ class HeaderScanner final : public JsonScanner {
 };
 
 }  // namespace
-
-std::string shown_tensor_name(std::string_view name) {
-  constexpr std::size_t shown_bytes_max = 80;
-  std::string text(name.substr(0, shown_bytes_max));
-  std::ranges::replace_if(
-      text, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
 
 Result<ScannedHeader> scan_safetensors_header(std::string_view text) {
   HeaderScanner scanner;

@@ -28,11 +28,9 @@ struct ScannedHeader {
   Metadata metadata;                 // Sorted by key.
 };
 
-/// Errors: corrupt (not JSON, another form, a repeated name), too_large (more than
-/// limits::tensors_max tensors), invalid_input (an element type that we don't read).
+/// Errors: corrupt (not JSON, another form, a repeated name), too_large (more tensors, dimensions,
+/// bytes of a name or entries of the metadata than limits.hpp allows), invalid_input (an element
+/// type that we don't read). Nothing that is over a limit is kept.
 [[nodiscard]] Result<ScannedHeader> scan_safetensors_header(std::string_view text);
-
-/// A name from a foreign file, made printable and short for an error message.
-[[nodiscard]] std::string shown_tensor_name(std::string_view name);
 
 }  // namespace fl

@@ -16,8 +16,6 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t dimensions_max = 16;
-
 Result<void> check_name(const std::string& name, std::size_t index) {
   if (name.empty()) {
     return Error(Errc::invalid_input, fmt::format("tensor {} has an empty name", index));
@@ -26,11 +24,13 @@ Result<void> check_name(const std::string& name, std::size_t index) {
     return Error(Errc::too_large, fmt::format("the name of tensor {} has {} bytes; the limit is {}",
                                               index, name.size(), limits::tensor_name_bytes_max));
   }
-  // Names appear in logs, in JSON and in SQL views, so only printable ASCII is allowed.
-  if (!std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; })) {
-    return Error(
-        Errc::invalid_input,
-        fmt::format("the name of tensor {} has a character that is not printable ASCII", index));
+  // PyTorch and safetensors allow blanks, line breaks and every language. What is shown of a name
+  // passes printable() or json_escaped(), as all text from outside does. A zero byte ends a name in
+  // the archives that we export.
+  if (!is_utf8(name) || name.find('\0') != name.npos) {
+    return Error(Errc::invalid_input,
+                 fmt::format("the name of tensor {}, '{}', is not valid UTF-8 or has a zero byte",
+                             index, printable(name)));
   }
   if (name == "__metadata__") {
     return Error(Errc::invalid_input, "a tensor is named __metadata__, which safetensors reserves");
@@ -39,9 +39,10 @@ Result<void> check_name(const std::string& name, std::size_t index) {
 }
 
 Result<std::uint64_t> count_elements(const TensorSpec& spec) {
-  if (spec.shape.size() > dimensions_max) {
-    return Error(Errc::too_large, fmt::format("tensor {} has {} dimensions; the limit is {}",
-                                              spec.name, spec.shape.size(), dimensions_max));
+  if (spec.shape.size() > limits::dimensions_max) {
+    return Error(Errc::too_large,
+                 fmt::format("tensor {} has {} dimensions; the limit is {}", spec.name,
+                             spec.shape.size(), limits::dimensions_max));
   }
   std::uint64_t elements = 1;
   for (const std::int64_t size : spec.shape) {
@@ -56,6 +57,49 @@ Result<std::uint64_t> count_elements(const TensorSpec& spec) {
     }
   }
   return elements;
+}
+
+/// A client may tell a shape that no tensor can have.
+std::string shape_text(std::span<const std::int64_t> shape) {
+  if (shape.size() > limits::dimensions_max) return fmt::format("{} dimensions", shape.size());
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// What all of `longer` begin with, if they are the names in `shorter` behind it, as wrappers of
+/// PyTorch make them ("_orig_mod.fc.weight"); else "".
+std::string_view added_before(std::span<const std::string_view> longer,
+                              std::span<const std::string_view> shorter) {
+  const std::unordered_set<std::string_view> all(longer.begin(), longer.end());
+  const std::unordered_set<std::string_view> names(shorter.begin(), shorter.end());
+  // A client may tell a name many times, and each would be tried.
+  if (longer.empty() || all.size() != longer.size() || names.size() != longer.size() ||
+      shorter.size() != longer.size())
+    return "";
+  for (const std::string_view name : names) {
+    if (!longer[0].ends_with(name)) continue;
+    const std::string_view added = longer[0].substr(0, longer[0].size() - name.size());
+    const bool fits = added.ends_with('.') && std::ranges::all_of(names, [&](auto other) {
+                        return all.contains(std::string(added).append(other));
+                      });
+    if (fits) return added;
+  }
+  return "";
+}
+
+/// Says so if the names differ only by what a wrapper puts before them; else "".
+std::string describe_wrapper(const Layout& run, std::span<const TensorSpec> told,
+                             std::size_t shown_bytes_max) {
+  std::vector<std::string_view> ours;
+  std::vector<std::string_view> theirs;
+  for (const Layout::Tensor& tensor : run.tensors()) ours.push_back(tensor.name);
+  for (const TensorSpec& tensor : told) theirs.push_back(tensor.name);
+  const std::string_view of_run = added_before(ours, theirs);
+  const std::string_view added = of_run.empty() ? added_before(theirs, ours) : of_run;
+  if (added.empty()) return "";
+  return fmt::format(
+      "all names of the {} begin with {}, as those of a model in a wrapper such as torch.compile: "
+      "use the names of the model itself, as tributary_fl.torch.save writes them",
+      of_run.empty() ? "client" : "run", printable(added, shown_bytes_max));
 }
 
 // The lengths come first, so that two different layouts never hash the same bytes.
@@ -110,34 +154,45 @@ std::string describe_differences(const Layout& run, std::span<const TensorSpec> 
                                  bool is_whole) {
   constexpr std::size_t shown_max = 3;
   constexpr std::size_t shown_bytes_max = 80;
-  std::vector<std::string> found;
+  if (std::string why = describe_wrapper(run, told, shown_bytes_max); !why.empty()) return why;
+  std::vector<std::string> found;  // The first shown_max differences.
+  std::size_t rest = 0;
+  const auto note = [&](const auto& make_text) {
+    if (found.size() < shown_max) {
+      found.push_back(make_text());
+    } else {
+      ++rest;
+    }
+  };
   std::unordered_map<std::string_view, const TensorSpec*> by_name;
   for (const TensorSpec& tensor : told) by_name.emplace(tensor.name, &tensor);
   for (const Layout::Tensor& tensor : run.tensors()) {
     const auto client = by_name.find(tensor.name);
     if (client == by_name.end()) {
-      if (is_whole) found.push_back(fmt::format("the client has no {}", tensor.name));
+      if (is_whole) note([&] { return fmt::format("the client has no {}", tensor.name); });
       continue;
     }
     if (client->second->shape != tensor.shape)
-      found.push_back(fmt::format("{} has shape [{}] in the run and [{}] at the client",
-                                  tensor.name, fmt::join(tensor.shape, ", "),
-                                  fmt::join(client->second->shape, ", ")));
+      note([&] {
+        return fmt::format("{} has shape {} in the run and {} at the client", tensor.name,
+                           shape_text(tensor.shape), shape_text(client->second->shape));
+      });
     by_name.erase(client);
   }
   for (const TensorSpec& tensor : told) {
     if (by_name.contains(tensor.name))
-      found.push_back(fmt::format("the run has no {}", printable(tensor.name, shown_bytes_max)));
+      note([&] {
+        return fmt::format("the run has no {}", printable(tensor.name, shown_bytes_max));
+      });
   }
   for (std::size_t i = 0; found.empty() && i < std::min(told.size(), run.tensors().size()); ++i) {
     if (told[i].name != run.tensors()[i].name)
-      found.push_back(
-          fmt::format("they are in another order: tensor {} is {} in the run and {} at "
-                      "the client",
-                      i, run.tensors()[i].name, printable(told[i].name, shown_bytes_max)));
+      note([&] {
+        return fmt::format(
+            "they are in another order: tensor {} is {} in the run and {} at the client", i,
+            run.tensors()[i].name, printable(told[i].name, shown_bytes_max));
+      });
   }
-  const std::size_t rest = found.size() - std::min(found.size(), shown_max);
-  found.resize(found.size() - rest);
   return fmt::format("{}{}", fmt::join(found, "; "),
                      rest > 0 ? fmt::format("; and {} more", rest) : "");
 }

@@ -34,8 +34,9 @@ class Layout {
   };
 
   Layout() = default;
-  /// Errors: invalid_input for empty, repeated or unprintable names and for negative sizes;
-  /// too_large for anything over its limit, such as limits::parameters_max.
+  /// A name is any text in UTF-8 of 1 to limits::tensor_name_bytes_max bytes, none of which is
+  /// zero, but not __metadata__. Errors: invalid_input for a wrong or repeated name and for
+  /// negative sizes; too_large for anything over its limit, such as limits::parameters_max.
   static Result<Layout> make(const std::vector<TensorSpec>& specs);
 
   /// Elements [begin, end) of the flat vector.
@@ -64,8 +65,9 @@ class Layout {
   Digest digest_;
 };
 
-/// The first three differences between a run's tensors and those of a client, as text. `is_whole`
-/// is false if the client has more tensors than it told. The client's names may be any text.
+/// The first three differences between a run's tensors and those of a client, as text; or that one
+/// side's names have something before them, as wrappers of PyTorch put it. `is_whole` is false if
+/// the client has more tensors than it told. The client's names may be any text.
 [[nodiscard]] std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
                                                bool is_whole);
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -226,6 +227,22 @@ std::uint64_t builtin_summaries(std::string_view model) {
   return spec ? spec->scaled_inputs() + spec->scaled_targets() : 0;
 }
 
+namespace {
+
+/// The variance that a model stores beside the mean, both as fp32.
+float stored_variance(const ColumnSummary& one) {
+  using Limits = std::numeric_limits<float>;
+  double variance = one.count > 0 ? one.squares / one.count : 0;
+  if (!(variance > 0)) return 1;
+  // Values that lie close together far from 0 would all be large after the rounded mean is taken
+  // off. The mean square of what is left then serves as their variance.
+  const double rest = one.mean - static_cast<double>(static_cast<float>(one.mean));
+  if (16 * rest * rest > variance) variance += rest * rest;
+  return static_cast<float>(std::clamp<double>(variance, Limits::min(), Limits::max()));
+}
+
+}  // namespace
+
 void write_scaling(std::string_view model, std::span<const ColumnSummary> summaries,
                    std::span<float> weights) {
   const ModelSpec spec = parse_model(model).value();
@@ -235,9 +252,8 @@ void write_scaling(std::string_view model, std::span<const ColumnSummary> summar
   for (const std::uint64_t values : {spec.scaled_inputs(), spec.scaled_targets()}) {
     for (std::size_t i = 0; i < values; ++i) {
       const ColumnSummary& one = summaries[i];
-      const auto variance = static_cast<float>(one.count > 0 ? one.squares / one.count : 0);
       out[i] = static_cast<float>(one.mean);
-      out[values + i] = std::isnormal(variance) ? variance : 1.0F;
+      out[values + i] = stored_variance(one);
     }
     out = out.subspan(2 * values);
     summaries = summaries.subspan(values);

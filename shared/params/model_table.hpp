@@ -42,7 +42,9 @@ inline constexpr std::string_view custom_prefix = "custom:";
 /// unknown one.
 [[nodiscard]] std::uint64_t builtin_summaries(std::string_view model);
 /// Writes means and variances into the scaling tensors of a model's weights. A value that nobody
-/// has, or that is always the same, is not scaled: variance 1. `model` must be built in, and
+/// has, or that is always the same, is not scaled: variance 1. A variance beyond fp32's normal
+/// numbers becomes the nearest of these; one that is small beside the rounding of the mean to fp32
+/// grows by the square of that. `model` must be built in, and
 /// `summaries` have builtin_summaries(model) elements.
 void write_scaling(std::string_view model, std::span<const ColumnSummary> summaries,
                    std::span<float> weights);

@@ -4,6 +4,7 @@
 #include "kernels/kernels.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/params/header_scanner.hpp"
 
 #include <fmt/format.h>
@@ -55,6 +56,15 @@ std::string foreign_format(std::string_view head) {
       "it is {}, not safetensors: save the weights with safetensors.torch.save_file "
       "or safetensors.numpy.save_file",
       kind);
+}
+
+/// The error for a file with these first bytes, which are not those of safetensors.
+Error other_format(std::string_view head) {
+  if (const auto what = foreign_format(head); !what.empty())
+    return Error(Errc::invalid_input, what);
+  constexpr std::size_t shown_bytes = 16;
+  return corrupt(fmt::format("it is no safetensors file: it begins with \"{}\"",
+                             printable(head.substr(0, shown_bytes))));
 }
 
 constexpr std::size_t piece_elements = 64 << 10;  // Elements that are converted at a time.
@@ -346,14 +356,18 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
   std::uint64_t header_bytes = 0;
   if (file_bytes < length_bytes) return corrupt("the file is shorter than eight bytes");
   FL_CHECK(file.read_exactly(0, std::as_writable_bytes(std::span(&header_bytes, 1))));
-  if (header_bytes > file_bytes - length_bytes) {
+  if (header_bytes >
+      std::min<std::uint64_t>(file_bytes - length_bytes, safetensors_header_bytes_max)) {
     std::string head(256, '\0');
     FL_TRY(const std::size_t got, file.read_at(0, std::as_writable_bytes(std::span(head))));
-    if (const auto what = foreign_format(std::string_view(head).substr(0, got)); !what.empty())
-      return Error(Errc::invalid_input, what);
-    return corrupt(fmt::format("a header of {} bytes in a file of {}", header_bytes, file_bytes));
-  }
-  if (header_bytes > safetensors_header_bytes_max) {
+    head.resize(got);
+    if (!head.substr(length_bytes).starts_with('{')) return other_format(head);
+    if (header_bytes > file_bytes - length_bytes) {
+      return corrupt(
+          fmt::format("the file ends within its header: it has {} bytes, and the header "
+                      "{}; copy it again",
+                      file_bytes, header_bytes));
+    }
     return Error(Errc::too_large, fmt::format("safetensors: a header of {} bytes; the limit is {}",
                                               header_bytes, safetensors_header_bytes_max));
   }

@@ -2,9 +2,12 @@
 #include "shared/wire/train_messages.hpp"
 
 #include "shared/algorithm/train_fields.hpp"
+#include "shared/base/limits.hpp"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstdint>
@@ -82,6 +85,13 @@ Result<TrainSettings> read_train_settings(const wire::Offer& offer) {
     if (read) read = Reader{offer, field_named(row.in_offer)}.take(settings.*row.member);
   });
   if (!read) return read.error();
+  const auto at_most = [](const char* name, std::uint32_t value, std::uint32_t most) {
+    if (value <= most) return success();
+    return Result<void>(Error(Errc::invalid_input,
+                              fmt::format("{} {}: this client's limit is {}", name, value, most)));
+  };
+  FL_CHECK(at_most("batch_size", settings.batch_size, limits::batch_size_max));
+  FL_CHECK(at_most("accumulate", settings.accumulate, limits::accumulate_max));
   return settings;
 }
 

@@ -78,6 +78,31 @@ TEST_CASE("JSON of the deepest nesting is read, and brackets in texts do not cou
             .is_discarded());
 }
 
+TEST_CASE("JSON of too many values is discarded before any of them takes memory") {
+  const auto list = [](std::string_view value, std::size_t count) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < count; ++i) text.append(i == 0 ? "" : ",").append(value);
+    return text + "]";
+  };
+  // The outer array is a value, too. Commas and brackets in texts are none.
+  for (const std::string_view value : {"1", "{}", "[]", R"(",[{,")"}) {
+    CAPTURE(value);
+    const bool is_container = value == "{}" || value == "[]";
+    const std::size_t most = is_container ? 50 : 100;
+    CHECK_FALSE(parse_json(list(value, most), 101).is_discarded());
+    CHECK(parse_json(list(value, most + 1), 101).is_discarded());
+  }
+  const std::string objects = list("{}", limits::json_values_max);
+  CHECK(parse_json(objects).is_discarded());
+  CHECK(parse_ordered_json(objects).is_discarded());
+
+  // All tensors that a model may have, with all the dimensions that they may have, are fewer.
+  std::string shape = "1";
+  for (std::size_t i = 1; i < limits::dimensions_max; ++i) shape += ",1";
+  const std::string tensors = list(R"({"name":"a","shape":[)" + shape + "]}", limits::tensors_max);
+  CHECK(parse_json(tensors).size() == limits::tensors_max);
+}
+
 TEST_CASE("bytes that are not UTF-8 are replaced and throw no exception") {
   CHECK(json_text(json{{"path", "/data/\xff.idx"}}) == "{\"path\":\"/data/\xef\xbf\xbd.idx\"}");
   nlohmann::ordered_json both;

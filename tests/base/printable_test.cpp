@@ -55,10 +55,16 @@ TEST_CASE("each byte that is not UTF-8 is replaced") {
   for (const auto& row : cases) {
     CAPTURE(row.second);
     CHECK(printable("a" + row.first + "b") == "a" + row.second + "b");
+    CHECK_FALSE(is_utf8("a" + row.first + "b"));
     // In a JSON string the bytes are always valid, whatever they were.
     const auto value = parse_json("\"" + json_escaped(row.first) + "\"");
     REQUIRE(value.is_string());
   }
+}
+
+TEST_CASE("a control character is valid UTF-8 all the same") {
+  CHECK(is_utf8(""));
+  CHECK(is_utf8("Größe 重み \U0001f9e0\t\n\x7f\u202e"));
 }
 
 TEST_CASE("a long text is cut between two characters") {

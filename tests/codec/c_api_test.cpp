@@ -131,12 +131,27 @@ TEST_CASE("C: flc_names() lists the library's codecs without delta") {
   CHECK(flc_version() == FLC_VERSION);
 }
 
+TEST_CASE("C: a name with blanks, line breaks and backslashes is one name") {
+  const Layout named =
+      layout_of({{"lead I\n2", {40, 100}}, {"a\\s", {1500}}, {"Größe running_mean", {30}}});
+  const Coder coder(flc_coder_new("lead\\sI\\n2 40 100\na\\\\s 1500\nGröße\\srunning_mean 30"));
+  REQUIRE(coder);
+  const auto payload = encode(*codec_of("ecuq:2"), named, normal(named.elements(), 1), 1);
+  std::vector<float> out(named.elements());
+  CHECK(flc_coder_decode(coder.get(), data_of(payload), payload.size(), out.data(), 1) == 0);
+  const Coder other(flc_coder_new("lead 40 100\na 1500\nGröße 30"));
+  CHECK(flc_coder_decode(other.get(), data_of(payload), payload.size(), out.data(), 1) == -1);
+}
+
 TEST_CASE("C: wrong arguments are refused with a reason") {
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
            {"w 4x", "'4x' is not a size, in the line of w"},
            {"w -1", "size -1"},
            {"w 3\nw 3", "two tensors"},
            {"\nw 3", "empty name"},
+           {"w\\x 3", "a backslash in the name w\\x must be \\\\"},
+           {"w\\ 3", "a backslash in the name w\\"},
+           {"w\xff 3", "not valid UTF-8"},
            {"w 99999999999999999999", "is not a size"}}) {
     const std::string layout_text = text;
     CAPTURE(layout_text);

@@ -188,6 +188,103 @@ TEST_CASE("low-rank blocks decode in any order, whether they begin inside rows o
   }
 }
 
+TEST_CASE("the right factor of a key is drawn once for all who need it, and goes with the last") {
+  DrawnRights rights;
+  const auto first = rights.get(7, 2, 300);
+  CHECK(*first == drawn_right(7, 2, 300));
+  CHECK(rights.get(7, 2, 300) == first);
+  CHECK(rights.draws() == 1);
+  // All three arguments count.
+  CHECK(rights.get(8, 2, 300) != first);
+  CHECK(rights.get(7, 1, 300) != first);
+  CHECK(rights.get(7, 2, 150) != first);
+  CHECK(rights.draws() == 4);
+  // The first one is still in use; of the others only the last one is kept.
+  CHECK(rights.get(7, 2, 300) == first);
+  CHECK(rights.get(8, 2, 300) != nullptr);
+  CHECK(rights.get(8, 2, 300) != nullptr);
+  CHECK(rights.draws() == 5);
+}
+
+TEST_CASE("all threads that decode a payload share the right factors that follow from its keys") {
+  const Layout layout = layout_of({{"w", {20, 5000}}});
+  const std::vector<float> x = normal(layout.elements(), 3);
+  const auto payload = encode(*codec_of("gradzip:2"), layout, x, 5, 256);
+  SpanSource source(payload);
+  const auto rights = std::make_shared<DrawnRights>();
+  auto reader = PayloadReader::open(source, payload.size(), layout, rights).value();
+  std::vector<float> values(x.size());
+  reader.decode_all(values, 4).value();
+  CHECK(values == decode(payload, layout));
+  CHECK(rights->draws() == 1);
+}
+
+TEST_CASE("factors that the codec does not make are refused before memory is taken for them") {
+  const Layout layout = layout_of({{"small", {4, 5}}, {"w", {20, 5000}}, {"b", {300}}});
+  const Seeds seeds(5, 77);
+  const auto reason = [&](const char* sent, const char* expected, std::uint64_t shared_seed) {
+    std::vector<std::byte> payload;
+    VectorSink sink(payload);
+    const auto x = normal(layout.elements(), 3);
+    REQUIRE(codec_of(sent)->encode(layout, x, seeds, sink, 256).has_value());
+    SpanSource source(payload);
+    const auto rights = std::make_shared<DrawnRights>();
+    auto reader = PayloadReader::open(source, payload.size(), layout, rights).value();
+    reader.expect({codec_of(expected)->factor_forms(layout), shared_seed});
+    std::vector<float> out(layout.elements());
+    const auto decoded = reader.decode_all(out);
+    if (decoded) return std::string();
+    CHECK(decoded.error().code() == Errc::corrupt);
+    CHECK(rights->draws() == 0);
+    return decoded.error().message();
+  };
+  const std::string refusal = "its factors are not those that the codec makes of this tensor";
+  for (const char* const spec :
+       {"gradzip:2", "gradzip:3+ef", "powersgd:2", "small=none;*=gradzip:1", "none"})
+    CHECK(reason(spec, spec, 77).empty());
+  // A codec may send fewer factors than it could: a vector with a value that is none has none.
+  CHECK(reason("none", "gradzip:2", 77).empty());
+  for (const char* const expected : {"none", "ecuq:2", "powersgd:2", "gradzip:1", "gradzip:3",
+                                     "w=none;*=gradzip:2", "topk:0.1"}) {
+    CAPTURE(expected);
+    CHECK(reason("gradzip:2", expected, 77).ends_with(refusal));
+  }
+  CHECK(reason("powersgd:2", "powersgd:1", 77).ends_with(refusal));
+  CHECK(reason("powersgd:2", "gradzip:2", 77).ends_with(refusal));
+  // A key of the sender's own only where the codec has one.
+  CHECK(reason("gradzip:2", "gradzip:2", 78).ends_with(refusal));
+  CHECK(reason("gradzip:2,projection=own", "gradzip:2", 77).ends_with(refusal));
+  CHECK(reason("gradzip:2,projection=own", "gradzip:2,projection=own", 78).empty());
+}
+
+TEST_CASE("a reader forgets a right factor when it leaves the tensor, or is told to") {
+  const Layout layout = layout_of({{"a", {20, 5000}}, {"b", {300}}, {"c", {30, 4000}}});
+  const std::vector<float> x = normal(layout.elements(), 3);
+  const auto payload = encode(*codec_of("gradzip:2"), layout, x, 5, 256);
+  SpanSource source(payload);
+  const auto rights = std::make_shared<DrawnRights>();
+  auto reader = PayloadReader::open(source, payload.size(), layout, rights).value();
+  std::vector<float> out(256);
+  const auto decode_at = [&](std::uint64_t index) {
+    reader.decode(index, std::span(out).first(reader.block(index).elements)).value();
+  };
+  const std::uint64_t last = reader.blocks() - 1;
+  decode_at(0);
+  decode_at(last);
+  const std::size_t before = rights->draws();
+  decode_at(0);
+  decode_at(1);
+  CHECK(rights->draws() == before + 1);
+  reader.forget_right_above(2 * 5000 * sizeof(float));
+  CHECK(rights->get(1, 1, 8) != nullptr);  // The last one from now on.
+  decode_at(2);
+  CHECK(rights->draws() == before + 2);
+  reader.forget_right_above(2 * 5000 * sizeof(float) - 1);
+  CHECK(rights->get(2, 1, 8) != nullptr);
+  decode_at(3);
+  CHECK(rights->draws() == before + 4);
+}
+
 TEST_CASE("every kernel row makes the same low-rank payload and decodes it to the same values") {
   const Layout layout = layout_of({{"a", {70, 3000}}, {"b", {3000, 33}}});
   const std::vector<float> x = normal(layout.elements(), 8);
@@ -228,7 +325,8 @@ TEST_CASE("the rank, sizes and values of factors are checked before they are use
   RightFactor right = read_right_factor(good, w, first, scratch).value();
   CHECK(right.rank == 2);
   std::vector<float> out(256);
-  CHECK(decode_low_rank(good, w, first, right, out, scratch).has_value());
+  DrawnRights rights;
+  CHECK(decode_low_rank(good, w, first, right, rights, out, scratch).has_value());
 
   const auto reason = [&](const std::vector<std::byte>& block, const Layout::Tensor& tensor) {
     const auto read = read_right_factor(block, tensor, first, scratch);
@@ -259,7 +357,7 @@ TEST_CASE("the rank, sizes and values of factors are checked before they are use
   CHECK(reason(infinite, w) == "the factors are not finite");
 
   const auto is_refused = [&](const std::vector<std::byte>& block) {
-    const auto decoded = decode_low_rank(block, w, first, right, out, scratch);
+    const auto decoded = decode_low_rank(block, w, first, right, rights, out, scratch);
     return !decoded && decoded.error().code() == Errc::corrupt;
   };
   CHECK(is_refused(with(0, 29)));

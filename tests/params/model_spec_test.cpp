@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include <cmath>
 #include <string>
 #include <vector>
@@ -144,6 +146,24 @@ TEST_CASE("a scaled model begins with the mean and variance of all clients' valu
   // Two examples of the first input, none of the second, three equal targets.
   write_scaling(model, std::vector<ColumnSummary>{{2, 5, 8}, {0, 0, 0}, {3, 7, 0}}, weights);
   CHECK(std::vector(weights.end() - 6, weights.end()) == std::vector<float>{5, 0, 4, 1, 7, 1});
+}
+
+TEST_CASE("a scaled model stores a variance that fp32 holds, however small or large") {
+  const std::string model = "linear:2-1";
+  auto weights = builtin_initial_weights(model, 3).value();
+  const auto stored = [&](ColumnSummary one) {
+    write_scaling(model, std::vector{one, one, one}, weights);
+    return weights.back();
+  };
+  using Limits = std::numeric_limits<float>;
+  CHECK(stored({2, 0, 2e-44}) == Limits::min());
+  CHECK(stored({2, 0, 1e-99}) == Limits::min());
+  CHECK(stored({2, 0, 1e40}) == Limits::max());
+  CHECK(stored({2, 1000, 8}) == 4);
+  // fp32 has 1.7e9 + 64 as 1.7e9 + 128 or as 1.7e9: what is left after that is far above the
+  // deviation of 2, and counts in the variance.
+  CHECK(stored({2, 1.7e9 + 60, 8}) == 60 * 60 + 4);
+  CHECK(weights[weights.size() - 2] == 1.7e9F);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "shared/params/model_table.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -47,8 +48,9 @@ TEST_CASE("invalid layouts are refused") {
   CHECK(code({{"", {1}}}) == Errc::invalid_input);
   CHECK(code({{"a", {1}}, {"a", {1}}}) == Errc::invalid_input);
   CHECK(code({{"a", {-1}}}) == Errc::invalid_input);
-  CHECK(code({{"a b", {1}}}) == Errc::invalid_input);
-  CHECK(code({{"a\n", {1}}}) == Errc::invalid_input);
+  CHECK(code({{"a\xff", {1}}}) == Errc::invalid_input);
+  CHECK(code({{std::string("a\0b", 3), {1}}}) == Errc::invalid_input);
+  CHECK(code({{"\xed\xa0\x80", {1}}}) == Errc::invalid_input);  // A lone surrogate.
   CHECK(code({{"__metadata__", {1}}}) == Errc::invalid_input);
   CHECK(code({{std::string(513, 'a'), {1}}}) == Errc::too_large);
   CHECK(code({{"a", {most + 1}}}) == Errc::too_large);
@@ -58,6 +60,49 @@ TEST_CASE("invalid layouts are refused") {
   CHECK(code({{"a", std::vector<std::int64_t>(17, 1)}}) == Errc::too_large);
   CHECK(code(std::vector<TensorSpec>(limits::tensors_max + 1, {"a", {1}})) == Errc::too_large);
   CHECK(Layout::make({{"a", {most}}}).has_value());
+}
+
+TEST_CASE("a client's list of tensors, however strange, is described in a short text") {
+  std::vector<TensorSpec> specs;
+  for (int i = 0; i < 1000; ++i) specs.push_back({fmt::format("t{}", i), {2, 3}});
+  const Layout run = Layout::make(specs).value();
+  CHECK(
+      describe_differences(run, std::vector<TensorSpec>(specs.begin(), specs.begin() + 2), true) ==
+      "the client has no t2; the client has no t3; the client has no t4; and 995 more");
+  specs[0].shape = {3, 2};
+  specs[1].shape.assign(100'000, -1);
+  specs[2].name = std::string(100'000, 'x');
+  const std::string text = describe_differences(run, specs, false);
+  CHECK(
+      text.starts_with("t0 has shape [2, 3] in the run and [3, 2] at the client; t1 has shape "
+                       "[2, 3] in the run and 100000 dimensions at the client; the run has no "
+                       "xxx"));
+  CHECK(text.size() < 300);
+}
+
+TEST_CASE("a name is any text that PyTorch and safetensors take") {
+  for (const char* name : {"lead I.weight", "blood\tpressure\n2", "Größe.重み", "a=b;c*", "\x7f"}) {
+    CAPTURE(name);
+    const Layout layout = Layout::make({{name, {1}}}).value();
+    CHECK(layout.tensors()[0].name == name);
+  }
+}
+
+TEST_CASE("names that a wrapper has changed are told as such") {
+  const std::vector<TensorSpec> plain = {{"b", {3}}, {"a.b", {2}}};
+  const std::vector<TensorSpec> wrapped = {{"_orig_mod.b", {3}}, {"_orig_mod.a.b", {2}}};
+  const auto why = [](const std::vector<TensorSpec>& run, const std::vector<TensorSpec>& told) {
+    return describe_differences(Layout::make(run).value(), told, true);
+  };
+  CHECK(why(plain, wrapped).starts_with("all names of the client begin with _orig_mod.,"));
+  CHECK(why(wrapped, plain).starts_with("all names of the run begin with _orig_mod.,"));
+  for (const auto& other :
+       std::vector<std::vector<TensorSpec>>{{{"_orig_mod.b", {3}}},
+                                            {{"_orig_mod.b", {3}}, {"module.a.b", {2}}},
+                                            {{"xb", {3}}, {"xa.b", {2}}},
+                                            {{"b", {3}}, {"a.c", {2}}}}) {
+    CHECK(why(plain, other).starts_with("the client has no "));
+  }
 }
 
 TEST_CASE("built-in models have as many parameters as in their papers") {

@@ -4,6 +4,7 @@
 #include "shared/params/safetensors.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/params/header_scanner.hpp"
 #include "tests/codec/codec_support.hpp"
 
 #include <fmt/format.h>
@@ -48,6 +49,31 @@ std::vector<std::byte> written(const Layout& layout, std::span<const float> x,
   return bytes;
 }
 
+// A file whose middle is a hole.
+class HoleFile final : public File {
+ public:
+  HoleFile(std::vector<std::byte> head, std::uint64_t size, std::vector<std::byte> tail)
+      : head_(std::move(head)), size_(size), tail_(std::move(tail)) {}
+  Result<std::uint64_t> size() override { return size_; }
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) override {
+    const std::uint64_t tail_at = size_ - tail_.size();
+    const Bytes part = offset < tail_at ? Bytes(head_) : Bytes(tail_);
+    const Bytes left = part.subspan(offset < tail_at ? offset : offset - tail_at);
+    const std::size_t bytes = std::min(left.size(), out.size());
+    std::ranges::copy(left.first(bytes), out.begin());
+    return bytes;
+  }
+  Result<void> write_at(std::uint64_t, Bytes) override { return success(); }
+  Result<void> truncate(std::uint64_t) override { return success(); }
+  Result<void> sync() override { return success(); }
+  void start_writeback(std::uint64_t, std::uint64_t) override {}
+
+ private:
+  std::vector<std::byte> head_;
+  std::uint64_t size_;
+  std::vector<std::byte> tail_;
+};
+
 }  // namespace
 
 TEST_CASE("a file that we wrote reads back; its data begin on a page") {
@@ -65,6 +91,19 @@ TEST_CASE("a file that we wrote reads back; its data begin on a page") {
   std::vector<float> back(layout.elements());
   read_safetensors(file, layout, back).value();
   CHECK(back == x);
+}
+
+TEST_CASE("names of any kind are written and read") {
+  const Layout layout = layout_of({{"lead I.weight", {2}},
+                                   {"blood\tpressure\n2.\"a\\b\"", {1}},
+                                   {"Größe.重み.\U0001f9e0", {3}},
+                                   {"../\u202e", {1}}});
+  const std::vector<float> x = normal(layout.elements(), 1);
+  MemoryFile file(written(layout, x, {}));
+  CHECK(read_safetensors_header(file).value().layout.digest() == layout.digest());
+  std::vector<float> out(x.size());
+  read_safetensors(file, layout, out).value();
+  CHECK(out == x);
 }
 
 TEST_CASE("the most tensors that a model may have are written and read in linear time") {
@@ -102,6 +141,40 @@ TEST_CASE("a file of PyTorch, or another known format, is named") {
   CHECK(refused("PK\x03\x04\x14\0\0\0\0\0\0\0!\0w.npy"sv).find("a NumPy archive") !=
         std::string::npos);
   CHECK(refused("\x89HDF\r\n\x1a\n"sv).find("an HDF5 file") != std::string::npos);
+}
+
+TEST_CASE("a file that is no safetensors, or a part of one, is told apart") {
+  const auto refused = [](std::string_view text) {
+    MemoryFile file(raw(text));
+    const auto info = read_safetensors_header(file);
+    REQUIRE_FALSE(info.has_value());
+    CHECK(info.error().code() == Errc::corrupt);
+    return info.error().message();
+  };
+  using namespace std::string_view_literals;
+  CHECK(refused("garbage\nmore garbage") ==
+        "safetensors: it is no safetensors file: it begins with \"garbage?more gar\"");
+  CHECK(refused("garbage\n") ==
+        "safetensors: it is no safetensors file: it begins with \"garbage?\"");
+  CHECK(refused("\x40\0\0\0\0\0\0\0{\"w\":{"sv) ==
+        "safetensors: the file ends within its header: it has 14 bytes, and the header 64; copy it "
+        "again");
+}
+
+TEST_CASE("a tensor of more than 2 or 4 GiB, and what lies behind it, are found") {
+  for (const std::int64_t elements : {600'000'000, 1'100'000'000}) {
+    const std::string header = safetensors_header(layout_of({{"w", {elements}}, {"z", {2}}}), {});
+    const std::vector<float> z = {3, -4};
+    const auto data = std::as_bytes(std::span(z));
+    HoleFile file(raw(header), header.size() + 4 * static_cast<std::uint64_t>(elements) + 8,
+                  {data.begin(), data.end()});
+    const auto info = read_safetensors_header(file).value();
+    CHECK(info.begin[1] == header.size() + 4 * static_cast<std::uint64_t>(elements));
+    std::vector<float> read(2);
+    const auto others = [](const std::string& name) { return name == "w"; };
+    REQUIRE(read_safetensors(file, layout_of({{"z", {2}}}), read, others).has_value());
+    CHECK(read == z);
+  }
 }
 
 TEST_CASE("a foreign file in another order, with F16 and BF16, is read") {
@@ -227,6 +300,38 @@ TEST_CASE("what a header has twice, too few or too many of is refused and named"
   CHECK(refusal(many, 0).code() == Errc::too_large);
   CHECK(refusal(many, 0).message() ==
         fmt::format("safetensors: more than {} tensors", limits::tensors_max));
+}
+
+TEST_CASE("what a header has beyond a limit is refused before it is kept") {
+  const auto scanned = [](const std::string& text) {
+    const auto header = scan_safetensors_header(text);
+    if (header) return std::string();
+    CHECK(header.error().code() == Errc::too_large);
+    return header.error().message();
+  };
+  const auto with_shape = [](std::size_t dimensions) {
+    std::string shape = "1";
+    for (std::size_t i = 1; i < dimensions; ++i) shape += ",1";
+    return R"({"a":{"dtype":"F32","shape":[)" + shape + R"(],"data_offsets":[0,4]}})";
+  };
+  CHECK(scanned(with_shape(limits::dimensions_max)).empty());
+  CHECK(scanned(with_shape(limits::dimensions_max + 1)) == "tensor a has more than 16 dimensions");
+
+  const auto with_name = [](std::size_t bytes) {
+    return R"({")" + std::string(bytes, 'n') +
+           R"(":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})";
+  };
+  CHECK(scanned(with_name(limits::tensor_name_bytes_max)).empty());
+  CHECK(scanned(with_name(limits::tensor_name_bytes_max + 1)).ends_with("more than 512 bytes"));
+
+  const auto with_metadata = [](std::size_t entries) {
+    std::string text = R"({"__metadata__":{"0":"")";
+    for (std::size_t i = 1; i < entries; ++i) text += fmt::format(R"(,"{}":"")", i);
+    return text + "}}";
+  };
+  CHECK(scanned(with_metadata(limits::metadata_entries_max)).empty());
+  CHECK(scanned(with_metadata(limits::metadata_entries_max + 1)) ==
+        "__metadata__ has more than 10000 entries");
 }
 
 TEST_CASE("every truncation and every flipped bit gives an error or a layout that fits the file") {

@@ -111,7 +111,7 @@ class ControlPage(Pages):
         ((run, rate),) = self.federation.query(find)
         self.assertEqual(rate, 0.25)
         self.act("drop", run=str(run))
-        self.await_told("drop", f"Run {run} is no longer queued.")
+        self.await_told("drop", f"run {run} is removed: it had no model yet")
         state = "SELECT state FROM run WHERE id = ?"
         self.assertEqual(self.federation.query(state, run), [("stopped",)])
 

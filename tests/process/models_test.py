@@ -141,6 +141,41 @@ class Models(FederationTest):
             self.assertAlmostEqual(tensors["fc.weight"][i] * scale / slope, 1, delta=0.03)
         self.assertGreater(min(value for (value,) in measured), 0.95)
 
+    def test_times_and_coordinates_keep_what_tells_them_apart(self):
+        """A column far from 0 that varies little, of which the target is the variation."""
+        federation = self.make()
+        random.seed(9)
+        table = federation.folder / "table.csv"
+        for base, scale in ((1_700_000_000, 900), (52.52, 0.0001), (5_432_100, 0.3)):
+            lines = ["x,y"]
+            for _ in range(400):
+                variation = random.gauss(0, 1)
+                lines.append(f"{base + scale * variation:.6f},{variation:.6f}")
+            table.write_text("\n".join(lines) + "\n")
+            data = f"csv:{table},target=y"
+            flags = ("--clients", 2, "--data", data, "--test", data, "--local-epochs", 3)
+            run = ("--model", "linear:1-1", "--rounds", 15, "--lr", 0.1)
+            code, _, err = federation.command("fl-sim", "--state", federation.state, *flags, *run)
+            self.assertEqual(code, 0, err)
+            ((error,),) = federation.query(
+                "SELECT min(value) FROM metric WHERE name = 'mae'"
+                " AND run_id = (SELECT max(id) FROM run)"
+            )
+            self.assertLess(error, 0.05, base)
+
+    def test_values_that_no_model_can_scale_are_refused_by_the_name_of_their_column(self):
+        federation = self.make()
+        table = federation.folder / "table.csv"
+        for unit, remedy in (("e20", "divide"), ("e-25", "multiply")):
+            table.write_text("mass,age,y\n" + "".join(f"{i}{unit},{i % 7},{i}\n" for i in range(20)))
+            flags = ("--clients", 1, "--rounds", 1, "--data", f"csv:{table},target=y")
+            code, _, err = federation.command(
+                "fl-sim", "--state", federation.state, *flags, "--model", "linear:2-1"
+            )
+            self.assertEqual(code, 1)
+            self.assertIn('column "mass": its values deviate by', err)
+            self.assertIn(f"{remedy} it by a number that all members share", err)
+
     def test_a_language_model_learns_from_folders_of_text(self):
         federation = self.make()
         folder = federation.folder / "books"

@@ -11,7 +11,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from federation import FederationTest, wait_until
+from federation import BIN, FederationTest, wait_until
 
 RUN = ("--model", "synthetic:2000", "--min-clients", 2)
 
@@ -155,10 +155,12 @@ class Operators(FederationTest):
         for name in ("first", "second"):
             code, answer = page.act("queue", {"settings": {"rounds": 2}})
             self.assertEqual((code, name), (200, name), answer)
-        self.assertEqual(page.act("drop", {"run": answer["run"]}), (200, {"run": answer["run"]}))
-        self.assertEqual(page.act("drop", {"run": run})[0], 404)
-        self.assertEqual(page.act("drop", {"run": "1; DROP TABLE run"})[0], 400)
-        self.assertEqual(page.act("stop", {"run": run}), (200, {"run": run}))
+        done = f"run {answer['run']} is removed: it had no model yet"
+        self.assertEqual(page.act("drop", {"run": answer["key"]}), (200, {"run": answer["run"], "done": done}))
+        self.assertEqual(page.act("drop", {"run": run})[0], 409)
+        self.assertEqual(page.act("drop", {"run": "1; DROP TABLE run"})[0], 404)
+        done = f"run {run} ends after the round that is under way"
+        self.assertEqual(page.act("stop", {"run": str(run)}), (200, {"run": run, "done": done}))
 
         def states():
             return dict(federation.query("SELECT id, state FROM run"))
@@ -188,6 +190,46 @@ class Operators(FederationTest):
         for program in [server, *clients]:
             self.expect_exit(program)
         self.assertIn("the command line has ended it", server.stderr())
+
+    def test_a_run_that_waits_can_be_removed_and_the_next_one_begins(self):
+        for name, done, state in (
+            ("nobody is here", "is removed: it had no model yet", "stopped"),
+            ("too few are here", "ends after the round that is under way", "finished"),
+        ):
+            with self.subTest(name):
+                self.remove_the_head_of_the_queue(name, done, state)
+
+    def remove_the_head_of_the_queue(self, name, done, state):
+        federation = FederationTest.make(self, name)
+        server = federation.server("--new-run", *RUN, "--min-clients", 9, "--stay")
+        self.assertEqual(federation.server_command("queue", *RUN, "--rounds", 2)[0], 0)
+        clients = []
+        if state == "finished":
+            clients = [federation.client(name, "--stay") for name in self.names]
+            server.wait_for("waiting for 9 clients (2 are here)")
+            _, out, _ = federation.server_command("history", "--events")
+            self.assertIn("a is here", out, "the events of a run that has no round yet")
+        follow = ("history", "--events", "--follow", "--json", "--run", 2)
+        follower = federation.start("follower", [BIN / "fl-server", "--state", federation.state, *follow])
+        key = federation.query("SELECT key FROM run WHERE id = 2")[0][0]
+        code, out, err = federation.server_command("end-run", key)
+        self.assertEqual((code, out), (0, f"run 2 {done}\n"), err)
+        if not clients:
+            clients = [federation.client(name, "--stay") for name in self.names]
+
+        def states():
+            return dict(federation.query("SELECT id, state FROM run WHERE id > 1"))
+
+        wait_until("the next run's end", lambda: states() == {2: state, 3: "finished"})
+        wait_until("the event", lambda: "at the command line" in follower.stdout())
+        self.assertTrue(all(json.loads(line)["text"] for line in follower.stdout().splitlines()))
+        follower.kill()
+        for client in clients:
+            self.assertTrue(client.running())
+            client.signal(signal.SIGINT)
+            self.expect_exit(client)
+        server.signal(signal.SIGINT)
+        self.expect_exit(server)
 
     def test_a_revoked_client_leaves_and_a_new_one_gets_in(self):
         federation, server = self.start()

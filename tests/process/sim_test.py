@@ -266,6 +266,18 @@ class Sim(FederationTest):
         states = federation.query("SELECT state FROM run ORDER BY id DESC")
         self.assertEqual(states[0], ("stopped",))
 
+    def test_a_training_that_diverges_ends_and_says_what_to_try(self):
+        federation = self.make()
+        table = federation.folder / "table.csv"
+        rows = "".join(f"{i},{1000 - i},{3 * i}\n" for i in range(400))
+        table.write_text("a,b,y\n" + rows)
+        flags = ("--clients", 3, "--model", "linear:2-1", "--data", f"csv:{table},target=y", "--lr", 1e30)
+        program = federation.start("sim", [BIN / "fl-sim", "--state", federation.state, *flags])
+        self.expect_exit(program, 1, WAIT_MAX_S)  # It asks each client again, after growing pauses.
+        last = program.stderr().splitlines()[-1]
+        self.assertRegex(last, "each client that is here has failed 5 times in a row: .* the loss is ")
+        self.assertTrue(last.endswith("The training diverges: try a lower --lr"), last)
+
     def test_runs_of_other_models_may_share_a_state(self):
         federation = self.make()
         for model in ("synthetic:9", "synthetic:70"):

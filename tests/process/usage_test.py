@@ -203,6 +203,8 @@ class Flags(FederationTest):
             "rounds = [3]": "rounds must be a string, a number",
             "rounds = -1": "'-1' is not a whole number from 0 to 4294967295",
             'lr = "fast"': "fast",
+            "rounds: 3": "it looks like YAML, and this file is TOML: `flag = value`",
+            '{"rounds": 3}': "it looks like JSON, and this file is TOML: `flag = value`",
         }
         for text, words in mistakes.items():
             config.write_text("# A mistake.\n" + text + "\n")

@@ -3,6 +3,8 @@
 
 import contextlib
 import dataclasses
+import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -92,6 +94,61 @@ class Answers(unittest.TestCase):
         np.testing.assert_allclose(out["b"], 2.6, rtol=1e-15)
         np.testing.assert_array_equal(again["w"], out["w"])
         self.assertEqual(agent.progress[0]["loss"], 0.5)
+
+    def test_a_trainer_gets_the_number_format_that_it_asks_for(self):
+        seen = []
+
+        class Doubles(Adds):
+            def train(self, weights, task):
+                seen.extend(weights.values())
+                weights["w"] = weights["w"] + 1 / 3
+                return fl.TrainReport(1, 0.5)
+
+            def evaluate(self, weights, task):
+                seen.extend(weights.values())
+                return fl.EvalReport(4, 0.5)
+
+            def gradient(self, weights, task):
+                seen.extend(weights.values())
+                return weights
+
+        # Behind three float32 a float64 would begin at an odd place.
+        start = {"b": np.ones(3, np.float32), "w": np.ones((2, 3), np.float64)}
+        for wanted in np.float64, np.float32, None:
+            seen.clear()
+            with agent_for(Doubles(start, dtype=wanted)) as agent:
+                said = agent.hello()
+                self.assertEqual([t["dtype"] for t in said["tensors"]], ["F32", "F64"])
+                out, _ = agent.train(start)
+                agent.ask("evaluate", start)
+                agent.ask("gradient", start, settings={})
+            kinds = [wanted] * 2 if wanted else [np.float32, np.float64]
+            self.assertEqual([array.dtype for array in seen], kinds * 3)
+            self.assertTrue(all(a.flags.aligned and a.flags.c_contiguous for a in seen))
+            self.assertTrue(all(array.flags.writeable for array in seen))
+            np.testing.assert_allclose(out["w"], 4 / 3, rtol=1e-7 if wanted is np.float32 else 1e-15)
+
+    @unittest.skipUnless(importlib.util.find_spec("sklearn"), "needs scikit-learn")
+    def test_a_model_of_scikit_learn_trains_on_the_arrays_that_it_gets(self):
+        from sklearn.linear_model import SGDClassifier
+
+        x = np.random.default_rng(1).standard_normal((200, 4))
+        y = (x[:, 0] > 0).astype(int)
+        model = SGDClassifier(random_state=1).fit(x, y)
+
+        class Linear(Adds):
+            def train(self, weights, task):
+                model.coef_, model.intercept_ = weights["coef"], weights["intercept"]
+                model.partial_fit(x, y)
+                weights["coef"], weights["intercept"] = model.coef_, model.intercept_
+                return fl.TrainReport(1, 1 - model.score(x, y))
+
+        start = {"coef": np.zeros((1, 4), np.float32), "intercept": np.zeros(1, np.float32)}
+        with agent_for(Linear(start, dtype=np.float64)) as agent:
+            agent.hello()
+            out, done = agent.train(start)
+        self.assertLess(done["loss"], 0.1)
+        self.assertGreater(out["coef"][0, 0], abs(out["coef"][0, 1:]).max())
 
     def test_steps_replace_epochs_and_seconds_end_them(self):
         trainer = Adds()
@@ -184,6 +241,39 @@ class Answers(unittest.TestCase):
             out = agent.out()
         self.assertEqual(set(out), set(names))
         self.assertTrue(all(array == 2 for array in out.values()))
+
+    def test_text_that_utf_8_does_not_have_is_made_printable(self):
+        """Names of files that are not UTF-8, as Python has them, and halves of characters."""
+        trainer = Adds()
+        start = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+
+        def fail(task, step):
+            raise ValueError(f"{os.fsdecode(b'M' + bytes([0xFC]) + b'ller.dcm')} Größe \ud83e")
+
+        trainer.at_step = fail
+        expected = "ValueError: M\\xfcller.dcm Größe \\ud83e"
+        for encoding, logged in ("utf-8", expected), ("ascii", expected.replace("ö", "\\xf6")):
+            logged = logged.replace("ß", "\\xdf" if encoding == "ascii" else "ß")
+            log = io.TextIOWrapper(io.BytesIO(), encoding, errors="strict")
+            with agent_for(trainer) as agent, contextlib.redirect_stderr(log):
+                agent.hello()
+                self.assertEqual(agent.ask("train", start, settings={})["reason"], expected)
+                trainer.at_step = lambda task, step: None
+                self.assertEqual(agent.train(start)[1]["steps"], 5)
+                trainer.at_step = fail
+            self.assertIn(logged, log.buffer.getvalue().decode())
+
+    def test_a_result_that_can_not_be_said_is_an_error(self):
+        class Odd(Adds):
+            def evaluate(self, weights, task):
+                return fl.EvalReport(4, 0.5, {b"bytes": 1.0})
+
+        start = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            with agent_for(Odd()) as agent:
+                agent.hello()
+                self.assertIn("TypeError: keys must be str", agent.ask("evaluate", start)["reason"])
+                self.assertEqual(agent.train(start)[1]["steps"], 5)
 
     def test_a_result_of_a_wrong_shape_names_the_tensor(self):
         class Wrong(Adds):

@@ -123,6 +123,23 @@ class NumpyRuns(Runs):
         wal.unlink()
         shm.unlink()
 
+    def test_names_of_tensors_are_any_text(self):
+        """They travel, and stand in checkpoints, in the clients' states and in exported files."""
+        names = ["Größe\t重み\n2", "lead I", "bn running_mean"]
+        more = "".join(f", {name!r}: np.full(5, 0.5, np.float32)" for name in names[1:])
+        text = NUMPY.replace("np.zeros(40, np.float32)}", f"np.zeros(40, np.float32){more}}}")
+        federation = self.check(text.replace('"w"', repr(names[0])))
+        weights = fl.load(federation.checkpoints / "round-000006.safetensors")
+        self.assertEqual(set(weights), set(names))
+        self.assertGreater(np.corrcoef(weights[names[0]], np.linspace(-1, 1, 40))[0, 1], 0.5)
+        for kind in "safetensors", "npz":
+            file = federation.folder / f"model.{kind}"
+            code, _, err = federation.server_command("export", file)
+            self.assertEqual(code, 0, err)
+            exported = fl.load(file) if kind == "safetensors" else np.load(file)
+            for name in names:
+                np.testing.assert_array_equal(exported[name], weights[name])
+
     def test_the_example_that_needs_no_package(self):
         federation = self.make()
         script = fake_agent.SOURCE / "examples" / "trainers" / "plain_numpy.py"

@@ -202,6 +202,30 @@ def traffic():
     return found
 
 
+def announced():
+    """What a hook says to sizes that no payload can have."""
+    found = {}
+    swap = dist.all_to_all_single
+    for exchange in "gather", "parts":
+        for size in -1, 2**40:
+            hook = hooks.codec("ecuq:2", exchange=exchange)
+
+            def lie(out, values, out_sizes=None, sizes=None, group=None):
+                done = swap(out, values, out_sizes, sizes, group=group)
+                if sizes is None:
+                    out[RANKS - 1] = size
+                return done
+
+            dist.all_to_all_single = lie
+            try:
+                reduced(hook, Bucket(torch.empty(8192 * RANKS)), own_values(8192 * RANKS))
+            except RuntimeError as error:
+                found[f"{exchange} {size}"] = str(error)
+            finally:
+                dist.all_to_all_single = swap
+    return found
+
+
 def unbiased():
     """How far one result is from the mean, and the average of many."""
     size, times = 8192 * RANKS, 64
@@ -279,6 +303,76 @@ def low_rank():
     return {"errors": errors, "buckets": len([1 for step, _ in seen if step == 3])}
 
 
+class Sparse(nn.Module):
+    """Embeddings with sparse gradients beside a dense layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.words = nn.Embedding(50, 8, sparse=True)
+        self.bags = nn.EmbeddingBag(50, 8, sparse=True, mode="sum")
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.last(self.words(x[:, 0]) + self.bags(x[:, 1:]))
+
+
+def all_gradients(model):
+    parts = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in model.parameters()]
+    return torch.cat([p.reshape(-1) for p in parts]).cpu().numpy().copy()
+
+
+def sparse():
+    """Sparse gradients are averaged as they are, whatever the hook does with others."""
+    found = {"errors": [], "notes": 0, "has_residuals": False}
+    for hook in hooks.codec("topk:0.01+ef"), hooks.powersgd(2, exact_steps=1):
+        plain, model = Sparse().to(DEVICE), DistributedDataParallel(Sparse().to(DEVICE))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            hook.register(model)
+            for step in range(4):
+                means = []
+                for rank in range(RANKS):
+                    draw = torch.Generator().manual_seed(1000 * step + rank)
+                    x = torch.randint(50, (16, 5), generator=draw).to(DEVICE)
+                    for one in (plain, model) if rank == RANK else (plain,):
+                        one.zero_grad(set_to_none=True)
+                        one(x).square().mean().backward()
+                    means.append(all_gradients(plain))
+                rows = slice(0, 2 * 50 * 8)  # Those of the embeddings.
+                found["bits"] = all_gradients(model)
+                error = found["bits"][rows] - np.mean(means, axis=0)[rows]
+                found["errors"].append(np.abs(error).max())
+        found["notes"] += len({str(one.message) for one in said if "is sparse" in str(one.message)})
+        kept = hook.state.state_dict()["residuals"]
+        found["has_residuals"] |= any(not name.startswith("last.") for name in kept)
+    return found
+
+
+def complex_numbers():
+    """Both parts of complex gradients travel, and residuals hold what their codes have lost."""
+    shapes = (32, 32), (32,)
+    bucket = Bucket(*(torch.zeros(shape, dtype=torch.complex64) for shape in shapes))
+
+    def steps(hook):
+        for step in range(4):
+            pairs = [own_values(2 * (32 * 32 + 32), step, r).view(-1, 2) for r in range(RANKS)]
+            mean = reduced(hook, bucket, torch.view_as_complex(pairs[RANK].contiguous()))
+            yield mean.view(np.float32), np.mean([p.numpy().reshape(-1) for p in pairs], axis=0)
+
+    errors = [np.abs(found - mean).max() for found, mean in steps(hooks.codec("lossless"))]
+    hook = hooks.codec("ecuq:2+ef")
+    found, means = zip(*steps(hook))
+    kept = hook.state.state_dict()["residuals"].values()
+    return {
+        "errors": errors,
+        "bits": found[-1],
+        "residual": np.concatenate([residual.numpy() for residual in kept]),
+        "total": sum(found),
+        "expected": sum(means),
+    }
+
+
 def death():
     """The last rank dies in its third step."""
     model, _ = parallel(hooks.codec("ecuq:2+ef"))
@@ -297,8 +391,8 @@ def main():
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1000  # Else all of the model is in the first bucket.
     folder = pathlib.Path(sys.argv[3])
     join_group(init_method=f"file://{folder}/store", rank=RANK, world_size=RANKS)
-    scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, unbiased, overflow]
-    for scenario in [*scenarios, low_rank, *([resumed] if RANKS == 2 else []), death]:
+    scenarios = [exact, codec_keeps, powersgd_keeps, training, traffic, announced, unbiased, overflow]
+    for scenario in [*scenarios, low_rank, sparse, complex_numbers, *([resumed] if RANKS == 2 else []), death]:
         np.savez(folder / f"{scenario.__name__}-{RANK}.npz", **scenario())
     os._exit(0)  # Without a goodbye to the rank that is dead.
 

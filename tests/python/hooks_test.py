@@ -116,6 +116,13 @@ class Hooks:
             for exchange in "gather", "parts", "auto":
                 self.assertEqual(one[exchange], one[exchange + "_given"])
 
+    def test_a_size_that_no_payload_can_have_is_refused_before_there_is_memory_for_it(self):
+        for one in self.of("announced"):
+            for exchange in "gather", "parts":
+                for size in -1, 2**40:
+                    said = str(one[f"{exchange} {size}"])
+                    self.assertIn(f"rank {self.ranks - 1} announces a payload of {size}", said)
+
     def test_without_feedback_the_mean_is_right_on_average(self):
         for one in self.of("unbiased"):
             self.assertGreater(one["one"], 0.1)
@@ -132,6 +139,19 @@ class Hooks:
         for one in self.of("low_rank"):
             self.assertLess(max(one["errors"]), 1e-4)
             self.assertGreaterEqual(one["buckets"], 3)
+
+    def test_sparse_gradients_are_averaged_as_they_are(self):
+        found = self.of("sparse")
+        self.check_same(found, "bits")
+        for one in found:
+            self.assertLess(max(one["errors"]), 1e-6)
+            self.assertEqual(one["notes"], 4)  # Two layers, two hooks.
+            self.assertFalse(one["has_residuals"])
+
+    def test_both_parts_of_complex_gradients_are_coded(self):
+        for one in self.of("complex_numbers"):
+            self.assertLess(max(one["errors"]), 1e-6)
+        self.check_kept("complex_numbers", 1e-5)
 
     def test_the_death_of_a_rank_is_an_error_of_the_backward_pass(self):
         self.assertEqual(self.codes, [0] * (self.ranks - 1) + [9])

@@ -196,6 +196,17 @@ class Batches(unittest.TestCase):
                     expected = (parameter - 0.1 * parameter.grad).detach().numpy()
                     np.testing.assert_allclose(out[name], expected, rtol=1e-5, atol=1e-6)
 
+    def test_a_wrapped_model_gets_what_the_model_itself_takes(self):
+        tokens, labels = texts()
+        data = {"number": torch.arange(EXAMPLES), "input_ids": tokens, "labels": labels}
+        _, expected, plain = trained(TinyForCausalLM, data)
+        wrapped = nn.DataParallel(TinyForCausalLM())
+        with agent_for(Trainer(wrapped, data, device="cpu")) as agent:
+            agent.hello()
+            out, done = agent.train(weights_of(TinyForCausalLM()), **SETTINGS)
+        self.check_same(expected, out)
+        self.assertEqual(done["predictions"], plain["predictions"])
+
     def test_a_train_step_of_ones_own_weighs_batches_as_it_says(self):
         tokens, labels = texts()
 

@@ -267,6 +267,76 @@ class MaskedTargets(unittest.TestCase):
             np.testing.assert_allclose(shared[name], gradient[name], rtol=1e-5, atol=1e-7)
 
 
+ODD = (
+    MODEL
+    + """
+# Before PyTorch 2.0, DistributedDataParallel takes no complex parameters over Gloo.
+KIND = torch.complex64 if hasattr(torch, "compile") else torch.float32
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.words = nn.Embedding(9, 8, sparse=True)
+        self.wave = nn.Parameter(torch.randn(8, 3, dtype=KIND))
+
+    def forward(self, words):
+        x = self.words(words)
+        return (x.to(KIND) @ self.wave).abs()
+
+
+def words():
+    x = torch.randint(9, (70,), generator=torch.Generator().manual_seed(3))
+    return x, x % 3
+"""
+)
+exec(ODD)
+ODD_RANKS = (
+    ODD
+    + """
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+x, y = words()
+trainer = Trainer(DistributedDataParallel(Odd()), (x[rank::ranks], y[rank::ranks]), device="cpu")
+fl.run(trainer, state=sys.argv[1] + "/state")
+dist.destroy_process_group()
+"""
+)
+
+
+class OddGradients(unittest.TestCase):
+    def answers(self, agent, batch_size):
+        """Trained weights without and with a method's term, and the gradient."""
+        agent.hello()
+        weights = {
+            name: torch.view_as_real(p).numpy() if p.is_complex() else p.numpy()
+            for name, p in Odd().state_dict().items()
+        }
+        settings = {"epochs": 3, "batch_size": batch_size, "lr": 0.5}
+        found = [agent.train(weights, **settings)[0]]
+        found.append(agent.train(weights, proximal_mu=0.5, **settings)[0])
+        agent.ask("gradient", weights, settings={"weight_decay": 0.1})
+        return [*found, agent.out()]
+
+    def test_sparse_and_complex_gradients_of_two_ranks_are_those_of_one(self):
+        with agent_for(Trainer(Odd(), words(), device="cpu")) as agent:
+            expected = self.answers(agent, 70)
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text(ODD_RANKS)
+            environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            agent = AgentWithProcess([*START_TWO, script, folder], folder, environment)
+            try:
+                found = self.answers(agent, 35)
+                agent.bye()
+            finally:
+                agent.close()
+        for some, others in zip(found, expected):
+            for name in others:
+                np.testing.assert_allclose(some[name], others[name], rtol=1e-4, atol=1e-6)
+
+
 class Refusals(unittest.TestCase):
     def test_a_rank_whose_trainer_knows_nothing_of_it(self):
         with unittest.mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):

@@ -11,6 +11,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
 import tributary_fl as fl
@@ -180,9 +181,13 @@ def main():
 
     def model(seed=1):
         net = make_net("norm" in options, seed).to(DEVICE)
+        if "wrapped" in options:
+            net.blocks = nn.ModuleList(map(checkpoint_wrapper, net.blocks))
         if kind == "ddp":
             net = DistributedDataParallel(net)
-        return shard(net, "mixed" in options) if kind == "fsdp" else net
+        elif kind == "fsdp":
+            net = shard(net, "mixed" in options)
+        return torch.compile(net, backend="eager") if "wrapped" in options else net
 
     net = (lambda: model(None)) if "factory" in options else model()
     held_out = None if rank else data(20)

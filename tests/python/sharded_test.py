@@ -296,6 +296,23 @@ class OtherPrograms(ShardedTest):
         )
         self.check_close(found, expected)
 
+    def test_wrapped_models_have_the_names_of_the_module_itself(self):
+        """Compiled, with blocks whose activations are checkpointed."""
+        for kind in ("fsdp", "ddp"):
+            with self.subTest(kind):
+                agent = self.start(kind, "wrapped")
+                weights = self.weights_of(agent)
+                self.assertEqual(set(weights), {t["name"] for t in self.alone(None)["tensors"]})
+                found, _ = agent.train(weights, steps=1, batch_size=18, accumulate=2, lr=0.1)
+                agent.ask("gradient", weights, settings={"seed": 1})
+                gradient = agent.out()
+                measured = agent.ask("evaluate", weights)
+                self.end(agent)
+                expected, _ = self.alone(lambda a: a.train(weights, batch_size=70, lr=0.1))
+                self.check_close(found, expected)
+                self.assertEqual(measured["examples"], 20)
+                self.assertEqual(list(gradient), list(weights))
+
     def test_mixed_precision_is_the_users(self):
         agent = self.start("fsdp", "mixed")
         weights = self.weights_of(agent)

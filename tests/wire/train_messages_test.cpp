@@ -3,6 +3,7 @@
 // differ from the defaults and from each other, so a field that is lost or exchanged shows.
 #include "shared/wire/train_messages.hpp"
 
+#include "shared/base/limits.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/train_settings.hpp"
 
@@ -50,6 +51,19 @@ TEST_CASE("an offer whose optimizer nobody knows is refused") {
   wire::Offer offer;
   offer.set_optimizer("lamb");
   CHECK(read_train_settings(offer).error().code() == Errc::invalid_input);
+}
+
+TEST_CASE("an offer of larger batches than a client takes is refused by name") {
+  wire::Offer offer;
+  offer.set_batch_size(limits::batch_size_max);
+  offer.set_accumulate(limits::accumulate_max);
+  CHECK(read_train_settings(offer));
+  offer.set_accumulate(limits::accumulate_max + 1);
+  CHECK(read_train_settings(offer).error().message() ==
+        "accumulate 65537: this client's limit is 65536");
+  offer.set_batch_size(limits::batch_size_max + 1);
+  CHECK(read_train_settings(offer).error().message() ==
+        "batch_size 65537: this client's limit is 65536");
 }
 
 TEST_CASE("an optimizer is written as the shortest spec that parses to it") {

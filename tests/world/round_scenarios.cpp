@@ -426,6 +426,49 @@ TEST_CASE("a client with the wrong protocol, model or codecs is rejected, and th
   }
 }
 
+TEST_CASE("a run whose clients all fail for one reason ends and says why and what to try") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.settings.rounds = 5;
+  World world(options);
+  world.on_trained = [](const std::string&, const TrainSettings& settings,
+                        std::span<float> update) {
+    if (settings.round >= 3) update[15] = std::numeric_limits<float>::quiet_NaN();
+  };
+  REQUIRE(world.run());
+  {
+    const auto history = History::open(world);
+    const RunRecord run = history->store->runs().find(1).value().value();
+    CHECK(run.state == RunState::finished);
+    CHECK(run.early_end.find("each client that is here has failed 5 times in a row: ") == 0);
+    CHECK(run.early_end.find("body.weight[15]") != std::string::npos);
+    CHECK(run.early_end.ends_with("try a lower --lr"));
+    CHECK(history->store->summaries().rounds(1).value().size() == 2);
+  }
+  for (const auto& task : tasks_of(world, 3)) CHECK(task.state == TaskState::lost);
+}
+
+TEST_CASE("a run goes on while one of its clients trains, or they fail for different reasons") {
+  for (const bool is_one_well : {true, false}) {
+    CAPTURE(is_one_well);
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    options.settings.rounds = 3;
+    World world(options);
+    std::map<std::string, int> failures;
+    world.on_trained = [&](const std::string& client, const TrainSettings&,
+                           std::span<float> update) {
+      const bool is_well = is_one_well ? client == "client-3" : failures[client] >= 8;
+      if (is_well || (is_one_well && failures[client] >= 8)) return;
+      ++failures[client];
+      update[client == "client-1" ? 15 : 16] = std::numeric_limits<float>::quiet_NaN();
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(History::open(world)->store->summaries().rounds(1).value().size() == 3);
+  }
+}
+
 TEST_CASE("a client whose model has other tensors learns which, and so does the history") {
   WorldOptions options = calm(3);
   options.settings.min_clients = 2;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uploads and downloads in which one thing goes wrong at a chosen moment. Besides the invariants of
 // check.hpp the tests check which messages were sent, and which bytes were sent twice.
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/world/hand_client.hpp"
@@ -128,6 +129,10 @@ TEST_CASE("an update with an impossible field is refused with a reason, and the 
       {[](wire::UploadBegin& b) { b.set_train_seconds(-1); }, "its training time is -1 s"},
       {[](wire::UploadBegin& b) { b.mutable_sync()->set_hidden_seconds(-2); },
        "a time of its ranks is -2 s"},
+      {[](wire::UploadBegin& b) {
+         for (std::size_t i = 0; i <= limits::metrics_max; ++i) b.add_own_metrics();
+       },
+       "it has 17 metrics; the limit is 16"},
       {[](wire::UploadBegin& b) { b.set_steps(~0ull); }, "it took 18446744073709551615 steps"},
       {[](wire::UploadBegin& b) { b.set_bytes(1ull << 40); }, "it has 1099511627776 bytes"},
   };
@@ -289,6 +294,15 @@ TEST_CASE("a client with other initial weights never trains; each session gets t
   }
 }
 
+/// A payload of ones by a codec that no task asks for.
+std::string payload_by(const char* spec, const Layout& layout) {
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  const std::vector<float> ones(layout.elements(), 1.0f);
+  REQUIRE(parse_codec(spec).value()->encode(layout, ones, 1, sink));
+  return std::string(text_of(bytes));
+}
+
 /// A payload of ones with `last` as its last value.
 std::string payload_ending_in(float last, const Layout& layout) {
   std::vector<std::byte> bytes;
@@ -313,14 +327,15 @@ Awaitable<void> upload_wrong(World& world, std::string payload, Result<wire::Ver
   link->close();
 }
 
-TEST_CASE("the server refuses a payload with a NaN or another layout, and says which") {
+TEST_CASE("the server refuses a payload with a NaN, another layout or factors, and says which") {
   WorldOptions options = calm(2);
   options.settings.rounds = 1;
   const Layout& layout = options.problem.layout;
   const Layout other = Layout::make({{"body.weight", {std::int64_t(layout.elements())}}}).value();
   const std::vector<std::pair<std::string, std::string>> cases{
       {payload_ending_in(std::numeric_limits<float>::quiet_NaN(), layout), "norm.running_mean[1]"},
-      {payload_ending_in(0, other), "of layout " + other.digest().hex().substr(0, 16)}};
+      {payload_ending_in(0, other), "of layout " + other.digest().hex().substr(0, 16)},
+      {payload_by("gradzip:1,min_ratio=1", layout), "factors are not those that the codec makes"}};
   for (const auto& [payload, words] : cases) {
     const std::string reason = words;
     CAPTURE(reason);

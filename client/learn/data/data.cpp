@@ -39,7 +39,8 @@ Result<std::shared_ptr<const DataSet>> read_set(const LearnOptions& options,
                                                 const PartitionSpec& spec) {
   FL_TRY(DataSet set, read_data({.text = options.data,
                                  .group = spec.column,
-                                 .memory_bytes = options.data_memory_bytes}));
+                                 .memory_bytes = options.data_memory_bytes,
+                                 .skip_bad_files = options.skip_bad_files}));
   return std::make_shared<const DataSet>(std::move(set));
 }
 

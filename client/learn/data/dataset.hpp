@@ -19,12 +19,16 @@ inline constexpr std::uint32_t text_piece_bytes = 1025;
 struct DataSet {
   enum class Kind {
     pixels,  // Bytes, 0 to 255, which stand for 0 to 1. The shape is channels, rows, columns.
-    values,  // fp32, any shape. A NaN is a missing value.
+    values,  // fp32, any shape, plus input_offsets. A NaN is a missing value.
     text,    // Bytes. The shape is text_piece_bytes.
   };
   Kind kind = Kind::values;
   std::vector<std::int64_t> shape = {};  // The shape of one example.
   Storage inputs = {};                   // The examples one after another, each row_bytes() long.
+  /// values: what to add to each value of an example, where fp32 alone would be too coarse
+  /// (ShiftedValues); empty if nothing.
+  std::vector<double> input_offsets = {};
+  std::vector<std::string> input_names = {};  // Of each value of an example; empty if it has none.
 
   // What a model learns to predict: classes or values. A set of texts has neither. Whole numbers
   // that may be either (a column "y" with 0 and 1) are in both.
@@ -32,6 +36,8 @@ struct DataSet {
   std::uint32_t classes = 0;               // Labels are less; 0 without labels.
   std::vector<float> targets = {};         // `outputs` values of each example, never NaN.
   std::uint32_t outputs = 0;
+  std::vector<double> target_offsets = {};     // As input_offsets, of each of `outputs`.
+  std::vector<std::string> target_names = {};  // As input_names.
 
   std::vector<std::uint16_t> lengths = {};  // text: bytes of each piece; behind them are zeros.
 

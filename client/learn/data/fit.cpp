@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/fit.hpp"
 
+#include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace fl {
@@ -81,12 +85,46 @@ void add_value(ColumnSummary& summary, double value) {  // Welford's step.
 void add_inputs(std::span<ColumnSummary> summaries, const DataSet& set, std::uint32_t example) {
   if (set.kind == DataSet::Kind::values) {
     const auto row = set.inputs.as<float>().subspan(example * summaries.size(), summaries.size());
-    for (std::size_t i = 0; i < row.size(); ++i) add_value(summaries[i], row[i]);
+    const auto& offsets = set.input_offsets;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      add_value(summaries[i], offsets.empty() ? row[i] : offsets[i] + row[i]);
   } else {
     const auto row = set.row(example);
     for (std::size_t i = 0; i < row.size(); ++i)
       add_value(summaries[i], static_cast<float>(row[i]) / 255.0F);
   }
+}
+
+/// What an error calls a value that the model scales: an input, or behind those a target.
+std::string name_of(const DataSet& set, std::uint64_t value, std::uint64_t inputs) {
+  const bool is_input = value < inputs;
+  const auto& names = is_input ? set.input_names : set.target_names;
+  const std::uint64_t number = is_input ? value : value - inputs;
+  if (number < names.size()) return fmt::format("column \"{}\"", printable(names[number], 64));
+  return fmt::format("{} {} of each example", is_input ? "value" : "target", number + 1);
+}
+
+Result<void> check_scale(const std::string& name, const ColumnSummary& one) {
+  using Limits = std::numeric_limits<float>;
+  constexpr double mean_error = 0x1p-25;  // The largest rounding of a mean to fp32, by the mean.
+  if (one.squares == 0) return {};
+  const double variance = one.squares / one.count;
+  const double deviation = std::sqrt(variance);
+  const bool is_large = variance > static_cast<double>(Limits::max());
+  if (is_large || variance < static_cast<double>(Limits::min())) {
+    return Error(
+        Errc::invalid_input,
+        fmt::format("{}: its values deviate by {:.3g} from {:.3g}, and a model can scale "
+                    "deviations from 1.1e-19 to 1.8e19: {} it by a number that all members share",
+                    name, deviation, one.mean, is_large ? "divide" : "multiply"));
+  }
+  if (4 * std::abs(one.mean) * mean_error > deviation) {
+    log_warn(
+        "{}: its values deviate by only {:.3g} from {:.6g}, which slows training down: subtract "
+        "a number that all members share",
+        name, deviation, one.mean);
+  }
+  return {};
 }
 
 }  // namespace
@@ -98,9 +136,23 @@ Result<void> check_fit(const ModelSpec& spec, std::string_view model, const Loca
   return check_missing(spec, model, data);
 }
 
-float target_of(const DataSet& set, std::uint32_t example, std::uint32_t output) {
-  if (set.targets.empty()) return static_cast<float>(set.labels[example]);
-  return set.targets[std::size_t{example} * set.outputs + output];
+Result<void> check_values(std::string_view model, const LocalData& data) {
+  const auto spec = parse_model(model);
+  if (!spec || !data.all) return {};
+  FL_CHECK(check_fit(*spec, model, data));
+  const DataSet& set = *data.all;
+  const auto summaries = summarise(*spec, data);
+  for (std::uint64_t i = 0; i < summaries.size(); ++i) {
+    const std::string name = name_of(set, i, spec->scaled_inputs());
+    FL_CHECK(check_scale(fmt::format("{}: {}", set.source, name), summaries[i]));
+  }
+  return {};
+}
+
+double target_of(const DataSet& set, std::uint32_t example, std::uint32_t output) {
+  if (set.targets.empty()) return set.labels[example];
+  const double kept = set.targets[std::size_t{example} * set.outputs + output];
+  return set.target_offsets.empty() ? kept : set.target_offsets[output] + kept;
 }
 
 std::uint32_t windows_in(std::uint16_t piece_bytes, std::int64_t context) {

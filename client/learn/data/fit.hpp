@@ -18,6 +18,12 @@ namespace fl {
 [[nodiscard]] Result<void> check_fit(const ModelSpec& spec, std::string_view model,
                                      const LocalData& data);
 
+/// check_fit(), and whether fp32 can hold mean and variance of each value that the model scales,
+/// over the training examples. Errors: invalid_input, which names the value's column, how large the
+/// values are, and the remedy. The log warns where fp32 holds a mean too coarsely. A model that is
+/// not built in fits all data.
+[[nodiscard]] Result<void> check_values(std::string_view model, const LocalData& data);
+
 /// The examples of a client's part that a model sees: a language model sees several in a piece.
 [[nodiscard]] std::uint64_t examples_in(const ModelSpec& spec, const DataSet& set,
                                         std::span<const std::uint32_t> chosen);
@@ -28,7 +34,7 @@ namespace fl {
 
 /// Value `output` of what is to be predicted for an example of a regression: a target or, without
 /// targets, the label.
-[[nodiscard]] float target_of(const DataSet& set, std::uint32_t example, std::uint32_t output);
+[[nodiscard]] double target_of(const DataSet& set, std::uint32_t example, std::uint32_t output);
 
 /// The windows of a piece of text with so many bytes. Each has `context` bytes to predict from, or
 /// fewer at the end of the piece, and one more.

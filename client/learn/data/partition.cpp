@@ -4,6 +4,7 @@
 #include "client/learn/data/random.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/json.hpp"
+#include "shared/base/limits.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -226,7 +227,9 @@ Result<Parts> read_parts(const PartitionSpec& spec, const PartitionInput& input,
                          std::uint32_t parties, std::uint64_t) {
   const std::string& path = spec.file;
   FL_TRY(const auto text, posix_files().read_all(path));
-  const auto json = parse_json(text);
+  // A number for each example, and the array of each party, which is not empty.
+  const auto json =
+      parse_json(text, std::max<std::size_t>(limits::json_values_max, 2 * input.examples + 1));
   if (!json.is_array() || json.size() != parties) {
     return Error(
         Errc::invalid_input,

@@ -23,6 +23,11 @@ Examples::Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint
     }
     return;
   }
+  if (all_ && !all_->input_offsets.empty()) {
+    offsets_ = torch::tensor(all_->input_offsets, torch::kFloat64).view(all_->shape).to(device_);
+    if (spec.scales_inputs) input_type_ = torch::kFloat64;
+  }
+  if (all_ && !all_->target_offsets.empty() && spec.scales_targets) target_type_ = torch::kFloat64;
   rows_.reserve(chosen.size());
   for (const std::uint32_t example : chosen) rows_.push_back({example, 0});
   predictions_ = size();
@@ -49,7 +54,10 @@ Batch Examples::batch(const torch::Tensor& positions) const {
                                    ? resident_.index_select(0, positions.to(device_))
                                    : gather(rows).to(device_);
   const bool is_pixels = all_->kind == DataSet::Kind::pixels;
-  return {is_pixels ? stored.to(torch::kFloat32).div_(255) : stored, targets_of(rows).to(device_)};
+  torch::Tensor inputs = is_pixels            ? stored.to(torch::kFloat32).div_(255)
+                         : offsets_.defined() ? (stored + offsets_).to(input_type_)
+                                              : stored;
+  return {std::move(inputs), targets_of(rows).to(device_)};
 }
 
 std::vector<Examples::Row> Examples::rows_at(const torch::Tensor& positions) const {
@@ -84,12 +92,12 @@ torch::Tensor Examples::targets_of(std::span<const Row> rows) const {
                            [this](const Row& row) { return all_->labels[row.example]; });
     return classes;
   }
-  torch::Tensor values = torch::empty({n, outputs_});
-  auto* out = values.mutable_data_ptr<float>();
+  torch::Tensor values = torch::empty({n, outputs_}, torch::kFloat64);
+  auto* out = values.mutable_data_ptr<double>();
   for (const Row& row : rows) {
     for (std::uint32_t i = 0; i < outputs_; ++i) *out++ = target_of(*all_, row.example, i);
   }
-  return values;
+  return values.to(target_type_);
 }
 
 Batch Examples::text(std::span<const Row> rows) const {

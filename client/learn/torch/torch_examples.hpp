@@ -20,8 +20,11 @@ namespace fl {
 
 /// On the device that trains.
 struct Batch {
-  torch::Tensor inputs;   // fp32 [n, shape of an example]; of text int64 [n, context].
-  torch::Tensor targets;  // int64 [n] classes; fp32 [n, outputs] values; int64 [n, context] bytes.
+  /// fp32 [n, shape of an example]; of text int64 [n, context]. fp64 if the data set has offsets
+  /// and the model scales its inputs, as it brings them to fp32 then.
+  torch::Tensor inputs;
+  torch::Tensor targets;  // int64 [n] classes; int64 [n, context] bytes; [n, outputs] values, of
+                          // fp32 or fp64 by the rule above.
 };
 
 /// A target with this class is not predicted: it is behind the end of a piece of text.
@@ -74,6 +77,9 @@ class Examples {
   std::int64_t predictions_ = 0;
   torch::Device device_;
   torch::Tensor resident_;  // On a GPU, all inputs as they are stored; may be undefined.
+  torch::Tensor offsets_;   // DataSet::input_offsets on the device; undefined without.
+  torch::ScalarType input_type_ = torch::kFloat32;
+  torch::ScalarType target_type_ = torch::kFloat32;
 };
 
 }  // namespace fl

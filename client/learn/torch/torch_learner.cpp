@@ -2,6 +2,7 @@
 #include "client/learn/torch/torch_learner.hpp"
 
 #include "client/learn/data/random.hpp"
+#include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
@@ -308,6 +309,17 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
   }
   if (is_scaled(is_low)) parameters_.gradient.mul_(1 / formats.scale.factor());
   return weight == 0 ? 0 : mean / weight;
+}
+
+torch::Tensor Learner::forward(const torch::Tensor& inputs, bool is_training) {
+  if (is_training && inputs.size(0) == 1 && norms_one_value(spec_)) {
+    throw UnfitBatch(fmt::format(
+        "the BatchNorms of this model can't train on a batch of one example, as its images are of "
+        "{}x{} pixels: choose another --batch-size, so that none is left alone, or larger images",
+        spec_.input[1], spec_.input[2]));
+  }
+  if (module_->is_training() != is_training) module_->train(is_training);
+  return module_->forward(inputs);
 }
 
 /// What a forward pass changes beside the gradient.

@@ -63,11 +63,9 @@ class Learner {
   [[nodiscard]] FlatParameters& parameters() { return parameters_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   /// Returns the outputs. If `is_training`, a BatchNorm uses the statistics of these inputs and
-  /// updates its own; otherwise it uses its own.
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training) {
-    if (module_->is_training() != is_training) module_->train(is_training);
-    return module_->forward(inputs);
-  }
+  /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
+  /// single value, which has no variance.
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training);
   /// loss_of() this learner's outputs.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
                                    at::Reduction::Reduction reduction) const {

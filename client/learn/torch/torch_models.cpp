@@ -68,9 +68,11 @@ struct Scaling : nn::Module {
         mean(register_buffer("running_mean", torch::zeros({values}))),
         variance(register_buffer("running_var", torch::ones({values}))) {}
 
+  // fp64 inputs become fp32 here, when the mean is off.
   torch::Tensor forward(const torch::Tensor& x) {
     if (!is_input_) return x;
-    return torch::nan_to_num((x - mean) / deviation_of(variance), 0.0);
+    const torch::Tensor scaled = (x - mean) / deviation_of(variance);
+    return torch::nan_to_num(scaled.to(torch::kFloat32), 0.0);
   }
 
   bool is_input_;
@@ -263,6 +265,11 @@ Result<void> check_layout(const Module& module, const Layout& layout, std::strin
 }
 
 }  // namespace
+
+bool norms_one_value(const ModelSpec& spec) {
+  // The last blocks of a ResNet have a quarter of the image's height and width, rounded up.
+  return spec.family == ModelSpec::Family::resnet && spec.input[1] <= 4 && spec.input[2] <= 4;
+}
 
 Result<Module> make_module(std::string_view model) {
   FL_TRY(const ModelSpec spec, parse_model(model));

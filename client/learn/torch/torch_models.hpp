@@ -27,6 +27,10 @@ using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 /// module differs from the layout, with the first tensor that differs.
 [[nodiscard]] Result<Module> make_module(std::string_view model);
 
+/// Whether a BatchNorm of the module sees one value of each example, so that it can't train on one
+/// example alone: a variance takes two values.
+[[nodiscard]] bool norms_one_value(const ModelSpec& spec);
+
 /// The parameters of a module and their gradients as flat vectors in the order of the layout. So
 /// loading a model is one copy, and an optimizer step is a few operations on whole vectors.
 struct FlatParameters {

@@ -24,7 +24,7 @@ torch::Tensor deviation_of(const torch::Tensor& variance) {
 }
 
 torch::Tensor TargetScale::scaled(const torch::Tensor& targets) const {
-  return mean.defined() ? (targets - mean) / deviation() : targets;
+  return mean.defined() ? ((targets - mean) / deviation()).to(torch::kFloat32) : targets;
 }
 
 torch::Tensor loss_of(const ModelSpec& spec, const TargetScale& scale, const torch::Tensor& outputs,

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import socket
 import sys
 import threading
@@ -62,17 +63,17 @@ class Channel:
     def serve(self, trainer: Trainer) -> None:
         """Says hello, then answers requests until `bye` or the end of the connection."""
         try:
-            hello = trainer.hello().message()
+            hello = _line(trainer.hello().message())
         except Exception as error:
             self._send({"type": "error", "reason": _reason(error)})
             raise
-        if not self._send(hello):
+        if not self._send_line(hello):
             return
         while True:
             request = self._requests.get()
             if request is None or self._is_over.is_set():
                 return
-            self._send(self._answer(trainer, request))
+            self._send_line(self._answer(trainer, request))
 
     def _read(self) -> None:
         try:
@@ -111,10 +112,10 @@ class Channel:
                     self._requests.put(message)
 
     def _send(self, message: dict[str, Any]) -> bool:
+        return self._send_line(_line(message))
+
+    def _send_line(self, line: bytes) -> bool:
         """False: nobody is there any more. The reading thread notices that, too."""
-        line = json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        if len(line) > LINE_BYTES_MAX:
-            raise ValueError(f"a message of {len(line)} bytes is too long for fl-client")
         try:
             with self._sending:
                 self._socket.sendall(line)
@@ -122,19 +123,19 @@ class Channel:
             return False
         return True
 
-    def _answer(self, trainer: Trainer, request: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, trainer: Trainer, request: dict[str, Any]) -> bytes:
         number = request.get("id")
 
         def is_cancelled() -> bool:
             return number in self._cancelled or self._is_over.is_set()
 
-        def fail(reason: str, diverged: bool = False) -> dict[str, Any]:
-            return {"type": "error", "id": number, "reason": reason, "diverged": diverged}
+        def fail(reason: str, diverged: bool = False) -> bytes:
+            return _line({"type": "error", "id": number, "reason": reason, "diverged": diverged})
 
         try:
             task = Task(request, is_cancelled, self._send)
             task.check()
-            return {"type": "done", "id": number, **_work(trainer, task)}
+            return _line({"type": "done", "id": number, **_work(trainer, task)})
         except Cancelled:
             return fail("cancelled")
         except Diverged as error:
@@ -148,12 +149,36 @@ class Channel:
             flush()
 
 
+def _line(message: dict[str, Any]) -> bytes:
+    """A message as fl-client reads it."""
+    text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+    line = printable(text, escape="\\\\").encode() + b"\n"
+    if len(line) > LINE_BYTES_MAX:
+        raise ValueError(f"a message of {len(line)} bytes is too long for fl-client")
+    return line
+
+
+def printable(text: str, escape: str = "\\") -> str:
+    """The text with escapes for halves of characters (surrogates), which can't be written in UTF-8.
+    Python has them in names of files that are not UTF-8: the byte 0xfc of one becomes \\xfc.
+
+    escape: how a backslash is written where the text goes to."""
+
+    def escaped(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        is_byte = 0xDC80 <= code <= 0xDCFF  # As PEP 383 has it.
+        return escape + (f"x{code - 0xDC00:02x}" if is_byte else f"u{code:04x}")
+
+    return re.sub("[\ud800-\udfff]", escaped, text)
+
+
 def say(text: str, sink: IO[str] | None = None) -> None:
     """Writes to a log, by default standard error. Where nobody reads that any more, or its disk is
     full, the text is lost and the work goes on."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         file = sys.stderr if sink is None else sink
-        file.write(text)
+        encoding = getattr(file, "encoding", None) or "utf-8"  # Not every notebook's has one.
+        file.write(printable(text).encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
 
 

@@ -73,7 +73,7 @@ class CodecState(State):
         residual = bucket.residual.copy()
         payloads = self._encode_parts(bucket, vector, residual, index, step)
         if bucket.mean_coder is None:
-            received = self.conductor.swap(payloads * self.conductor.ranks)
+            received = self._swap(bucket, payloads * self.conductor.ranks)
             mean = self._mean(bucket.coders[0], received)
         else:
             mean = self._mean_of_parts(bucket, payloads, index, step)
@@ -86,6 +86,11 @@ class CodecState(State):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "spec": self.spec}
+
+    def _swap(self, bucket: CodedBucket, payloads: list[bytes]) -> list[bytes]:
+        """Each rank's payload of what this rank adds up: its own part, or the whole."""
+        own = bucket.coders[self.conductor.rank if len(bucket.coders) > 1 else 0]
+        return self.conductor.swap(payloads, [own.payload_bytes_max] * self.conductor.ranks)
 
     def _encode_parts(
         self, bucket: CodedBucket, vector: Vector, residual: Vector, index: int, step: int
@@ -125,14 +130,15 @@ class CodecState(State):
     def _mean_of_parts(
         self, bucket: CodedBucket, payloads: list[bytes], index: int, step: int
     ) -> Vector | None:
-        received = self.conductor.swap(payloads)
+        received = self._swap(bucket, payloads)
         rank, coder = self.conductor.rank, bucket.mean_coder
         assert coder is not None
         mean = self._mean(bucket.coders[rank], received)
         payload, kept = b"", None if coder.residual is None else coder.residual.copy()
         if mean is not None:
             payload = self._encode(coder, mean, step, self._seeds(index, step, rank, -1))
-        parts = self.conductor.swap([payload] * self.conductor.ranks)
+        most = [one.payload_bytes_max for one in bucket.coders]
+        parts = self.conductor.swap([payload] * self.conductor.ranks, most)
         if not all(parts):
             coder.residual = kept
             return None

@@ -50,13 +50,20 @@ class Conductor:
         # An exception as the value would reach DistributedDataParallel as a wrong type.
         return done.then(_value)
 
-    def swap(self, payloads: Sequence[bytes]) -> list[bytes]:
+    def swap(self, payloads: Sequence[bytes], bytes_max: Sequence[int]) -> list[bytes]:
         """Sends payloads[r] to rank r, and returns what each rank has sent to this one. Exactly
-        these bytes travel, and 8 for each size."""
+        these bytes travel, and 8 for each size. A RuntimeError refuses more than bytes_max[r] bytes
+        of rank r before there is memory for them."""
         sizes = torch.tensor([len(payload) for payload in payloads], dtype=torch.int64)
         incoming = torch.empty_like(sizes)
         dist.all_to_all_single(incoming, sizes, group=self.group)
         sent, received = sizes.tolist(), incoming.tolist()
+        for rank, (size, most) in enumerate(zip(received, bytes_max)):
+            if not 0 <= size <= most:
+                raise RuntimeError(
+                    f"rank {rank} announces a payload of {size} bytes; at most {most} are right: "
+                    "do all ranks have the same model?"
+                )
         outgoing = torch.empty(sum(sent), dtype=torch.uint8)
         if sum(sent) > 0:
             outgoing = torch.frombuffer(bytearray(b"".join(payloads)), dtype=torch.uint8)
@@ -75,6 +82,15 @@ class Conductor:
             tensor.copy_(host)
         all_bytes = tensor.numel() * tensor.element_size()
         self.bytes_sent += 2 * (self.ranks - 1) * all_bytes // self.ranks  # Gloo's ring.
+
+    def sum_sparse(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over the ranks of a sparse tensor: the same bits on all of them."""
+        host = tensor.cpu().coalesce()
+        parts = (host.indices(), host.values())
+        all_bytes = sum(part.numel() * part.element_size() for part in parts)
+        self.bytes_sent += (self.ranks - 1) * all_bytes  # Each rank gets those of all others.
+        dist.all_reduce(host, group=self.group)
+        return host.to(tensor.device)
 
 
 def _end(jobs: queue.SimpleQueue[Any], thread: threading.Thread) -> None:

@@ -7,6 +7,7 @@ parameter when a bucket of other parameters appears."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 import torch
 
 from ._conductor import Conductor
+from ._torch_names import named_parameters
+from ._torch_tensors import real, real_shape
 
 Vector = npt.NDArray[np.float32]
 Keys = tuple[str, ...]
@@ -54,22 +57,31 @@ class State:
         """Takes the parameters' names from the module that DistributedDataParallel wraps."""
         if self._keys:
             raise RuntimeError("name the parameters before the first step")
-        for name, parameter in module.named_parameters():
+        for name, parameter in named_parameters(module):
             self._keys[id(parameter)] = name
             self._parameters.append(parameter)
 
     def reduce(self, bucket: Any) -> Any:
         """What DistributedDataParallel calls. Returns a future of the bucket's mean gradient."""
         keys = tuple(self._key(parameter) for parameter in bucket.parameters())
-        shapes = {key: p.shape for key, p in zip(keys, bucket.parameters())}
+        shapes: dict[str, Sequence[int]] = {
+            key: real_shape(p) for key, p in zip(keys, bucket.parameters())
+        }
         buffer, index, is_last, step = bucket.buffer(), bucket.index(), bucket.is_last(), self.step
         ready = _ready(buffer)
+        if buffer.is_sparse:
+            warnings.warn(
+                f"the gradient of {', '.join(keys)} is sparse: it is averaged as it is, as without "
+                "a hook, and neither coded nor made dense"
+            )
 
         def work() -> torch.Tensor:
             if ready is not None:
                 ready.synchronize()
             with torch.no_grad():
-                self.average(self._bucket(shapes), buffer, index, step)
+                if buffer.is_sparse:
+                    return self.conductor.sum_sparse(buffer) / self.conductor.ranks
+                self.average(self._bucket(shapes), real(buffer).view(-1), index, step)
             if buffer.is_cuda:
                 torch.cuda.current_stream(buffer.device).synchronize()
             return buffer
@@ -79,7 +91,8 @@ class State:
         return self.conductor.submit(work, buffer.device)
 
     def average(self, bucket: Any, buffer: torch.Tensor, index: int, step: int) -> None:
-        """Replaces the buffer by its mean over the ranks; called by the conductor."""
+        """Replaces the buffer, of a complex one the view as pairs, by its mean over the ranks; called
+        by the conductor."""
         raise NotImplementedError
 
     def make_bucket(self, shapes: dict[str, Sequence[int]], residual: Vector) -> Any:

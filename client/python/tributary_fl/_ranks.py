@@ -10,6 +10,7 @@ from typing import Any, Mapping, Sequence
 import torch
 import torch.distributed as dist
 
+from ._torch_tensors import real
 from ._trainer import Cancelled, Task
 
 # Between two requests hours may pass; fl-client notices a request without progress.
@@ -95,10 +96,11 @@ class Ranks:
     def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replaces these tensors by their sums over the ranks."""
         for tensor in tensors:
-            host = tensor.detach().to("cpu", torch.float32)
+            numbers = real(tensor)
+            host = numbers.to("cpu", torch.float32)
             dist.all_reduce(host, group=self._group)
             with torch.no_grad():
-                tensor.copy_(host)
+                numbers.copy_(host)
 
 
 def ranks_here(alone: bool = False) -> Ranks | None:

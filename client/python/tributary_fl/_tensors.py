@@ -42,6 +42,14 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str = "F32"
 
+    def __post_init__(self) -> None:
+        is_surrogate = any("\ud800" <= character <= "\udfff" for character in self.name)
+        if is_surrogate or "\0" in self.name:
+            raise ValueError(
+                f"a tensor can't have the name {ascii(self.name)}, with a zero byte or a half of a "
+                "character (a surrogate): rename it"
+            )
+
     @property
     def elements(self) -> int:
         return math.prod(self.shape)

@@ -46,9 +46,12 @@ class Data:
             return max(1, math.ceil(self.examples / batch_size))
         return len(_chunks(self.examples, batch_size))
 
-    def one_pass(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+    def one_pass(
+        self, batch_size: int, shuffle: torch.Generator | None, epoch: int = 0
+    ) -> Iterator[Any]:
         """The batches of one pass; in a random order if there is a generator. A DataLoader has its
-        own batch size and its own order."""
+        own batch size and its own order. A set_epoch(), as a DistributedSampler has it, is called before."""
+        _tell_epoch(self._data, epoch)
         if self._is_loader:
             return iter(self._data)
         if isinstance(self._data, torch_data.IterableDataset):
@@ -79,6 +82,20 @@ class Data:
             generator=generator,
             **options,
         )
+
+
+def _tell_epoch(data: Any, epoch: int) -> None:
+    """Calls set_epoch() of a DataLoader or data set, and of the samplers and data sets in it."""
+    waiting, told = [data], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in told:
+            continue
+        told.add(id(part))
+        if callable(getattr(part, "set_epoch", None)):
+            part.set_epoch(epoch)
+        inner = (getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset"))
+        waiting += [one for one in inner if one is not None]
 
 
 class Columns:
@@ -155,9 +172,10 @@ def _count(data: Any) -> int:
 
 
 def _chunks(examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Where batches begin and end. None has one example only, which a BatchNorm can't train on."""
+    """Where batches begin and end. A single example that is left goes with the batch before, as a
+    BatchNorm can't train on it alone. Batches of one, as for examples of unlike sizes, stay so."""
     ends = list(range(batch_size, examples, batch_size)) + ([examples] if examples else [])
-    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
+    if batch_size > 1 and len(ends) > 1 and ends[-1] - ends[-2] == 1:
         del ends[-2]
     return list(zip([0, *ends], ends))
 

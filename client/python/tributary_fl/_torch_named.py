@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches whose parts have names, as the models of Hugging Face take them: a dict of tensors, with the
-targets under `labels`."""
+"""What a model takes of a batch, and its loss. A batch is a tuple with the targets last, or its parts
+have names, as the models of Hugging Face take them: a dict of tensors, with the targets under
+`labels`."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence, Union
 
 import torch
+
+from ._torch_names import unwrapped
 
 TARGETS = ("labels", "label", "label_ids")
 OWN_STEPS = (
@@ -16,6 +19,7 @@ OWN_STEPS = (
     "eval_step (it returns that loss, the outputs and the targets)"
 )
 Forward = Callable[..., Any]
+Inputs = Union[Sequence[Any], Mapping[str, Any]]
 Loss = Callable[[Any, Any], torch.Tensor]
 
 
@@ -24,9 +28,15 @@ def targets_name(batch: Mapping[str, Any]) -> str | None:
     return next((name for name in TARGETS if name in batch), None)
 
 
-def split(batch: Mapping[str, Any], module: torch.nn.Module) -> tuple[dict[str, Any], Any]:
-    """The inputs that the module takes, by name, and the targets. Other columns of a data set, such
+def split(batch: Any, module: torch.nn.Module) -> tuple[Inputs, Any]:
+    """The inputs that the module takes, and the targets. Of a dict, other columns of a data set, such
     as an example's number or its text, are left out."""
+    if not isinstance(batch, Mapping):
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise TypeError(
+                f"a batch is a {type(batch).__name__}, not (inputs, targets) or a dict: {OWN_STEPS}"
+            )
+        return batch[:-1], batch[-1]
     name = targets_name(batch)
     if name is None:
         raise TypeError(
@@ -56,7 +66,7 @@ def predicted(targets: Any, module: torch.nn.Module) -> Any:
 def loss_of(
     model: Forward,
     module: torch.nn.Module,
-    inputs: Mapping[str, Any],
+    inputs: Inputs,
     targets: Any,
     loss: Loss,
     is_chosen: bool,
@@ -66,6 +76,9 @@ def loss_of(
     model: what is called: the module, or what wraps it.
     loss: unless it is chosen by the user, a module that takes `labels` and returns a loss of its own
         has that. Then classes stand along dimension 1 of the outputs, as metrics take them."""
+    if not isinstance(inputs, Mapping):
+        outputs = model(*inputs)
+        return loss(outputs, targets), outputs, targets
     asks = not is_chosen and _takes(module)("labels")
     said = model(**inputs, labels=targets) if asks else model(**inputs)
     found, outputs = _parts(said)
@@ -79,9 +92,10 @@ def loss_of(
 
 
 def _base(module: torch.nn.Module) -> Any:
-    """The model inside of a PEFT model, or the module itself."""
-    get: Any = getattr(module, "get_base_model", None)
-    return module if get is None else get()
+    """The model inside of wrappers and of a PEFT model, or the module itself."""
+    *_, inner = unwrapped(module)
+    get: Any = getattr(inner, "get_base_model", None)
+    return inner if get is None else get()
 
 
 def _takes(module: torch.nn.Module) -> Callable[[str], bool]:

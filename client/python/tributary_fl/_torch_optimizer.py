@@ -18,6 +18,7 @@ import torch
 from . import _tensors
 from ._ranks import Ranks
 from ._tensors import Tensor
+from ._torch_gradients import dense
 from ._torch_sharded import part_as
 from ._torch_tensors import TYPES, is_part, mapped, real, store_all
 from ._trainer import Task
@@ -104,6 +105,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None
 def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
     """The value for JSON. Its tensors are put at the end of `tensors`."""
     if isinstance(value, torch.Tensor):
+        value = dense(value)  # An optimizer of sparse gradients adds them to a dense one, too.
         tensors.append(real(value))
         kind = "complex" if value.is_complex() else "tensor"
         return {"part" if is_part(value) else kind: len(tensors) - 1}

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ._ranks import Ranks
 from ._tensors import TensorFile
 from ._torch_data import moved
+from ._torch_names import named_parameters, unwrapped
 from ._torch_spread import Device, Spread
 from ._torch_tensors import (
     Named, freeze, frozen_digest, is_part, load_all, mapped, real, real_shape, store_all,
@@ -32,7 +33,8 @@ T = TypeVar("T")
 def is_sharded(model: Any) -> bool:
     # A program that has sharded a model has imported this. PyTorch has the name since 2.6.
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    return isinstance(model, getattr(fsdp, "FSDPModule", ()))
+    kind = getattr(fsdp, "FSDPModule", ())
+    return any(isinstance(part, kind) for part in unwrapped(model))
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ class Sharded(Spread):
 
     @contextlib.contextmanager
     def without_exchange(self) -> Iterator[None]:
-        self.module.set_requires_gradient_sync(False)
+        self._layers[0].set_requires_gradient_sync(False)
         try:
             yield
         finally:
-            self.module.set_requires_gradient_sync(True)
+            self._layers[0].set_requires_gradient_sync(True)
 
     def most(self, own: int) -> int:
         return self._ranks.most(own)
@@ -131,7 +133,7 @@ class Sharded(Spread):
 
     def _agree_on_cuts(self) -> dict[str, Cut]:
         """How each sharded parameter is cut."""
-        said = self._ranks.all({n: self._part(n, p) for n, p in self.module.named_parameters()})
+        said = self._ranks.all({n: self._part(n, p) for n, p in named_parameters(self.module)})
         mine = said[self._ranks.rank]
         cuts = {}
         for rank, others in enumerate(said):

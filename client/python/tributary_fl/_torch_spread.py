@@ -12,6 +12,7 @@ import torch
 
 from ._ranks import Ranks
 from ._tensors import TensorFile
+from ._torch_names import unwrapped
 from ._torch_tensors import Named, freeze, frozen_digest, load_all, store_all
 from ._trainer import Task
 
@@ -24,7 +25,7 @@ class Spread(abc.ABC):
     this rank has of them. A file is rank 0's; the other ranks have None."""
 
     module: Any
-    """The module that has the parameters under their own names."""
+    """The model without what lets ranks train together: a rank may use it alone."""
     measures_together = False
     """Whether all ranks take part in an evaluation. Else rank 0 measures alone."""
     gradient_parts = 1
@@ -81,21 +82,22 @@ class Whole(Spread):
     """A model on the only rank, or a DistributedDataParallel."""
 
     def __init__(self, model: Any, ranks: Ranks | None, frozen: Sequence[str]):
-        is_parallel = isinstance(model, torch.nn.parallel.DistributedDataParallel)
-        if ranks is not None and not is_parallel:
+        kind = torch.nn.parallel.DistributedDataParallel
+        parallel = next((part for part in unwrapped(model) if isinstance(part, kind)), None)
+        if ranks is not None and parallel is None:
             raise TypeError(
                 f"this program has {ranks.count} ranks: give the Trainer a model in a "
                 "torch.nn.parallel.DistributedDataParallel, or one that "
                 "torch.distributed.fsdp.fully_shard has sharded (the model itself, not only its "
                 "layers)"
             )
-        if is_parallel and frozen:
+        if parallel is not None and frozen:
             raise ValueError(
                 "frozen: set requires_grad=False before you make the DistributedDataParallel"
             )
         freeze(model, frozen)
-        self._model, self._ranks = model, ranks
-        self.module = model.module if is_parallel else model
+        self._model, self._parallel, self._ranks = model, parallel, ranks
+        self.module = model if parallel is None else parallel.module
 
     def put_on(self, device: Device) -> torch.device:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -121,6 +123,6 @@ class Whole(Spread):
 
     def without_exchange(self) -> ContextManager[Any]:
         context: ContextManager[Any] = contextlib.nullcontext()
-        if self._ranks is not None:
-            context = self._model.no_sync()
+        if self._parallel is not None and self._ranks is not None:
+            context = self._parallel.no_sync()
         return context

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 import torch
 
-from ._torch_spread import Spread
-from ._torch_tensors import own
-from ._trainer import Settings, Task
+from ._trainer import Settings
 
 
 def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> torch.optim.Optimizer:
@@ -30,6 +28,12 @@ def run_optimizer(parameters: Sequence[torch.Tensor], settings: Settings) -> tor
         betas = (wanted.beta1, wanted.beta2)
         return kind(parameters, settings.lr, betas, wanted.epsilon, decay)
     raise ValueError(f"this version of tributary_fl does not know the optimizer '{wanted.name}'")
+
+
+def takes_sparse(settings: Settings) -> bool:
+    """Whether the run's optimizer takes sparse gradients. A weight decay is of all rows, and PyTorch's
+    Adam keeps moments of all of them."""
+    return settings.optimizer.name in ("sgd", "nesterov") and not settings.weight_decay
 
 
 def seed_all(seed: int) -> None:
@@ -51,37 +55,6 @@ def take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
     else:
         scaler.step(optimizer)
         scaler.update()
-
-
-def gradient_terms(
-    named: Sequence[tuple[str, torch.nn.Parameter]], spread: Spread, task: Task, speaks: bool
-) -> Callable[[], None]:
-    """A function that adds the round's correction and proximal term to the gradients. speaks: whether
-    this rank is the one that reads files."""
-    parameters = [parameter for _, parameter in named]
-    mu, has_correction = task.settings.proximal_mu, bool(task.request.get("correction"))
-    start = [own(parameter).clone() for parameter in parameters] if mu else []
-    corrections: list[torch.Tensor] = []
-    if has_correction:
-        corrections = [torch.empty_like(own(parameter)) for parameter in parameters]
-        parts = [(name, part) for (name, _), part in zip(named, corrections)]
-        spread.load(parts, task.correction() if speaks else None)
-
-    if not start and not corrections:
-        return lambda: None
-
-    def add() -> None:
-        with torch.no_grad():
-            for at, parameter in enumerate(parameters):
-                if parameter.grad is None:  # It took no part in the loss.
-                    parameter.grad = torch.zeros_like(parameter)
-                gradient = own(parameter.grad)
-                if start:
-                    gradient.add_(own(parameter) - start[at], alpha=mu)
-                if corrections:
-                    gradient.add_(corrections[at])
-
-    return add
 
 
 def three_of(said: Any) -> tuple[Any, Any, Any]:

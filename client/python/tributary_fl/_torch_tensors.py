@@ -14,6 +14,7 @@ import torch
 
 from . import _tensors
 from ._tensors import Tensor, TensorFile
+from ._torch_names import named_buffers, named_parameters, under_all_names
 
 FROZEN = "frozen."  # Before the digest in the name of a tensor without elements, as fl-client has it.
 STATISTICS = ("running_mean", "running_var")  # The last part of a BatchNorm statistic's name.
@@ -41,29 +42,26 @@ def is_part(tensor: torch.Tensor) -> bool:
 
 
 def freeze(module: torch.nn.Module, patterns: Sequence[str]) -> None:
-    """Freezes the parameters whose names fit one of the patterns, as in "encoder.*"."""
+    """Freezes the parameters whose names fit one of the patterns, as in "encoder.*". A BatchNorm
+    whose statistics fit one goes into evaluation mode, where they do not move."""
+    still = set()
     for pattern in patterns:
         found = [
-            tensor
-            for name, tensor in _under_all_names(module)
-            if isinstance(tensor, torch.nn.Parameter) and fnmatch.fnmatchcase(name, pattern)
+            (name, tensor)
+            for name, tensor in under_all_names(module)
+            if fnmatch.fnmatchcase(name, pattern)
+            and (isinstance(tensor, torch.nn.Parameter) or is_statistic(name))
         ]
         if not found:
             raise ValueError(f"frozen: no parameter has a name like '{pattern}'")
-        for parameter in found:
-            parameter.requires_grad_(False)
-
-
-def _under_all_names(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and buffers; a tied one has all its names. (From PyTorch 2.0 on, named_parameters
-    and named_buffers can do so, too.)"""
-    return [
-        (f"{prefix}.{name}" if prefix else name, tensor)
-        for prefix, part in module.named_modules(remove_duplicate=False)
-        for members in (part._parameters, part._buffers)
-        for name, tensor in members.items()
-        if tensor is not None
-    ]
+        for name, tensor in found:
+            if is_statistic(name):
+                still.add(id(tensor))
+            else:
+                tensor.requires_grad_(False)
+    for part in module.modules():
+        if any(id(buffer) in still for buffer in part._buffers.values()):
+            part.training = False
 
 
 def is_statistic(name: str) -> bool:
@@ -75,12 +73,12 @@ def travelling(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     name, and the running means and variances of BatchNorms. Other buffers stay where they are."""
     tensors: list[tuple[str, torch.Tensor]] = [
         (name, parameter)
-        for name, parameter in module.named_parameters()
+        for name, parameter in named_parameters(module)
         if parameter.requires_grad
     ]
     tensors += [
         (name, buffer)
-        for name, buffer in module.named_buffers()
+        for name, buffer in named_buffers(module)
         if is_statistic(name) and buffer.is_floating_point()
     ]
     return tensors
@@ -176,7 +174,7 @@ def frozen_digest(
     number format have the same digest on every device. whole: gives all numbers of a parameter in
     host memory."""
     frozen = sorted(
-        ((name, p) for name, p in module.named_parameters() if not p.requires_grad),
+        ((name, p) for name, p in named_parameters(module) if not p.requires_grad),
         key=lambda item: item[0],
     )
     if not frozen:
@@ -223,7 +221,7 @@ def load(checkpoint: Path, module: torch.nn.Module, strict: bool = True) -> None
     file = _tensors.read(checkpoint)
     names: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in _under_all_names(module):
+    for name, tensor in under_all_names(module):
         names.setdefault(id(tensor), []).append(name)
         tensors[name] = tensor
     if strict:

@@ -257,6 +257,14 @@ class Task:
         is_late = 0 < self.settings.seconds <= self.seconds()
         return step < self.settings.steps_max(epoch_steps) and (step == 0 or not is_late)
 
+    def first_epoch(self, epoch_steps: int) -> int:
+        """The number of this round's first pass over the data, counted from 0 as if this client had
+        trained in all rounds before: the same when a round is trained again. If only the time of a
+        round is limited, the next round's number is higher by one."""
+        steps = self.settings.steps_max(epoch_steps)
+        passes = 1 if steps == math.inf else math.ceil(steps / max(1, epoch_steps))
+        return max(0, self.round - 1) * passes
+
     @property
     def cancelled(self) -> bool:
         return self._is_cancelled()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import abc
 from typing import Any, Mapping, Sequence
 
+import numpy as np
 import numpy.typing as npt
 
 from . import _tensors, _trainer
@@ -25,7 +26,10 @@ class Trainer(_trainer.Trainer):
         where lower values are better and the name is none that the server knows.
     supports: what `train` can do, of "optimizer", "proximal" and "correction". "gradient" and
         "initial" are known from the methods that there are.
-    frozen: a hexadecimal digest of weights that belong to the model and never change."""
+    frozen: a hexadecimal digest of weights that belong to the model and never change.
+    dtype: the number format of the arrays that `train`, `evaluate` and `gradient` get, as np.float64
+        for scikit-learn, whose models refuse weights in another format than their data. None: each
+        array has that of `weights`. What they return may have any; on the wire it is float32."""
 
     def __init__(
         self,
@@ -36,7 +40,9 @@ class Trainer(_trainer.Trainer):
         metrics: Sequence[str | MetricInfo] = (),
         supports: Sequence[str] = (),
         frozen: str = "",
+        dtype: npt.DTypeLike | None = None,
     ):
+        self._dtype: Any = dtype
         self._initial = {name: array.copy() for name, array in weights.items()}
         self._tensors = [
             _tensors.Tensor(name, array.shape, _format(name, array))
@@ -81,19 +87,23 @@ class Trainer(_trainer.Trainer):
         return self._hello
 
     def on_train(self, task: Task) -> TrainReport:
-        weights = dict(task.weights())
+        weights = self._weights(task)
         report = self.train(weights, task)
         self._write(task, weights)
         return report
 
     def on_evaluate(self, task: Task) -> EvalReport:
-        return self.evaluate(dict(task.weights()), task)
+        return self.evaluate(self._weights(task), task)
 
     def on_gradient(self, task: Task) -> None:
-        self._write(task, self.gradient(dict(task.weights()), task))
+        self._write(task, self.gradient(self._weights(task), task))
 
     def on_initial(self, task: Task) -> None:
         self._write(task, self.initial(task.seed))
+
+    def _weights(self, task: Task) -> dict[str, npt.NDArray[Any]]:
+        """The round's weights as compiled code of other packages takes them: aligned and in order."""
+        return {name: np.require(a, self._dtype, ["A", "C"]) for name, a in task.weights().items()}
 
     def _write(self, task: Task, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         out = task.out(self._tensors)

@@ -19,12 +19,14 @@ from ._ranks import Ranks, SharedTask, ranks_here
 from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
-from ._torch_named import OWN_STEPS, Loss, loss_of, predicted, split, targets_name
+from ._torch_gradients import Gradients, dense
+from ._torch_modes import Modes, evaluation_mode, explained_batch_norm
+from ._torch_named import Inputs, Loss, loss_of, predicted, split, targets_name
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
 from ._torch_steps import (
-    counted, grad_scaler, gradient_terms, run_optimizer, seed_all, take_step, three_of,
+    counted, grad_scaler, run_optimizer, seed_all, take_step, takes_sparse, three_of,
 )  # fmt: skip
 from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
@@ -46,10 +48,15 @@ class Trainer(_trainer.Trainer):
 
     model: a torch.nn.Module, or a function without arguments that makes one. With a function,
         initial weights are a function of the seed; with a module they are those that it has now.
+        torch.compile, DataParallel and the like change no names of its tensors. Parts that are in
+        evaluation mode now stay so in training: BatchNorms do not change their statistics there,
+        dropouts drop nothing. Only a model that is in it as a whole, as from_pretrained() gives it,
+        is put into training mode, but for layers whose parameters are all frozen.
     train_data: a Dataset, a DataLoader, a tuple (inputs, targets) or a dict of tensors or arrays, or
         a list of dicts. A batch is (inputs, targets), or (input, input, ..., targets), or a dict as
         the models of Hugging Face take it, with its targets under "labels". A DataLoader keeps its
-        own batch size and order. None: this client only measures.
+        own batch size and order; set_epoch() of its sampler or data set is called. None: this client
+        only measures.
     loss: loss(outputs, targets), the mean over a batch's predictions. None: of a batch that is a
         dict the model's own, if it returns one; else cross-entropy.
     predictions: a function of a batch's targets that says how many predictions the loss is a mean
@@ -72,7 +79,8 @@ class Trainer(_trainer.Trainer):
         this program: in files in the client's state folder. Then, too, the methods that count steps
         can't be used.
     frozen: patterns of names of parameters that do not change and do not travel, as in
-        ["encoder.*"]. So are parameters with requires_grad=False.
+        ["encoder.*"]; where they fit a BatchNorm's statistics, these do not change either. So are
+        parameters with requires_grad=False.
     workers: processes that load examples of a Dataset.
     collate: makes a batch of a list of examples of a Dataset, as DataLoader's collate_fn.
     examples, eval_examples: how many there are, for data without a length.
@@ -118,6 +126,7 @@ class Trainer(_trainer.Trainer):
         self._spread = _spread(self.model, self._ranks, self._frozen)
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
+        self._modes = Modes(self.model)
         self.loss: Loss = loss or torch.nn.functional.cross_entropy
         self._has_loss = loss is not None
         self._count = predictions or known_count(self.loss)
@@ -143,16 +152,10 @@ class Trainer(_trainer.Trainer):
 
     # What to override.
 
-    def inputs_and_targets(self, batch: Any) -> tuple[Sequence[Any] | Mapping[str, Any], Any]:
+    def inputs_and_targets(self, batch: Any) -> tuple[Inputs, Any]:
         """What the model takes, as separate arguments or as named ones, and what the loss compares
         with."""
-        if isinstance(batch, Mapping):
-            return split(batch, self._module)
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise TypeError(
-                f"a batch is a {type(batch).__name__}, not (inputs, targets) or a dict: {OWN_STEPS}"
-            )
-        return batch[:-1], batch[-1]
+        return split(batch, self._module)
 
     def batch_examples(self, batch: Any) -> int:
         """How many examples a batch has."""
@@ -187,9 +190,11 @@ class Trainer(_trainer.Trainer):
         if self._ranks is not None:
             epoch_steps = self._ranks.most(epoch_steps)
         shuffle = torch.Generator().manual_seed(task.seed)
-        passes = (data.one_pass(settings.batch_size, shuffle) for _ in itertools.count())
+        first = task.first_epoch(epoch_steps)
+        passes = (data.one_pass(settings.batch_size, shuffle, n) for n in itertools.count(first))
         steps = groups(passes, accumulate)
-        add_terms = gradient_terms(self._named, self._spread, task, self._speaks)
+        takes = self._make_optimizer is not None or takes_sparse(settings)
+        gradients = Gradients(self._named, self._spread, task, self._speaks, takes)
         optimizer = self._optimizer(task)
         scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
@@ -206,10 +211,11 @@ class Trainer(_trainer.Trainer):
                 task.progress(step, told, loss if step else None)
                 batches = next(steps)
                 examples += sum(self.batch_examples(batch) for batch in batches)
-                predictions += self._add_gradients(batches, optimizer, scaler, loss_sum)
+                gradients.zero(optimizer)
+                predictions += self._add_gradients(batches, scaler, loss_sum)
                 if scaler is not None:
                     scaler.unscale_(optimizer)
-                add_terms()
+                gradients.finish()
                 take_step(optimizer, scaler)
                 step += 1
                 if bar is not None:
@@ -231,8 +237,7 @@ class Trainer(_trainer.Trainer):
         for metric in metrics.values():
             metric.reset()
         loss_sum, examples, predictions = 0.0, 0, 0.0
-        self.model.eval()
-        with torch.no_grad():
+        with evaluation_mode(self.model), torch.no_grad():
             for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
@@ -353,7 +358,7 @@ class Trainer(_trainer.Trainer):
         """Weights and seed of a request."""
         seed_all((task.seed + (self._ranks.rank if self._ranks else 0)) % 2**64)
         self._load(task)
-        self.model.train()
+        self._modes.train()
 
     def _train_round(self, task: Task) -> TrainReport:
         self._begin(task)
@@ -377,13 +382,12 @@ class Trainer(_trainer.Trainer):
                 count = self.batch_predictions(batch) if counts else 0.0
                 if not count and self._ranks is None:  # The loss may be 0/0.
                     continue
-                with self.autocast():
-                    loss = self.train_step(moved(batch, self.device))
+                loss = self._training_loss(batch)
                 predictions += count
                 weight = count * self._spread.gradient_parts / self._examples
                 torch.autograd.backward(counted(loss, count) * weight)
         gradients = [
-            torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            torch.zeros_like(tensor) if tensor.grad is None else dense(tensor.grad)
             for _, tensor in self._tensors
         ]
         self._spread.add_up(gradients)
@@ -404,8 +408,7 @@ class Trainer(_trainer.Trainer):
         if self._factory is not None:
             module: Any = self._factory()
             freeze(module, self._frozen)
-            is_parallel = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-            tensors = travelling(module.module if is_parallel else module)
+            tensors = travelling(module)
         self._spread.store(tensors, self._out(task))
 
     # Parts of train() and evaluate().
@@ -413,10 +416,7 @@ class Trainer(_trainer.Trainer):
     def _forward(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
         """The mean loss over a batch, the outputs and the targets."""
         inputs, targets = self.inputs_and_targets(batch)
-        if isinstance(inputs, Mapping):
-            return loss_of(self.model, self._module, inputs, targets, self.loss, self._has_loss)
-        outputs = self.model(*inputs)
-        return self.loss(outputs, targets), outputs, targets
+        return loss_of(self.model, self._module, inputs, targets, self.loss, self._has_loss)
 
     def _has_known_targets(self, batch: Any) -> bool:
         """Whether inputs_and_targets() can tell the targets whose number is a batch's weight."""
@@ -438,11 +438,10 @@ class Trainer(_trainer.Trainer):
             batches = self._require(self._eval_data).one_pass(self.eval_batch_size, None)
         return self._spread.of_rank_0(batches, task)
 
-    def _add_gradients(
-        self, batches: list[Any], optimizer: torch.optim.Optimizer, scaler: Any, total: torch.Tensor
-    ) -> float:
-        """Sets the gradients to those of the mean loss over all predictions of the batches, of all
-        ranks together. Adds each of this rank's losses to the total, and returns their number."""
+    def _add_gradients(self, batches: list[Any], scaler: Any, total: torch.Tensor) -> float:
+        """Sets the gradients, which are zero, to those of the mean loss over all predictions of the
+        batches, of all ranks together. Adds each of this rank's losses to the total, and returns
+        their number."""
         counts = [self.batch_predictions(batch) for batch in batches]
         predictions = sum(counts)
         more = self._spread.most(len(batches)) - len(batches)
@@ -451,15 +450,13 @@ class Trainer(_trainer.Trainer):
         all_counts = predictions
         if self._ranks is not None:
             all_counts = self._ranks.sums([predictions])[0] / self._ranks.count
-        optimizer.zero_grad()
         for number, (batch, count) in enumerate(zip(batches, counts)):
             if not count and self._ranks is None:  # The loss may be 0/0.
                 continue
             is_last = number + 1 == len(batches)
             # The ranks exchange their gradients once in a step.
             with contextlib.nullcontext() if is_last else self._spread.without_exchange():
-                with self.autocast():
-                    loss = self.train_step(moved(batch, self.device))
+                loss = self._training_loss(batch)
                 weight = count / all_counts if all_counts else 0.0
                 part = loss if weight == 1 else counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
@@ -471,6 +468,11 @@ class Trainer(_trainer.Trainer):
             if scaler is not None:
                 scaler.scale(total)  # Else it refuses the step.
         return predictions
+
+    def _training_loss(self, batch: Any) -> torch.Tensor:
+        explained = explained_batch_norm(self._module, lambda: self.batch_examples(batch))
+        with self.autocast(), explained:
+            return self.train_step(moved(batch, self.device))
 
     def _optimizer(self, task: Task) -> torch.optim.Optimizer:
         make = self._make_optimizer

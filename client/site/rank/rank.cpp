@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank.hpp"
 
+#include "client/learn/data/fit.hpp"
 #include "client/learn/process/json_line.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
@@ -157,6 +158,7 @@ Result<json> Rank::load(LearnOptions learn) {
     parallel_->leave();
     trainer_.reset();
     learn.model = model;
+    FL_CHECK(check_values(model, data_));
     FL_TRY(trainer_,
            make_torch_trainer(share_machine(std::move(learn), place_), data_, parallel_.get()));
     model_ = model;

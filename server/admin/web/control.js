@@ -80,11 +80,11 @@ function queueForm() {
   });
 }
 
-function runForm(action, label, number, question, done) {
-  return form(action, label, [number], {
+function runForm(action, label, run, question) {
+  return form(action, label, [run], {
     ask: ({ run }) => question(run),
-    body: ({ run }) => ({ run: Number(run) }),
-    told: ({ run }) => done(run),
+    body: ({ run }) => ({ run: run.trim() }),
+    told: ({ done }) => done,
   });
 }
 
@@ -141,18 +141,15 @@ export class Control {
   }
 
   constructor(session) {
-    const number = () =>
-      field("Run", "run", { type: "number", min: 1, step: 1, required: true });
-    this.numbers = [number(), number()];
-    const [stopped, dropped] = this.numbers;
+    this.run = field("Run: its number or its key", "run", { required: true });
     this.element = make("div", {},
       panel("Queue a run", queueForm()),
-      panel("End a run", runForm("stop", "End the run", stopped,
-        (run) => `End run ${run} after the round under way? It can't be taken back.`,
-        (run) => `Run ${run} ends after the round under way.`)),
-      panel("Take a run out of the queue", runForm("drop", "Take it out", dropped,
-        (run) => `Take run ${run} out of the queue?`,
-        (run) => `Run ${run} is no longer queued.`)));
+      panel("End a run", runForm("stop", "End the run", this.run,
+        (run) => `End run ${run}: after the round under way, or at once if it has no model yet? ` +
+          "It can't be taken back.")),
+      panel("Take a run out of the queue", runForm("drop", "Take it out",
+        field("Run: its number or its key", "run", { required: true }),
+        (run) => `Remove run ${run}, which has no model yet?`)));
     if (session.role !== "admin") return;
     this.element.append(
       panel("Invite a client", enrollForm()),
@@ -162,7 +159,7 @@ export class Control {
 
   // The run that the page shows is the one that is proposed.
   setRun(run) {
-    const input = this.numbers[0].querySelector("input");
+    const input = this.run.querySelector("input");
     if (run && input.value === "") input.value = run;
   }
 

@@ -156,13 +156,23 @@ Result<void> write_low_rank(const LowRankFactors& factors, const Layout& layout,
   return {};
 }
 
+bool has_factors(Bytes first_block, const FactorForm& form, std::uint64_t shared_key) {
+  const bool has_key = form.id == BlockFormat::gradzip;
+  if (first_block.size() < rank_head_bytes + (has_key ? sizeof(std::uint64_t) : 0)) return false;
+  return format_of(first_block) == form.id &&
+         std::to_integer<std::uint32_t>(first_block[1]) == form.rank &&
+         (!has_key || form.has_own_right ||
+          load<std::uint64_t>(first_block, rank_head_bytes) == shared_key);
+}
+
 Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
                                       const Block& first_block, DecodeScratch& scratch) {
   if (!is_low_rank(bytes)) return bad_block("the tensor's first block is not of low rank");
   if (bytes.size() < rank_head_bytes) return bad_block("the rank is cut off");
   RightFactor right = {.id = static_cast<BlockFormat>(bytes[0]),
                        .rank = std::to_integer<std::uint32_t>(bytes[1]),
-                       .values = {}};
+                       .values = {},
+                       .drawn = {}};
   if (right.rank < 1 || right.rank > rank_max) {
     return bad_block(fmt::format("rank {}, allowed are 1 to {}", right.rank, rank_max));
   }
@@ -180,9 +190,12 @@ Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
   return right;
 }
 
-void draw_right(RightFactor& right, const Layout::Tensor& tensor) {
-  if (right.id != BlockFormat::gradzip || !right.values.empty()) return;
-  right.values = drawn_right(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
+std::span<const float> draw_right(RightFactor& right, const Layout::Tensor& tensor,
+                                  DrawnRights& rights) {
+  if (right.id != BlockFormat::gradzip) return right.values;
+  if (!right.drawn)
+    right.drawn = rights.get(right.key, right.rank, matrix_of(tensor, right.rank, 1)->cols);
+  return *right.drawn;
 }
 
 Result<FactorRows> read_rows(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
@@ -219,12 +232,13 @@ void add_product(const FactorRows& left, std::span<const float> right, std::uint
 }
 
 Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor, const Block& block,
-                             RightFactor& right, std::span<float> out, DecodeScratch& scratch) {
+                             RightFactor& right, DrawnRights& rights, std::span<float> out,
+                             DecodeScratch& scratch) {
   std::vector<float> room;
   FL_TRY(const FactorRows left, read_rows(bytes, tensor, block, right, room, scratch));
-  draw_right(right, tensor);
+  const std::span<const float> values = draw_right(right, tensor, rights);
   std::ranges::fill(out, 0.0f);
-  add_product(left, right.values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
+  add_product(left, values, matrix_of(tensor, right.rank, 1)->cols, block.first, out);
   return {};
 }
 

@@ -22,6 +22,7 @@
 #include "kernels/generic/matrix.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/codec/blocks/drawn_rights.hpp"
 #include "shared/codec/core/block_map.hpp"
 #include "shared/codec/core/compressor.hpp"
 
@@ -61,7 +62,8 @@ struct RightFactor {
   BlockFormat id;  // powersgd or gradzip.
   std::uint32_t rank;
   std::uint64_t key = 0;      // For gradzip.
-  std::vector<float> values;  // [rank, columns]. For gradzip empty until draw_right().
+  std::vector<float> values;  // [rank, columns]; empty for a gradzip factor that was read.
+  DrawnRights::Values drawn;  // The values of that factor; null until draw_right().
 };
 
 /// Some consecutive rows of L.
@@ -112,12 +114,18 @@ void orthonormalize(std::span<float> vectors, std::size_t n);
   return !block.empty() && format_row(block).kind == FormatKind::low_rank;
 }
 
+/// Whether a tensor's first block has factors of this form. `shared_key`: the key of an R that the
+/// sender shares with others. The bytes need not be trusted.
+[[nodiscard]] bool has_factors(Bytes first_block, const FactorForm& form, std::uint64_t shared_key);
+
 /// Reads the R of a tensor from its first block. The bytes need not be trusted. Errors: corrupt.
 [[nodiscard]] Result<RightFactor> read_right_factor(Bytes bytes, const Layout::Tensor& tensor,
                                                     const Block& first_block,
                                                     DecodeScratch& scratch);
-/// Fills right.values from the key if the format is gradzip and they are empty.
-void draw_right(RightFactor& right, const Layout::Tensor& tensor);
+/// Returns the values of a factor that was read. For gradzip they come from `rights`, at the first
+/// call; the factor then holds them.
+[[nodiscard]] std::span<const float> draw_right(RightFactor& right, const Layout::Tensor& tensor,
+                                                DrawnRights& rights);
 
 /// Reads the rows of L that a block touches. They are finite. The result points into `room`, which
 /// is replaced. `right` must be of the same tensor. The bytes need not be trusted. Errors: corrupt.
@@ -131,10 +139,12 @@ void draw_right(RightFactor& right, const Layout::Tensor& tensor);
 void add_product(const FactorRows& left, std::span<const float> right, std::uint64_t cols,
                  std::uint64_t first, std::span<float> out);
 
-/// Decodes a block into `out`. `right` must be of the same tensor; its values are drawn if needed.
+/// Decodes a block into `out`. `right` must be of the same tensor; its values are drawn if needed,
+/// by `rights`.
 /// The decoded values may be infinite or NaN. The bytes need not be trusted. Errors: corrupt.
 [[nodiscard]] Result<void> decode_low_rank(Bytes bytes, const Layout::Tensor& tensor,
                                            const Block& block, RightFactor& right,
-                                           std::span<float> out, DecodeScratch& scratch);
+                                           DrawnRights& rights, std::span<float> out,
+                                           DecodeScratch& scratch);
 
 }  // namespace fl::codec

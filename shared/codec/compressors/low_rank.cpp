@@ -64,6 +64,11 @@ std::size_t LowRankCompressor::bytes_max_of(const Layout::Tensor& tensor,
                : Compressor::bytes_max_of(tensor, block);
 }
 
+std::optional<FactorForm> LowRankCompressor::factor_form(const Layout::Tensor& tensor) const {
+  if (!matrix_of(tensor, rank(), settings_.min_ratio)) return std::nullopt;
+  return FactorForm{.id = id_, .rank = rank(), .has_own_right = settings_.has_own_right};
+}
+
 CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
   auto plan = std::make_shared<LowRankPlan>();
   for (const std::uint32_t t : vector.tensors) {
@@ -82,7 +87,8 @@ CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
                               .right = {.id = id_,
                                         .rank = rank(),
                                         .key = key,
-                                        .values = drawn_right(key, rank(), shape->cols, start)},
+                                        .values = drawn_right(key, rank(), shape->cols, start),
+                                        .drawn = {}},
                               .left = std::vector<float>(rank() * shape->rows)};
     const auto drawn = factors.right.values;
     factorize(MatrixProducts(matrix, vector.device), factors);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +51,7 @@ class LowRankCompressor : public Compressor {
   bool needs_places() const final { return true; }
   CompressorPlan plan(const VectorToPlan& vector) const final;
   bool plans_on_device() const final { return true; }
+  std::optional<FactorForm> factor_form(const Layout::Tensor& tensor) const final;
   Result<void> encode(std::span<const float> x, const Scan& scan, const Layout& layout,
                       const Block& block, std::uint64_t seed, const CompressorPlan& plan,
                       EncodeScratch& scratch, std::vector<std::byte>& out) const final;

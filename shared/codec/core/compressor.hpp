@@ -39,6 +39,13 @@ struct SummedSketches {
   std::vector<std::optional<SketchShape>> of_tensor = {};
 };
 
+/// How a compressor codes a tensor as the product of two thin factors (low_rank_block.hpp).
+struct FactorForm {
+  BlockFormat id;
+  std::uint32_t rank;
+  bool has_own_right;  // For gradzip: the key of R is the sender's own, not shared_key().
+};
+
 /// The plan that Compressor::plan() made from a whole vector. Each compressor uses one member.
 struct CompressorPlan {
   float step = 0;  // 0: encode() finds a step for each block.
@@ -76,6 +83,10 @@ class Compressor {
   /// The size of the sketches that a server can add up before it reads them; nullopt if the
   /// compressor makes no such sketches.
   [[nodiscard]] virtual std::optional<SketchShape> summed_sketch() const { return std::nullopt; }
+  /// The factors of a tensor; nullopt if the compressor makes none, or none of this tensor.
+  [[nodiscard]] virtual std::optional<FactorForm> factor_form(const Layout::Tensor&) const {
+    return std::nullopt;
+  }
   /// Encodes the values x of a block and replaces `out` by its bytes. Requires: at most
   /// part_elements_max values, all finite; `scan` is Kernels::scan() of x. Random choices depend
   /// only on (seed, block.tensor, index of the element in the tensor). Errors: invalid_input, with

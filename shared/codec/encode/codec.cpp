@@ -59,6 +59,14 @@ SummedSketches Codec::summed_sketches(const Layout& layout) const {
   return out;
 }
 
+std::vector<std::optional<FactorForm>> Codec::factor_forms(const Layout& layout) const {
+  std::vector<std::optional<FactorForm>> out;
+  const auto rule_of = rules_of(layout);
+  for (std::size_t t = 0; t < rule_of.size(); ++t)
+    out.push_back(rule_of[t] ? rule_of[t]->factor_form(layout.tensors()[t]) : std::nullopt);
+  return out;
+}
+
 std::uint32_t Codec::block_elements(const Layout& layout) const {
   bool is_any_few = false;
   const auto rule_of = rules_of(layout);

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,6 +67,9 @@ class Codec {
 
   /// Which sketches of its payloads a server adds up before it reads them (sketch_sums.hpp).
   [[nodiscard]] SummedSketches summed_sketches(const Layout& layout) const;
+
+  /// The factors of each tensor in its payloads; nullopt for tensors that never have factors.
+  [[nodiscard]] std::vector<std::optional<FactorForm>> factor_forms(const Layout& layout) const;
 
   /// The most elements of a block in its payloads (block_map.hpp).
   [[nodiscard]] std::uint32_t block_elements(const Layout& layout) const;

@@ -46,6 +46,11 @@ struct Rule {
     return selector ? std::nullopt : quantizer->summed_sketch();
   }
 
+  /// The quantizer's factors of the tensor; nullopt if there is a selector.
+  [[nodiscard]] std::optional<FactorForm> factor_form(const Layout::Tensor& tensor) const {
+    return selector ? std::nullopt : quantizer->factor_form(tensor);
+  }
+
   /// Whether a device can do a part of encoding the tensor and saves time. `is_there`: the tensor
   /// lies on the device already; otherwise it must be copied there.
   [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;

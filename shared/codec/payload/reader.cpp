@@ -84,12 +84,14 @@ std::vector<std::byte> payload_prefix(const BlockMap& map,
 }
 
 Result<PayloadReader> PayloadReader::open(ByteSource& source, std::uint64_t bytes,
-                                          const Layout& layout) {
+                                          const Layout& layout,
+                                          std::shared_ptr<DrawnRights> rights) {
   if (bytes < payload_header_bytes) return corrupt("{} bytes, too few for a header", bytes);
   std::array<std::byte, payload_header_bytes> raw;
   FL_CHECK(source.read(0, raw));
   FL_TRY(const Header header, read_header(raw, layout));
-  PayloadReader reader(source, BlockMap(layout, header.block_elements), header.has_bare);
+  PayloadReader reader(source, BlockMap(layout, header.block_elements), header.has_bare,
+                       std::move(rights));
   // Allocate the table of sizes only if the payload is long enough to contain it.
   if (bytes < payload_header_bytes + reader.sizes_in_table() * sizeof(std::uint32_t)) {
     return corrupt("{} bytes, too few for the table of {} blocks", bytes, reader.sizes_in_table());
@@ -192,7 +194,8 @@ Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::
   const auto decoded = [&]() -> Result<void> {
     if (!is_low_rank(bytes)) return decode_block(bytes, out, scratch_);
     FL_TRY(RightFactor* const right, right_factor_of(index, bytes));
-    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, out, scratch_);
+    return decode_low_rank(bytes, layout().tensors()[block.tensor], block, *right, *rights_, out,
+                           scratch_);
   }();
   if (!decoded) return in_block(index, decoded.error());
   return scan_finite(block, out);
@@ -209,7 +212,16 @@ Error PayloadReader::in_block(std::uint64_t index, const Error& error) const {
   return error.at("payload: " + map_.describe(index));
 }
 
+void PayloadReader::forget_right_above(std::size_t bytes) {
+  if (!right_factor_) return;
+  const auto& drawn = right_factor_->drawn;
+  const std::size_t values = drawn ? drawn->size() : right_factor_->values.size();
+  if (values * sizeof(float) > bytes) right_factor_.reset();
+}
+
+/// Returns the bytes of a block, and forgets the right factor of another tensor.
 Result<Bytes> PayloadReader::look_at_block(std::uint64_t index, std::vector<std::byte>& scratch) {
+  if (right_factor_tensor_ != map_.at(index).tensor) right_factor_.reset();
   return source_->look(begin_[index], begin_[index + 1] - begin_[index], scratch);
 }
 
@@ -222,6 +234,11 @@ Result<RightFactor*> PayloadReader::right_factor_of(std::uint64_t index, Bytes b
   const std::uint64_t first = index - block.first / map_.block_elements();
   if (first != index) {
     FL_TRY(bytes, look_at_block(first, scratch));
+  }
+  if (expected_) {
+    const auto& form = expected_->of_tensor[block.tensor];
+    if (!form || !has_factors(bytes, *form, shared_key(expected_->shared_seed, block.tensor)))
+      return Error(Errc::corrupt, "its factors are not those that the codec makes of this tensor");
   }
   FL_TRY(right_factor_,
          read_right_factor(bytes, layout().tensors()[block.tensor], map_.at(first), scratch_));

@@ -18,6 +18,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/base/error.hpp"
+#include "shared/codec/blocks/drawn_rights.hpp"
 #include "shared/codec/blocks/low_rank_block.hpp"
 #include "shared/codec/blocks/sketch_block.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
@@ -28,6 +29,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,17 +53,30 @@ struct Undecoded {
   std::optional<SketchShape> sketch = {};
 };
 
+/// The factors that a payload may have, because its codec makes them.
+struct ExpectedFactors {
+  std::vector<std::optional<FactorForm>> of_tensor;  // Codec::factor_forms().
+  std::uint64_t shared_seed = 0;
+};
+
 /// Decodes a payload that need not be trusted. One thread per reader; several readers may share a
 /// source. The source and the layout must outlive it. Memory: 8 bytes per block, buffers for one
 /// block, and for a low-rank tensor its right factor (about four times as much while its first
-/// block is decoded). The factor is kept for one tensor, so decoding blocks in order is cheapest.
-/// With several threads (0: one per core) each thread needs this memory.
+/// block is decoded). The factor is kept until a block of another tensor is decoded, so decoding
+/// blocks in order is cheapest. With several threads (0: one per core) each thread needs this
+/// memory, but all share the factors of gradzip, which follow from a few bytes.
 class PayloadReader {
  public:
-  /// Checks everything before the blocks, and that all sizes add up to `bytes`. Errors: corrupt;
-  /// conflict if the payload has another layout; the source's.
-  [[nodiscard]] static Result<PayloadReader> open(ByteSource& source, std::uint64_t bytes,
-                                                  const Layout& layout);
+  /// Checks everything before the blocks, and that all sizes add up to `bytes`. With `rights`
+  /// several readers share the factors of gradzip. Errors: corrupt; conflict if the payload has
+  /// another layout; the source's.
+  [[nodiscard]] static Result<PayloadReader> open(
+      ByteSource& source, std::uint64_t bytes, const Layout& layout,
+      std::shared_ptr<DrawnRights> rights = std::make_shared<DrawnRights>());
+
+  /// From now on factors of another format, rank or key are corrupt, before memory is taken for
+  /// them. For a payload whose sender chose the codec itself, do not call it.
+  void expect(ExpectedFactors factors) { expected_ = std::move(factors); }
 
   [[nodiscard]] const Layout& layout() const { return map_.layout(); }
   [[nodiscard]] std::uint64_t blocks() const { return map_.blocks(); }
@@ -92,10 +107,14 @@ class PayloadReader {
   /// blocks behind it may have been used.
   using UseBlock = std::function<void(std::uint64_t, const Block&, std::span<const float>)>;
   [[nodiscard]] Result<void> for_each_block(int threads, const UseBlock& use);
+  /// Forgets the right factor if it has more bytes than this. The next block that needs it reads or
+  /// draws it again.
+  void forget_right_above(std::size_t bytes);
 
  private:
-  PayloadReader(ByteSource& source, BlockMap map, bool has_bare)
-      : source_(&source), map_(std::move(map)), has_bare_(has_bare) {}
+  PayloadReader(ByteSource& source, BlockMap map, bool has_bare,
+                std::shared_ptr<DrawnRights> rights)
+      : source_(&source), map_(std::move(map)), has_bare_(has_bare), rights_(std::move(rights)) {}
   Result<void> read_table(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t sizes_in_table() const {
     return map_.blocks() - (has_bare_ ? map_.bare_blocks() : 0);
@@ -114,7 +133,9 @@ class PayloadReader {
 
   ByteSource* source_;
   BlockMap map_;
-  bool has_bare_;                     // The payload's form is FLP4.
+  bool has_bare_;  // The payload's form is FLP4.
+  std::shared_ptr<DrawnRights> rights_;
+  std::optional<ExpectedFactors> expected_;
   std::vector<std::uint64_t> begin_;  // The beginning of each block, and the payload's end.
   std::vector<std::byte> bytes_;      // The block being decoded, unless it lies in memory already.
   DecodeScratch scratch_;

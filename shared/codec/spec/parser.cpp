@@ -134,7 +134,8 @@ Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view l
       return wrong(whole, text, "a rule must be PATTERN=CODEC, such as *.bias=none");
     }
     if (!std::ranges::all_of(*found, is_printable)) {
-      return wrong(whole, text, "a pattern may have printable characters only");
+      return wrong(whole, text,
+                   "a pattern may have printable ASCII only; * stands for any other characters");
     }
     if (pattern == "*")
       return wrong(whole, text, "the rule before is for *, so no tensor is left for this one");

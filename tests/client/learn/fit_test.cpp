@@ -76,6 +76,46 @@ TEST_CASE("summaries are of the training examples, without missing values") {
   CHECK(pixels == std::vector<ColumnSummary>{{2, 0.5, 0.5}, {2, 1, 0}});
 }
 
+TEST_CASE("summaries are of the values with their offsets") {
+  DataSet far = table();
+  far.input_offsets = {1.7e12, 0};
+  far.target_offsets = {-1e9};
+  const auto told = summarise(parse_model("linear:2-1").value(), local(std::move(far), 1));
+  CHECK(told == std::vector<ColumnSummary>{{2, 1.7e12 + 2, 2}, {1, 10, 0}, {2, -1e9 + 150, 5000}});
+}
+
+TEST_CASE("values that fp32 can't scale are refused, with their column and what to do") {
+  const auto refused = [](std::vector<float> inputs, bool has_names, std::string_view model) {
+    DataSet set = table();
+    set.inputs = Storage(std::move(inputs));
+    if (has_names) set.input_names = {"mass", "age"};
+    set.target_names = {"price"};
+    const auto checked = check_values(model, local(std::move(set)));
+    return checked ? "" : checked.error().message();
+  };
+  const std::vector<float> large = {1e20F, 1, -1e20F, 2, 3e20F, 3};
+  CHECK(
+      refused(large, true, "linear:2-1") ==
+      "csv:table.csv: column \"mass\": its values deviate by 1.63e+20 from 1e+20, and a model "
+      "can scale deviations from 1.1e-19 to 1.8e19: divide it by a number that all members share");
+  CHECK(refused(large, true, "linear:2-1,scale=none").empty());
+  const std::vector<float> small = {1, 1e-20F, 2, 3e-20F, 3, 5e-20F};
+  const std::string said = refused(small, false, "linear:2-1");
+  CAPTURE(said);
+  CHECK(said.find("value 2 of each example: its values deviate by 1.63e-20") != std::string::npos);
+  CHECK(said.find("multiply it by") != std::string::npos);
+  // A constant is no such value, and neither is what the model does not scale.
+  CHECK(refused({1, 0, 2, 0, 3, 0}, false, "linear:2-1").empty());
+  CHECK(refused({1, 0, 2, 0, 3, 0}, false, "linear:3-1").find("takes 3 values") !=
+        std::string::npos);
+  DataSet target = table();
+  target.targets = {1e-30F, 2e-30F, 3e-30F};
+  target.target_names = {"price"};
+  const auto checked = check_values("linear:2-1", local(std::move(target)));
+  REQUIRE(checked.has_error());
+  CHECK(checked.error().message().find("column \"price\"") != std::string::npos);
+}
+
 TEST_CASE("a language model sees the windows of pieces as examples") {
   CHECK(windows_in(text_piece_bytes, 1024) == 1);
   CHECK(windows_in(text_piece_bytes, 256) == 4);

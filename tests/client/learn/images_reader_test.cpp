@@ -93,15 +93,16 @@ TEST_CASE("images: a class has the number that classes= gives it, whichever a cl
   write_plain(list, "dog\r\nbird\n\ncat\nant");
   CHECK(read_twice(f.data(",classes=" + list)).labels == set.labels);
   CHECK(read_twice(f.data(",classes=" + list)).classes == 4);
-  expect_no_data(f.data(), Errc::invalid_input, {"/cat: ", "not the number", "classes=A+B"});
-  expect_no_data(f.data(",classes=dog+bird"), Errc::invalid_input, {"/cat: ", "does not name"});
+  expect_no_data(f.data(), Errc::invalid_input,
+                 {"/cat, ", "/dog: ", "the number of its class", "classes=A+B"});
+  expect_no_data(f.data(",classes=dog+bird"), Errc::invalid_input, {"/cat: ", "not in classes="});
   expect_no_data(f.data(",classes=dog+cat+dog"), Errc::invalid_input, {"dog is named twice"});
   write_plain(list, "\n");
   expect_no_data(f.data(",classes=" + list), Errc::corrupt, {list, "names no class"});
   expect_no_data(f.data(",classes=/nonesuch.txt"), Errc::not_found, {"/nonesuch.txt"});
   for (const std::string name : {"01", "65536", "-1", "1.5"}) {
     std::filesystem::rename(f.folder / "cat", f.folder / name);
-    expect_no_data(f.data(), Errc::invalid_input, {"/" + name + ": ", "not the number"});
+    expect_no_data(f.data(), Errc::invalid_input, {"/" + name + ", ", "the number of its class"});
     std::filesystem::rename(f.folder / name, f.folder / "cat");
   }
 }
@@ -192,6 +193,56 @@ TEST_CASE("images: files that don't fit are refused, and the error names the fil
   const Pixels wide(3 * 5000, 1);
   write_plain(f.folder / "0/0.png", png_bytes(1, 5000, PNG_FORMAT_RGB, wide.data()));
   expect_no_data(f.data(), Errc::too_large, {"0.png", "1 x 5000", "limit is 4096"});
+}
+
+TEST_CASE("images: all bad files are told at once, or left out") {
+  const ImageFolder f;
+  write_plain(f.folder / "0/aa.png", "");
+  write_plain(f.folder / "0/bad.jpg", "RIFF1234WEBP");
+  write_plain(f.folder / "2/cut.png", "\x89PNG\r\n\x1a\n");
+  expect_no_data(f.data(), Errc::corrupt,
+                 {(f.folder / "0/aa.png").string() + ": it is neither", "3 of 6 files in",
+                  "the log names each", "--skip-bad-files"});
+  const fl::DataSet set = fl::read_data({.text = f.data(), .skip_bad_files = true}).value();
+  CHECK(set.labels == Labels{0, 0, 2});
+  CHECK(std::ranges::equal(set.inputs.bytes(),
+                           [] {
+                             const ImageFolder good;
+                             return read_twice(good.data());
+                           }()
+                               .inputs.bytes()));
+  for (int i = 0; i < 100; ++i) write_plain(f.folder / ("0/" + std::to_string(i)), "x");
+  expect_no_data(f.data(), Errc::corrupt, {"103 of 106 files", "the log names the first 100"});
+  const auto refused = fl::read_data({.text = "csv:x.csv,target=y", .skip_bad_files = true});
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().message().find("--skip-bad-files is for images") != std::string::npos);
+}
+
+TEST_CASE("images: the names of classes are the same in every form, and lists may have a mark") {
+  const ImageFolder f;
+  std::filesystem::rename(f.folder / "0", f.folder /
+                                              "mu\xcc\x88"
+                                              "de");  // As macOS writes it.
+  std::filesystem::rename(f.folder / "2", f.folder / "wach");
+  const std::string list = (f.folder / "names.txt").string();
+  const std::string both =
+      "m\xc3\xbc"
+      "de";
+  for (const std::string& text : {both + "\nwach\n", "\xef\xbb\xbf" + both + "\r\nwach\r\n",
+                                  both + " \n\twach", both + "\rwach\r"}) {
+    CAPTURE(text);
+    write_plain(list, text);
+    CHECK(read_twice(f.data(",classes=" + list)).labels == Labels{0, 0, 1});
+  }
+  CHECK(read_twice(f.data(",classes=" + both + "+wach")).classes == 2);
+  expect_no_data(f.data(",classes=mu\xcc\x88"
+                        "de+wach+" +
+                        both),
+                 Errc::invalid_input, {"is named twice"});
+  write_plain(list, std::string_view("\xff\xfem\0", 4));
+  expect_no_data(f.data(",classes=" + list), Errc::corrupt, {list, "save it as UTF-8"});
+  expect_no_data(f.data(",classes=cat"), Errc::invalid_input,
+                 {"/mu", ", ", "/wach: ", "not in classes="});
 }
 
 TEST_CASE("images: a bomb is refused before its pixels take memory") {

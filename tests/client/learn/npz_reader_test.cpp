@@ -163,8 +163,9 @@ TEST_CASE("npz: arrays that don't fit are refused, and the error names the array
              {array<float>("x", "<f4", "()", {1}), "shape is ()"},
              {array<float>("x", "<f4", "(0, 3)", {}), "there is no example"},
              {array<float>("x", "<f4", "(2, 0)", {}), "there is no example"},
-             {array<float>("x", "<f4", "(2, 2)", {1, 2, 3, infinity}), "example 1 has a value"},
-             {array<double>("x", "<f8", "(2, 1)", {1e39, 1}), "example 0 has a value"},
+             {array<float>("x", "<f4", "(2, 2)", {1, 2, 3, infinity}),
+              "example 1 has the value inf"},
+             {array<double>("x", "<f8", "(2, 1)", {1e39, 1}), "example 0 has the value 1e+39"},
              {array<std::uint32_t>("x", "<U1", "(2,)", {65, 66}), "it is text"},
              {array<float>("x", "<f4", "(2, 3)", {1, 2}), "8 bytes, but its shape needs 24"},
              {array<float>("x", "<f4", "(1,)", {1, 2}), "8 bytes, but its shape needs 4"},
@@ -173,7 +174,7 @@ TEST_CASE("npz: arrays that don't fit are refused, and the error names the array
              {{"x", "not an array of numpy"}, "not an array of numpy"},
              {{"x", std::string("\x93NUMPY\4\0\2\0{}", 12)}, "version 4"},
              {{"x", std::string("\x93NUMPY\2\0\377\377\377\377", 12)}, "the limit is 65536"},
-             {array<float>("z", "<f4", "(2,)", {1, 2}), "missing; write numpy.savez"}}) {
+             {array<float>("z", "<f4", "(2,)", {1, 2}), "x=NAME; the file has: z, y"}}) {
       CAPTURE(refused.why);
       f.x = refused.x;
       f.expect({"array \"x\"", refused.why});
@@ -208,6 +209,86 @@ TEST_CASE("npz: arrays that don't fit are refused, and the error names the array
   }
 }
 
+TEST_CASE("npz: an array that is packed in many pieces is read to its end") {
+  Archive f;
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < 300'000; ++i) numbers.push_back((i * 2654435761U) >> 3);
+  f.x = array<std::uint32_t>("x", "<u4", "(2, 150000)", numbers);
+  write_npz(f.file, {f.x, f.y}, true);
+  const Floats values = values_of(read_twice(f.data()));
+  CHECK(std::ranges::equal(values, numbers, {}, {},
+                           [](std::uint32_t number) { return static_cast<float>(number); }));
+}
+
+TEST_CASE("npz: the arrays may have other names") {
+  Archive f;
+  f.x.name = "train_images";
+  f.y.name = "train_labels";
+  write_npz(f.file, {f.x, f.y});
+  const fl::DataSet set = read_twice(f.data() + ",x=train_images,y=train_labels");
+  CHECK(values_of(set) == Floats{1, 2, 3, 4, 5, 6});
+  CHECK(set.labels == Labels{1, 0});
+  f.expect({"array \"x\"", "x=NAME", "the file has: train_images, train_labels"});
+  expect_no_data(f.data() + ",x=train_images,y=labels", Errc::corrupt,
+                 {"array \"labels\"", "y=NAME", "train_labels"});
+  expect_no_data(f.data() + ",y=train_labels", Errc::invalid_input, {"another array"},
+                 "train_labels");
+}
+
+TEST_CASE("npz: arrays in Fortran's order are read as numpy shows them") {
+  const auto fortran = [](NpyMember member) {
+    const std::string rows = "'fortran_order': False";
+    member.bytes.replace(member.bytes.find(rows), rows.size(), "'fortran_order': True");
+    // The header keeps its length.
+    member.bytes.insert(member.bytes.find('}'), " ");
+    return member;
+  };
+  Archive f;
+  for (const bool compressed : {false, true}) {
+    f.x = fortran(array<float>("x", "<f4", "(2, 3)", {1, 4, 2, 5, 3, 6}));
+    f.y = fortran(array<std::int64_t>("y", "<i8", "(2,)", {1, 0}));
+    write_npz(f.file, {f.x, f.y}, compressed);
+    const fl::DataSet set = read_twice(f.data());
+    CHECK(values_of(set) == Floats{1, 2, 3, 4, 5, 6});
+    CHECK(set.labels == Labels{1, 0});
+    // Two images of 2 x 3 grey pixels, and two targets each.
+    f.x = fortran(
+        array<std::uint8_t>("x", "|u1", "(2, 2, 3)", {0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11}));
+    f.y = fortran(array<double>("y", "<f8", "(2, 2)", {1, 3, 2, 4}));
+    write_npz(f.file, {f.x, f.y}, compressed);
+    const fl::DataSet images = read_twice(f.data());
+    CHECK(std::ranges::equal(images.inputs.as<std::uint8_t>(),
+                             Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+    CHECK(images.targets == Floats{1, 2, 3, 4});
+  }
+  f.x.bytes.pop_back();
+  f.expect({"array \"x\"", "11 bytes, but its shape needs 12"});
+}
+
+TEST_CASE("npz: an array of more than 2 or 4 GiB, and what lies behind it, are found") {
+  Archive f;
+  for (const std::uint64_t items : {600'000'000U, 1'100'000'000U}) {
+    const std::string shape = "(" + std::to_string(items) + ",)";
+    f.x = array<float>("x", "<f4", shape, {});
+    f.x.zeros = 4 * items;
+    write_npz(f.file, {f.x, f.y});
+    auto file = fl::NpzFile::open(f.file).value();
+    REQUIRE(file.select("x").value());
+    CHECK(file.items() == items);
+    REQUIRE(file.select("y").value());
+    std::vector<std::int64_t> labels(2);
+    REQUIRE(file.read(std::as_writable_bytes(std::span(labels))).has_value());
+    REQUIRE(file.finish().has_value());
+    CHECK(labels == std::vector<std::int64_t>{1, 0});
+    f.x.zeros -= 1;
+    write_npz(f.file, {f.x, f.y});
+    const auto selected = fl::NpzFile::open(f.file)->select("x");
+    REQUIRE(selected.has_error());
+    CHECK(selected.error().message().find(std::to_string(4 * items - 1) + " bytes, but") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("npz: a header is read strictly, and what numpy could write otherwise is said so") {
   using fl::parse_npy_header;
   const auto good =
@@ -217,6 +298,9 @@ TEST_CASE("npz: a header is read strictly, and what numpy could write otherwise 
   CHECK(good.shape == std::vector<std::uint64_t>{3, 4});
   CHECK(parse_npy_header("{'shape':(7,),'fortran_order':False,'descr':'<U3'}")->item_bytes == 12);
   CHECK(parse_npy_header("{'descr': '|b1', 'fortran_order': False, 'shape': ()}")->shape.empty());
+  // Python 2 on Windows.
+  CHECK(parse_npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 4L)}")->shape ==
+        std::vector<std::uint64_t>{3, 4});
   struct Refused {
     std::string text;
     std::string why;
@@ -224,15 +308,17 @@ TEST_CASE("npz: a header is read strictly, and what numpy could write otherwise 
   const std::string end = "'fortran_order': False, 'shape': (3,)}";
   for (const Refused& refused : std::vector<Refused>{
            {"{'descr': '>f4', " + end, "big-endian"},
-           {"{'descr': '|O', " + end, "\"|O\" is not"},
-           {"{'descr': '<c8', " + end, "\"<c8\" is not supported"},
-           {"{'descr': '<M8[ns]', " + end, "not numpy's"},
+           {"{'descr': '|O', " + end, "\"|O\" is not supported: its items are Python objects"},
+           {"{'descr': '<c8', " + end, "complex numbers"},
+           {"{'descr': '<M8[ns]', " + end, "its items are dates"},
+           {"{'descr': '<m8[s]', " + end, "differences of times"},
+           {"{'descr': '|V4', " + end, "raw bytes"},
+           {"{'descr': '<', " + end, "not numpy's"},
            {"{'descr': '<f3', " + end, "not supported"},
-           {"{'descr': '<f16', " + end, "not supported"},
+           {"{'descr': '<f16', " + end, "at most 64 bits"},
            {"{'descr': '|S0', " + end, "not supported"},
            {"{'descr': '=f4', " + end, "not supported"},
-           {"{'descr': [('a', '<f4')], " + end, "have fields"},
-           {"{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", "ascontiguousarray"}}) {
+           {"{'descr': [('a', '<f4')], " + end, "have fields"}}) {
     CAPTURE(refused.text);
     const auto header = parse_npy_header(refused.text);
     REQUIRE(header.has_error());
@@ -273,10 +359,8 @@ TEST_CASE("npz: cut at any byte, or with one changed, a file is refused or has t
     for (std::size_t n = 0; n < whole.size(); ++n) {
       CAPTURE(n);
       const auto some = read(whole.substr(0, n));
-      // minizip takes zeros for the last bytes of the directory's end, which mostly are.
-      CHECK((!some || n >= whole.size() - 4));
-      if (some) CHECK(std::ranges::equal(some->inputs.bytes(), right.inputs.bytes()));
-      if (!some) CHECK(some.error().code() == Errc::corrupt);
+      REQUIRE(some.has_error());
+      CHECK(some.error().code() == Errc::corrupt);
       std::string damaged = whole;
       damaged[n] = static_cast<char>(damaged[n] ^ 0x24);
       const auto other = read(damaged);
@@ -292,7 +376,7 @@ TEST_CASE("npz: what is no file is refused") {
   expect_no_data("npz:" + folder.path().string(), Errc::io, {"is a folder"});
   const auto pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  expect_no_data("npz:" + pipe.string(), Errc::io, {"is no file"});
+  expect_no_data("npz:" + pipe.string(), Errc::io, {"not a file"});
   expect_no_data("npz:x.npz,array=z", Errc::invalid_input, {"unknown option array"});
   write_plain(folder / "text", "no archive");
   expect_no_data("npz:" + (folder / "text").string(), Errc::corrupt, {"not a whole .npz file"});

@@ -139,3 +139,20 @@ TEST_CASE("text: a gzipped document that is cut is refused, wherever") {
     expect_no_data(library.data(), Errc::corrupt, {"emma.txt.gz"});
   }
 }
+
+TEST_CASE("text: all bad documents are told at once, or left out") {
+  const Library library;
+  const std::string folder = library.folder.path().string();
+  const fl::DataSet good = read_twice("text:" + folder);
+  // Cut in the middle, behind pieces that are whole.
+  for (const std::string name : {"carroll/b.gz", "carroll/z.gz"}) {
+    write_gzipped(library.folder / name, text_of(50000));
+    std::filesystem::resize_file(library.folder / name,
+                                 std::filesystem::file_size(library.folder / name) - 9);
+  }
+  expect_no_data("text:" + folder, Errc::corrupt,
+                 {folder + "/carroll/b.gz: broken gzip", "2 of ", "--skip-bad-files"});
+  const auto set = fl::read_data({.text = "text:" + folder, .skip_bad_files = true}).value();
+  CHECK(set.lengths == good.lengths);
+  CHECK(std::ranges::equal(set.inputs.bytes(), good.inputs.bytes()));
+}

@@ -114,6 +114,18 @@ TEST_CASE("a linear regression finds the line, whatever the units of its columns
   CHECK(weights[1] * deviation / std::sqrt(weights[n - 3]) == doctest::Approx(-20).epsilon(0.01));
 }
 
+TEST_CASE("a regression learns from values that lie close together far from 0") {
+  DataSet far = houses(400);
+  far.input_offsets = {1.7e9, -5e8};
+  far.target_offsets = {1e9};
+  const auto trainer = trainer_for("linear:2-1", local(std::move(far), 100));
+  auto weights = scaled_weights("linear:2-1", *trainer);
+  weights = trained(*trainer, weights, {.local_epochs = 300, .batch_size = 1000, .lr = 0.2});
+  const auto report = trainer->evaluate(weights, {}).value();
+  CHECK(value_of(report, "r2") > 0.99);
+  CHECK(std::isfinite(report.loss));
+}
+
 TEST_CASE("training leaves means and variances as they are") {
   const auto trainer = trainer_for("mlp:2-8-1", local(houses(50)));
   const auto before = scaled_weights("mlp:2-8-1", *trainer);
@@ -356,6 +368,24 @@ TEST_CASE("evaluations of parts make that of all, by their predictions") {
   }
   CHECK(predictions == whole.predictions);
   CHECK(whole.loss == doctest::Approx(sum / predictions).epsilon(1e-6));
+}
+
+TEST_CASE("a batch of one trains a model, but not the BatchNorms of tiny images") {
+  const DataSet set = images(4, 4, std::vector<std::uint8_t>(3 * 16, 7), {0, 1, 1}, 2);
+  const auto steps = [&](const std::string& model, std::uint32_t batch_size) {
+    const auto trainer = trainer_for(model, local(set));
+    const auto weights = trainer->initial_weights(1).value();
+    std::vector<float> update(weights.size());
+    const auto report = trainer->train(weights, {.batch_size = batch_size}, {}, update, {});
+    if (report) return report->steps;
+    CHECK(report.error().code() == Errc::invalid_input);
+    CHECK(report.error().message().find("--batch-size") != std::string::npos);
+    return std::uint64_t{0};
+  };
+  CHECK(steps("mlp:16-3-2", 1) == 3);
+  CHECK(steps("resnet8:1x4x4-2", 1) == 0);
+  CHECK(steps("resnet8:1x4x4-2", 2) == 0);  // The last batch has one example.
+  CHECK(steps("resnet8:1x4x4-2", 3) == 1);
 }
 
 TEST_CASE("an example that is one prediction is told as an example alone") {

@@ -192,8 +192,8 @@ TEST_CASE("payloads are added up in the order of the ranks, in slices of any siz
           const auto me = static_cast<std::size_t>(ranks.rank());
           torch::Tensor sum = torch::zeros({elements});
           torch::Tensor own = torch::zeros({elements});
-          add_payloads(payloads[me], bytes, layout, span_of(sum), ranks, slice,
-                       [&](const Block& block, std::span<const float> values) {
+          add_payloads(payloads[me], bytes, codec->payload_bytes_max(layout), layout, span_of(sum),
+                       ranks, slice, [&](const Block& block, std::span<const float> values) {
                          std::ranges::copy(values, own.data_ptr<float>() + block.flat);
                        });
           right += sum.equal(expected);
@@ -205,25 +205,57 @@ TEST_CASE("payloads are added up in the order of the ranks, in slices of any siz
   }
 }
 
-TEST_CASE("a damaged payload is a failure that names the rank") {
+TEST_CASE(
+    "a damaged payload is a failure that names the rank, as soon as its first slice is there") {
   const Layout layout = Layout::make({{.name = "a", .shape = {3000}}}).value();
   torch::Tensor values = random_values(3000, 1);
   std::vector<std::byte> payload;
   VectorSink sink(payload);
-  REQUIRE(parse_codec("none").value()->encode(layout, span_of(values), {1, 2}, sink).has_value());
+  const auto codec = parse_codec("none").value();
+  REQUIRE(codec->encode(layout, span_of(values), {1, 2}, sink).has_value());
   const auto bytes = static_cast<std::int64_t>(payload.size());
   std::atomic<int> failed = 0;
+  std::atomic<std::uint64_t> sent = 0;
   on_ranks(2, [&](Ranks& ranks) {
     std::vector<std::byte> mine = payload;
     if (ranks.rank() == 1) mine[0] = std::byte{0};
     torch::Tensor sum = torch::zeros({3000});
+    const std::uint64_t before = ranks.bytes_sent();
     try {
-      add_payloads(mine, std::vector{bytes, bytes}, layout, span_of(sum), ranks, 1000);
+      add_payloads(mine, std::vector{bytes, bytes}, codec->payload_bytes_max(layout), layout,
+                   span_of(sum), ranks, 1000);
     } catch (const RankFailure& failure) {
       failed += failure.rank() == 1;
     }
+    sent += ranks.bytes_sent() - before;
   });
   CHECK(failed == 2);
+  CHECK(sent <= 2 * 1000);
+}
+
+TEST_CASE(
+    "a length that no payload can have is a failure that names the rank, and nothing is sent") {
+  const Layout layout = Layout::make({{.name = "a", .shape = {3000}}}).value();
+  const auto bytes_max =
+      static_cast<std::int64_t>(parse_codec("none").value()->payload_bytes_max(layout));
+  for (const std::int64_t told : {std::int64_t{-2}, bytes_max + 1, INT64_MAX}) {
+    CAPTURE(told);
+    std::atomic<int> failed = 0;
+    std::atomic<std::uint64_t> sent = 0;
+    on_ranks(2, [&](Ranks& ranks) {
+      torch::Tensor sum = torch::zeros({3000});
+      const std::uint64_t before = ranks.bytes_sent();
+      try {
+        add_payloads({}, std::vector{std::int64_t{0}, told}, static_cast<std::uint64_t>(bytes_max),
+                     layout, span_of(sum), ranks, 1000);
+      } catch (const RankFailure& failure) {
+        failed += failure.rank() == 1;
+      }
+      sent += ranks.bytes_sent() - before;
+    });
+    CHECK(failed == 2);
+    CHECK(sent == 0);
+  }
 }
 
 }  // namespace fl::test

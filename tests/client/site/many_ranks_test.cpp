@@ -4,12 +4,14 @@
 #include "client/learn/process/tcp.hpp"
 #include "client/site/hub.hpp"
 #include "client/site/rank_link.hpp"
+#include "client/site/rank_port.hpp"
 #include "client/site/rendezvous_store.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/io/files_max.hpp"
 #include "shared/base/limits.hpp"
 #include "tests/client/site/rank_options.hpp"
+#include "tests/support/allocated_bytes.hpp"
 
 #include <doctest/doctest.h>
 
@@ -18,11 +20,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fl::test {
@@ -48,9 +53,9 @@ SiteHub::Options options_of(int size) {
 }
 
 /// A rank's end of a connection, without a thread.
-std::unique_ptr<SocketLine> enter_line(const SiteHub& hub, int rank, int size) {
-  auto line = std::make_unique<SocketLine>(connect_tcp("127.0.0.1", hub.port(), in_time()).value(),
-                                           "the agent");
+std::unique_ptr<SocketLine> enter_line(std::uint16_t port, int rank, int size) {
+  auto line =
+      std::make_unique<SocketLine>(connect_tcp("127.0.0.1", port, in_time()).value(), "the agent");
   REQUIRE(greet_agent(*line, site_secret, in_time()).has_value());
   SiteMember self;
   self.rank = rank;
@@ -61,6 +66,11 @@ std::unique_ptr<SocketLine> enter_line(const SiteHub& hub, int rank, int size) {
 
 std::unique_ptr<RankLink> enter_link(const SiteHub& hub, int rank, int size) {
   return RankLink::connect(rank_options(hub, rank, size, long_enough, in_time())).value();
+}
+
+/// A message to the store, which answers once the key is there.
+json waiting_get(const std::string& key, std::uint64_t id) {
+  return {{"type", "get"}, {"key", key}, {"id", id}, {"wait", 1U}};
 }
 
 /// The next message that is no sign of life.
@@ -88,7 +98,7 @@ TEST_CASE("two thousand ranks are served by two threads") {
   const auto threads_before = threads_of_this_process();
   const auto hub = SiteHub::open(options_of(size)).value();
   std::vector<std::unique_ptr<SocketLine>> ranks;
-  for (int rank = 0; rank < size; ++rank) ranks.push_back(enter_line(*hub, rank, size));
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(enter_line(hub->port(), rank, size));
   CHECK(hub->wait_for(size, in_time(), {}).size() == size);
   CHECK(threads_of_this_process() == threads_before + 2);
 
@@ -139,7 +149,7 @@ TEST_CASE("a rank that does not read is lost, and the others are served meanwhil
   options.unsent_bytes_max = unsent_max;
   const auto hub = SiteHub::open(std::move(options)).value();
   const auto reading = enter_link(*hub, 0, 2);
-  const auto deaf = enter_line(*hub, 1, 2);
+  const auto deaf = enter_line(hub->port(), 1, 2);
   reading->set("large", std::string(unsent_max / 16, 'x'));
   const json get{{"type", "get"}, {"key", "bGFyZ2U"}, {"id", 1}, {"wait", 1U}};  // "large"
   int asked = 0;
@@ -186,21 +196,108 @@ TEST_CASE("what follows from a rank's loss holds up no other rank") {
 }
 
 TEST_CASE("a value goes to those who wait for it, in their order, and not to those who have left") {
-  RendezvousStore store;
-  const auto get = [](std::uint64_t id) {
-    return json{{"type", "get"}, {"key", "a"}, {"id", id}, {"wait", 1U}};
+  RendezvousStore store(limits::rank_store_bytes_max);
+  std::vector<std::pair<RendezvousStore::Asker, json>> replies;
+  const auto use = [&](std::uint64_t asker, const char* type, const json& message) {
+    const auto keep = [&](std::uint64_t to, const json& told) { replies.emplace_back(to, told); };
+    CHECK(store.use(asker, type, message, keep).has_value());
   };
-  for (const std::uint64_t asker : {3U, 1U, 2U}) CHECK(store.use(asker, "get", get(asker)).empty());
+  for (const std::uint64_t asker : {3U, 1U, 2U}) use(asker, "get", waiting_get("a", asker));
+  CHECK(replies.empty());
   store.forget(1);
-  const auto replies = store.use(9, "add", {{"key", "a"}, {"amount", 5}, {"id", 7}});
+  use(9, "add", {{"key", "a"}, {"amount", 5}, {"id", 7}});
   REQUIRE(replies.size() == 3);
-  CHECK(replies[0].to == 3);
-  CHECK(replies[1].to == 2);
-  CHECK(member_text(replies[1].message, "value") == counter_text(5));
-  CHECK(replies[2].to == 9);
-  CHECK(member_integer(replies[2].message, "sum") == 5);
+  CHECK(replies[0].first == 3);
+  CHECK(replies[1].first == 2);
+  CHECK(member_text(replies[1].second, "value") == counter_text(5));
+  CHECK(replies[2].first == 9);
+  CHECK(member_integer(replies[2].second, "sum") == 5);
   store.clear();
-  CHECK(store.use(3, "get", get(3)).empty());
+  use(3, "get", waiting_get("a", 3));
+  CHECK(replies.size() == 3);
+}
+
+TEST_CASE("the site's store keeps no more than its limits allow, and says which was passed") {
+  constexpr std::size_t bytes_max = 10'000;
+  RendezvousStore store(bytes_max);
+  const auto refusal = [&](const char* type, const json& message) {
+    const auto used = store.use(1, type, message, [](std::uint64_t, const json&) {});
+    if (used) return std::string();
+    CHECK(used.error().code() == Errc::too_large);
+    return used.error().message();
+  };
+  const auto set = [&](const std::string& key, std::size_t bytes) {
+    return refusal("set", {{"key", key}, {"value", std::string(bytes, 'x')}});
+  };
+  CHECK(set("a", limits::rank_value_bytes_max + 1).find("a value of 1048577 bytes") !=
+        std::string::npos);
+  const std::string long_key(limits::rank_key_bytes_max + 1, 'k');
+  CHECK(refusal("get", waiting_get(long_key, 1)).find("a key of 4097 bytes") != std::string::npos);
+
+  // A value that is replaced or deleted counts no longer.
+  for (int i = 0; i < 3; ++i) CHECK(set("a", bytes_max - 1).empty());
+  CHECK(set("b", 0).find("10001 bytes; the limit is 10000") != std::string::npos);
+  CHECK(refusal("add", {{"key", "counter"}, {"amount", 1}}).find("bytes") != std::string::npos);
+  CHECK(refusal("delete", {{"key", "a"}}).empty());
+  CHECK(set("b", bytes_max - 1).empty());
+  store.clear();
+  CHECK(set("c", bytes_max - 1).empty());
+
+  // Nor does a wait that has its answer, or whose rank has left.
+  const auto fill = [&] {
+    for (std::size_t i = 0; i < limits::rank_waits_max; ++i)
+      CHECK(refusal("get", waiting_get("later", i)).empty());
+    CHECK(refusal("get", waiting_get("later", 0)).find("257 waits") != std::string::npos);
+  };
+  store.clear();
+  fill();
+  store.forget(1);
+  fill();
+  CHECK(set("later", 1).empty());
+  CHECK(refusal("delete", {{"key", "later"}}).empty());
+  fill();
+}
+
+TEST_CASE("a rank that asks the site's store to keep too much is lost, and the reason is told") {
+  const auto hub = SiteHub::open(options_of(2)).value();
+  const auto staying = enter_link(*hub, 0, 2);
+  const auto greedy = enter_line(hub->port(), 1, 2);
+  const json set{{"type", "set"},
+                 {"key", "large"},
+                 {"value", std::string(limits::rank_value_bytes_max + 1, 'x')}};
+  CHECK(send_json(*greedy, set, in_time()));
+  while (hub->members().size() == 2) std::this_thread::sleep_for(1ms);
+  CHECK(staying->add("calls", 1, in_time()).value() == 1);
+}
+
+TEST_CASE("what is queued for a rank before any of it is sent has a limit, too") {
+  constexpr std::size_t line_bytes = 256 << 10;
+  constexpr std::size_t unsent_max = 4 * line_bytes;
+  std::size_t kept = 0;
+  std::promise<std::string> reason;
+  std::unique_ptr<RankPort> port;
+  RankPort::Events events;
+  events.entered = [&](const RankPort::Peer& peer) -> Result<void> {
+    port->send(peer.id, {{"type", "welcome"}});
+    return {};
+  };
+  events.said = [&](const RankPort::Peer& peer, const json&) -> Result<void> {
+    const std::size_t before = allocated_bytes();
+    for (int i = 0; i < 100; ++i) port->send(peer.id, {{"x", std::string(line_bytes, 'x')}});
+    kept = allocated_bytes() - before;
+    return {};
+  };
+  events.left = [&](const RankPort::Peer&, const Error& error) {
+    reason.set_value(error.message());
+  };
+  port =
+      RankPort::open({.host = "127.0.0.1", .secret = site_secret, .unsent_bytes_max = unsent_max},
+                     std::move(events))
+          .value();
+  const auto rank = enter_line(port->port(), 0, 1);
+  CHECK(send_json(*rank, {{"type", "anything"}}, in_time()));
+  CHECK(reason.get_future().get().find("it does not read") != std::string::npos);
+  CHECK(kept < 2 * unsent_max);
 }
 
 }  // namespace fl::test

@@ -5,6 +5,8 @@
 #include "server/admin/request.hpp"
 #include "tests/server/history/store_world.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace fl::test {
@@ -86,32 +88,66 @@ TEST_CASE("bad requests for a run are refused and queue nothing") {
   CHECK(desk.store.runs().all().value().empty());
 }
 
-TEST_CASE("a run under way ends early, and no other can be ended") {
+TEST_CASE("a run under way ends early, and one that is over can't be ended") {
   Desk desk;
-  const RunId waiting = desk.store.runs().create(some_run()).value().id;
-  CHECK(desk.run("stop", R"({"run": 1})").error().code() == Errc::conflict);
-  desk.store.rounds().set_initial_model(waiting, some_checkpoint(0)).value();
+  const RunId run = desk.begin();
   CHECK(desk.run("stop", R"({"run": 1})"));
-  CHECK(desk.store.runs().find(waiting).value()->early_end == "operator 'eve' has ended it");
-  CHECK(desk.store.events().all(waiting).value().back().level == EventLevel::notice);
-  desk.store.runs().set_state(waiting, RunState::finished).value();
+  CHECK(desk.store.runs().find(run).value()->early_end == "operator 'eve' has ended it");
+  CHECK(desk.store.runs().find(run).value()->state == RunState::running);
+  CHECK(desk.store.events().all(run).value().back().level == EventLevel::notice);
+  desk.store.runs().set_state(run, RunState::finished).value();
   CHECK(desk.run("stop", R"({"run": 1})").error().message() == "run 1 is over");
+  CHECK(desk.run("drop", R"({"run": 1})").error().message() == "run 1 is over");
   CHECK(desk.run("stop", R"({"run": 2})").error().code() == Errc::not_found);
-  for (const char* body : {R"({})", R"({"run": "1"})", R"({"run": -1})", R"({"run": 1.5})",
+  for (const char* body : {R"({})", R"({"run": ""})", R"({"run": -1})", R"({"run": 1.5})",
                            R"({"run": 18446744073709551615})"})
     CHECK(desk.run("stop", body).error().code() == Errc::invalid_input);
 }
 
-TEST_CASE("only a run behind another is taken out of the queue") {
+TEST_CASE("a run without a model can be removed wherever it is in the queue, by either action") {
+  for (const char* action : {"stop", "drop"}) {
+    for (const RunId removed : {1, 2}) {
+      CAPTURE(action);
+      CAPTURE(removed);
+      Desk desk;
+      desk.store.runs().create(some_run()).value();
+      RunRecord queued = some_run("fedcba9876543210");
+      queued.queued = true;
+      desk.store.runs().create(queued).value();
+      const std::string body = fmt::format(R"({{"run": {}}})", removed);
+      CHECK(desk.run(action, body.c_str()));
+      const RunRecord run = *desk.store.runs().find(removed).value();
+      CHECK(run.state == RunState::stopped);
+      CHECK(run.early_end == "operator 'eve' has removed it");
+      CHECK(desk.store.events().all(removed).value().back().level == EventLevel::notice);
+      CHECK(desk.store.runs().oldest_open().value()->id == 3 - removed);
+      CHECK(desk.run(action, body.c_str()).error().code() == Errc::conflict);
+    }
+  }
+}
+
+TEST_CASE("a run under way is not dropped") {
   Desk desk;
-  desk.begin();
-  RunRecord queued = some_run("fedcba9876543210");
-  queued.queued = true;
-  desk.store.runs().create(queued).value();
-  CHECK(desk.run("drop", R"({"run": 1})").error().code() == Errc::not_found);
-  CHECK(desk.run("drop", R"({"run": 2})"));
-  CHECK(desk.store.runs().find(2).value()->state == RunState::stopped);
-  CHECK(desk.run("drop", R"({"run": 2})").has_error());
+  const RunId run = desk.begin();
+  const auto refused = desk.run("drop", R"({"run": 1})");
+  CHECK(refused.error().code() == Errc::conflict);
+  CHECK(refused.error().message().find("'fl-server end-run 1'") != std::string::npos);
+  CHECK(desk.store.runs().find(run).value()->state == RunState::running);
+}
+
+TEST_CASE("a run is named by its number or its key") {
+  Desk desk;
+  const auto add = [&](const char* key) {
+    return desk.store.runs().create(some_run(key)).value().id;
+  };
+  const RunId first = add("0123456789abcdef");
+  const RunId second = add("0000000000000001");  // A key that is a number, too.
+  CHECK((*desk.run("drop", R"({"run": "0123456789abcdef"})"))["run"] == first);
+  CHECK((*desk.run("drop", R"({"run": "0000000000000001"})"))["run"] == second);
+  const RunId third = add("fedcba9876543210");
+  CHECK((*desk.run("drop", fmt::format(R"({{"run": "{}"}})", third).c_str()))["run"] == third);
+  for (const char* body : {R"({"run": "fedcba"})", R"({"run": "99"})", R"({"run": "-1"})"})
+    CHECK(desk.run("drop", body).error().code() == Errc::not_found);
 }
 
 TEST_CASE("numbers of an invitation that are none are refused") {

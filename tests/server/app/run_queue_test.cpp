@@ -138,6 +138,17 @@ TEST_CASE("after a finished run, the server needs more rounds or waits for the n
   CHECK(run.settings.rounds == 20);
 }
 
+TEST_CASE("after a run that was given up, the server needs another or waits for it") {
+  Queue queue;
+  const RunId id = choose_run(queue.store, queue.flags({"model"})).value().record.id;
+  REQUIRE(queue.store.runs().give_up(id, "").value());
+  CHECK(queue.refusal(queue.flags()).find("was given up: --new-run begins another") !=
+        std::string::npos);
+  ServeOptions stay = queue.flags();
+  stay.stay = true;
+  CHECK(choose_run(queue.store, stay).value().record.state == RunState::stopped);
+}
+
 TEST_CASE("a queued run waits for its turn and keeps its own settings") {
   Queue queue;
   const RunId first = queue.begin().record.id;
@@ -158,7 +169,7 @@ TEST_CASE("a queued run that was dropped or given up before it began is never th
   const RunId first = queue.begin().record.id;
   const RunId dropped = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
   const RunId given_up = queue_run(queue.store.runs(), queue.flags({"model"})).value().id;
-  REQUIRE(queue.store.runs().drop_queued(dropped).value());
+  REQUIRE(queue.store.runs().give_up(dropped, "").value());
   queue.store.runs().set_state(first, RunState::finished).value();
   queue.store.runs().set_state(given_up, RunState::stopped).value();
   CHECK(queue.store.runs().latest().value()->id == first);

@@ -38,6 +38,35 @@ TEST_CASE("trainers and evaluators are counted separately and listed by name") {
   CHECK(names_of(roster.trainers()) == Names{"a", "c"});
 }
 
+TEST_CASE("trainers that all fail alike, again and again, have a common failure") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto fail = [&](const std::string& client, const std::string& reason) {
+    for (int i = 0; i < limits::failures_alike_max; ++i) roster.note_failure(client, reason);
+  };
+  fail("a", "round 7, step 12 of 20: the loss is inf");
+  CHECK(roster.common_failure(0).empty());  // Nobody is here.
+  roster.enter(trainer("a"));
+  roster.enter(evaluator("judge"));
+  CHECK(roster.common_failure(1) ==
+        "each client that is here has failed 5 times in a row: round 7, step 12 of 20: the loss is "
+        "inf. The training diverges: try a lower --lr");
+  CHECK(roster.common_failure(2).empty());
+  roster.enter(trainer("b"));
+  CHECK(roster.common_failure(2).empty());
+  fail("b", "round 8, step 1 of 3: the loss is nan");
+  CHECK_FALSE(roster.common_failure(2).empty());
+  roster.note_failure("b", "there is no GPU");
+  CHECK(roster.common_failure(2).empty());
+  fail("b", "there is no GPU");
+  CHECK(roster.common_failure(2).empty());
+  fail("a", "there is no GPU");
+  CHECK(roster.common_failure(2) ==
+        "each client that is here has failed 5 times in a row: there is no GPU");
+  roster.count_update("a");
+  CHECK(roster.common_failure(2).empty());
+}
+
 TEST_CASE("the end of a replaced session does not remove its successor") {
   Simulation simulation;
   Roster roster(0);

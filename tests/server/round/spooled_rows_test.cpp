@@ -3,6 +3,7 @@
 #include "server/round/spooled_rows.hpp"
 
 #include "shared/codec/spec/parser.hpp"
+#include "tests/support/allocated_bytes.hpp"
 #include "tests/support/mem_files.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -99,6 +100,64 @@ TEST_CASE("an update that can't be opened again is named, and nothing stays open
   CHECK(read.error().message().find("update 1") != std::string::npos);
   CHECK(read.error().code() == Errc::not_found);
   CHECK(updates.disk.open_files() == 0);
+}
+
+TEST_CASE("right factors that follow from a few bytes are kept once, or within a limit") {
+  constexpr int count = 8;
+  constexpr std::size_t cols = 200'000;
+  constexpr std::size_t right_bytes = 4 * cols * sizeof(float);
+  const Layout layout = Layout::make({{"w", {10, cols}}}).value();
+  struct Case {
+    const char* spec;
+    std::size_t rights_bytes_max;
+  };
+  // The updates of the first case have one key. Those of the second have one each, and too little
+  // room for the factors.
+  for (const Case& one : {Case{"gradzip:4", count * right_bytes},
+                          Case{"gradzip:4,projection=own", count * right_bytes - 1}}) {
+    CAPTURE(one.spec);
+    MemFiles disk;
+    SpooledRows rows(one.rights_bytes_max);
+    std::vector<std::vector<float>> decoded;
+    for (int i = 0; i < count; ++i) {
+      std::vector<float> values(layout.elements());
+      for (std::size_t at = 0; at < values.size(); ++at) values[at] = Updates::value(i, at);
+      const std::string path = std::to_string(i);
+      const auto file = disk.open(path, OpenMode::create).value();
+      FileSink sink(*file);
+      const Seeds seeds{static_cast<std::uint64_t>(i), 99};
+      const std::uint64_t bytes = parse_codec(one.spec)
+                                      .value()
+                                      ->encode(layout, values, seeds, sink, block_elements_default)
+                                      .value();
+      FileSource from(*file);
+      PayloadReader::open(from, bytes, layout).value().decode_all(values).value();
+      values.resize(2 * block_elements_default);
+      decoded.push_back(std::move(values));
+      SpooledRows::Source source;
+      source.open = [&disk, path]() -> Result<std::shared_ptr<File>> {
+        FL_TRY(auto opened, disk.open(path, OpenMode::read));
+        return std::shared_ptr<File>(std::move(opened));
+      };
+      source.adjust = [] { return AdjustUpdate(); };
+      source.named = [](const Error& error) { return error; };
+      REQUIRE(rows.add(std::move(source), bytes, layout));
+    }
+    Lanes lanes(2, count);
+    std::vector<float> out(count * block_elements_default);
+    const std::size_t before = allocated_bytes();
+    for (const std::size_t block : {0U, 1U}) {
+      REQUIRE(rows.read(block * block_elements_default, block_elements_default, lanes, out));
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto values = std::span(decoded[i]).subspan(block * block_elements_default);
+        CHECK(std::ranges::equal(
+            values.first(block_elements_default),
+            std::span(out).subspan(i * block_elements_default, block_elements_default)));
+      }
+    }
+    const std::size_t blocks = count * block_elements_default * sizeof(float);
+    CHECK(allocated_bytes() < before + blocks + 2 * right_bytes);
+  }
 }
 
 }  // namespace

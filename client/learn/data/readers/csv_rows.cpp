@@ -25,10 +25,11 @@ CsvRows::Parser::~Parser() { csv_free(&csv); }
 CsvRows::CsvRows(GzipReader file)
     : file_(std::move(file)), parser_(std::make_unique<Parser>()), buffer_(csv_buffer_bytes) {}
 
-Result<CsvRows> CsvRows::open(const std::filesystem::path& path, char separator) {
+Result<CsvRows> CsvRows::open(const std::filesystem::path& path, std::optional<char> separator) {
   FL_TRY(GzipReader file, GzipReader::open(path));
   CsvRows rows(std::move(file));
-  csv_set_delim(&rows.parser_->csv, static_cast<unsigned char>(separator));
+  rows.may_choose_ = !separator;
+  csv_set_delim(&rows.parser_->csv, static_cast<unsigned char>(separator.value_or(CSV_COMMA)));
   return rows;
 }
 
@@ -46,8 +47,27 @@ Result<bool> CsvRows::fill() {
     if (start.starts_with(byte_order_mark)) begin_ = byte_order_mark.size();
     if (start.starts_with("\xff\xfe") || start.starts_with("\xfe\xff"))
       return wrong("the file is UTF-16; save it as UTF-8");
+    take_separator_line();
   }
   return begin_ < end_;
+}
+
+void CsvRows::take_separator_line() {
+  const std::string_view text(reinterpret_cast<const char*>(buffer_.data()) + begin_,
+                              end_ - begin_);
+  const std::size_t end = text.find_first_of("\r\n");
+  if (end == std::string_view::npos) return;
+  std::string_view line = text.substr(0, end);
+  if (line.size() > 1 && line.front() == '"' && line.back() == '"')
+    line = line.substr(1, line.size() - 2);
+  constexpr std::string_view setting = "sep=";
+  constexpr std::string_view separators = ",;\t|";
+  if (!line.starts_with(setting) || line.size() != setting.size() + 1 ||
+      separators.find(line.back()) == std::string_view::npos)
+    return;
+  if (may_choose_) csv_set_delim(&parser_->csv, static_cast<unsigned char>(line.back()));
+  begin_ += end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
+  ++line_;
 }
 
 // Up to the next line end, so that a piece ends at most one row and lies in one line.

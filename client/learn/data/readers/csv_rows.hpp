@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CsvRows: the rows of a CSV file one after another, parsed by libcsv (RFC 4180: quoted fields may
 // have separators, line ends and doubled quotes), plain or gzipped. Takes UTF-8 with or without a
-// byte order mark, any line end, and a last line without one. Blank lines are skipped. One thread
-// at a time.
+// byte order mark, any line end, and a last line without one. Blank lines are skipped, and so is a
+// first line "sep=;", with which Excel names the separator. One thread at a time.
 #pragma once
 
 #include "client/learn/data/gzip_reader.hpp"
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,8 @@ inline constexpr std::size_t csv_row_bytes_max = 16 << 20;
 
 class CsvRows {
  public:
-  static Result<CsvRows> open(const std::filesystem::path& path, char separator);
+  /// Without `separator` it is the one that the first line names, or a comma.
+  static Result<CsvRows> open(const std::filesystem::path& path, std::optional<char> separator);
 
   /// Reads the next row; false at the end of the file. Errors: corrupt, which names the file and
   /// the line, too_large for a row beyond the limit, and io.
@@ -52,11 +54,13 @@ class CsvRows {
 
   explicit CsvRows(GzipReader file);
   Result<bool> fill();
+  void take_separator_line();
   Result<void> feed(std::string_view piece);
   [[nodiscard]] std::string_view next_piece();
   void take_row();
 
   GzipReader file_;
+  bool may_choose_ = false;  // The file may name the separator.
   std::unique_ptr<Parser> parser_;
   std::vector<std::uint8_t> buffer_;
   std::size_t begin_ = 0;  // The first byte in buffer_ that was not parsed yet.

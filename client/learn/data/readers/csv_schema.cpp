@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/readers/csv_schema.hpp"
 
+#include "client/learn/data/normal_form.hpp"
 #include "client/learn/data/readers/readers.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/json.hpp"
@@ -74,9 +75,9 @@ Result<std::vector<std::string>> parse_words(const nlohmann::json& value, std::s
   for (const auto& word : value) {
     if (!word.is_string() || word.get_ref<const std::string&>().empty())
       return bad(fmt::format("{} is not a word", json_text(word)));
-    if (!seen.insert(word.get<std::string>()).second)
+    words.push_back(normal_form(word.get_ref<const std::string&>()));
+    if (!seen.insert(words.back()).second)
       return bad(fmt::format("the word {} stands in it twice", json_text(word)));
-    words.push_back(word.get<std::string>());
   }
   return words;
 }
@@ -95,11 +96,13 @@ Result<CsvSchema> parse_schema(std::string_view text) {
   }
   ColumnNames order;
   [[maybe_unused]] const bool is_whole = scan_json(text, order);
-  if (order.names().size() != columns->size())
+  std::set<std::string> seen;
+  for (const std::string& name : order.names()) seen.insert(normal_form(name));
+  if (order.names().size() != columns->size() || seen.size() != columns->size())
     return wrong("\"columns\" has a column twice, or stands in it twice");
   for (const std::string& name : order.names()) {
     FL_TRY(auto words, parse_words(columns->at(name), fmt::format("column \"{}\"", name)));
-    schema.columns.push_back({.name = name, .words = std::move(words)});
+    schema.columns.push_back({.name = normal_form(name), .words = std::move(words)});
   }
   if (const auto target = json.find("target"); target != json.end()) {
     FL_TRY(schema.classes, parse_words(*target, "\"target\""));

@@ -5,7 +5,8 @@
 //   {"columns": {"age": "number", "sex": ["female", "male"]}, "target": ["no", "yes"]}
 //
 // The inputs are these columns in this order. A column of words becomes as many inputs as it has
-// words: 1 at its word, 0 elsewhere. "target" may be left out, or be "number". Any thread.
+// words: 1 at its word, 0 elsewhere. "target" may be left out, or be "number". Names and words
+// are in their normal form (normal_form.hpp). Any thread.
 #pragma once
 
 #include "shared/base/error.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // images:DIR: a folder of JPEG and PNG files for each class. docs/guide/data.md has the options.
 #include "client/learn/data/idx.hpp"
+#include "client/learn/data/normal_form.hpp"
+#include "client/learn/data/readers/bad_files.hpp"
 #include "client/learn/data/readers/file_list.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/image_file.hpp"
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view images_usage = "images:DIR[,classes=A+B]";
 constexpr std::uint64_t class_list_bytes_max = 16 << 20;
+constexpr std::size_t shown_folders_bytes_max = 1000;
 
 struct Size {
   std::uint32_t rows = 0;
@@ -39,16 +42,23 @@ struct ImagePlan {
   std::optional<Size> size;
   std::uint32_t channels = 3;
   bool by_folder = false;  // Group images by the folders in the classes' folders.
+  bool skip_bad_files = false;
 };
 
-/// The words of a file, one a line.
+/// The words of a file, one a line, without blanks around them.
 Result<std::vector<std::string>> read_class_list(const std::string& path) {
-  FL_TRY(const std::string text, posix_files().read_all(path, class_list_bytes_max));
+  FL_TRY(std::string text, posix_files().read_all(path, class_list_bytes_max));
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return Error(Errc::corrupt, fmt::format("{}: the file is UTF-16; save it as UTF-8", path));
+  constexpr std::string_view utf8_mark = "\xef\xbb\xbf";
+  if (text.starts_with(utf8_mark)) text.erase(0, utf8_mark.size());
+  std::ranges::replace(text, '\r', '\n');
   std::vector<std::string> classes;
   for (std::optional<std::string_view> rest = text; rest;) {
     auto [line, next] = cut(*rest, '\n');
     rest = next;
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    line = line.substr(0, line.find_last_not_of(" \t") + 1);
     if (!line.empty()) classes.emplace_back(line);
   }
   if (classes.empty()) return Error(Errc::corrupt, fmt::format("{}: it names no class", path));
@@ -66,6 +76,7 @@ Result<ImagePlan> parse_plan(const DataRequest& request) {
   if (plan.classes.size() == 1 && plan.classes.front().ends_with(".txt")) {
     FL_TRY(plan.classes, read_class_list(plan.classes.front()));
   }
+  for (std::string& name : plan.classes) name = normal_form(name);
   std::vector<std::string> sorted = plan.classes;
   std::ranges::sort(sorted);
   const auto twice = std::ranges::adjacent_find(sorted);
@@ -90,6 +101,7 @@ Result<ImagePlan> parse_plan(const DataRequest& request) {
   if (!request.group.empty() && request.group != "folder")
     return wrong_data(request, fmt::format("by:{}: images are divided by:folder", request.group));
   plan.by_folder = !request.group.empty();
+  plan.skip_bad_files = request.skip_bad_files;
   return plan;
 }
 
@@ -116,20 +128,15 @@ Result<std::vector<std::string>> list_folders(const fs::path& folder) {
 class ImageSet {
  public:
   ImageSet(ImagePlan plan, std::uint64_t memory_bytes)
-      : plan_(std::move(plan)), writer_(memory_bytes) {
+      : plan_(std::move(plan)), writer_(memory_bytes), bad_(plan_.skip_bad_files) {
     set_.kind = DataSet::Kind::pixels;
   }
 
   Result<DataSet> read() {
     FL_TRY(const auto folders, list_folders(plan_.folder));
-    for (const std::string& name : folders) {
-      FL_TRY(const std::uint32_t number, class_of(name));
-      FL_TRY(const auto files, list_files(plan_.folder / name));
-      for (const ListedFile& file : files) {
-        if (const auto added = add(file, number); !added)
-          return added.error().at(file.path.string());
-      }
-    }
+    FL_TRY(const auto numbers, numbers_of(folders));
+    for (std::size_t i = 0; i < folders.size(); ++i) FL_CHECK(read_class(folders[i], numbers[i]));
+    FL_CHECK(bad_.finish(plan_.folder, set_.labels.size() + bad_.count()));
     if (set_.labels.empty()) {
       return Error(Errc::corrupt,
                    fmt::format("{}: there are no images; put them into a folder for each class",
@@ -145,33 +152,62 @@ class ImageSet {
   }
 
  private:
-  /// A class has the same number at every client, whichever classes a client has.
-  Result<std::uint32_t> class_of(const std::string& name) const {
-    const std::string folder = (plan_.folder / name).string();
-    if (plan_.classes.empty()) {
-      const auto number = number_in<std::uint32_t>(name);
-      if (number && *number < classes_max && std::to_string(*number) == name) return *number;
-      return Error(Errc::invalid_input,
-                   fmt::format("{}: the folder's name is not the number of a class; name the "
-                               "classes, at all clients in the same order: classes=A+B, or "
-                               "classes=FILE.txt with one a line",
-                               folder));
-    }
-    const auto found = std::ranges::find(plan_.classes, name);
-    if (found != plan_.classes.end())
+  /// The class of a folder; none if its name does not say it. A class has the same number at every
+  /// client, whichever classes a client has.
+  [[nodiscard]] std::optional<std::uint32_t> class_of(const std::string& name) const {
+    if (!plan_.classes.empty()) {
+      const auto found = std::ranges::find(plan_.classes, normal_form(name));
+      if (found == plan_.classes.end()) return std::nullopt;
       return static_cast<std::uint32_t>(found - plan_.classes.begin());
-    return Error(Errc::invalid_input,
-                 fmt::format("{}: classes= does not name the class of this folder", folder));
+    }
+    const auto number = number_in<std::uint32_t>(name);
+    if (!number || *number >= classes_max || std::to_string(*number) != name) return std::nullopt;
+    return number;
   }
 
-  Result<void> add(const ListedFile& file, std::uint32_t number) {
+  /// The classes of all folders, or an error that names those without one.
+  Result<std::vector<std::uint32_t>> numbers_of(const std::vector<std::string>& folders) const {
+    std::vector<std::uint32_t> numbers;
+    std::string unknown;
+    for (const std::string& name : folders) {
+      const auto number = class_of(name);
+      if (number) numbers.push_back(*number);
+      if (!number) unknown += (unknown.empty() ? "" : ", ") + (plan_.folder / name).string();
+    }
+    if (unknown.empty()) return numbers;
+    return Error(Errc::invalid_input,
+                 fmt::format("{}: {}", printable(unknown, shown_folders_bytes_max),
+                             plan_.classes.empty()
+                                 ? "a folder's name must be the number of its class; or name the "
+                                   "classes, at all clients in the same order: classes=A+B, or "
+                                   "classes=FILE.txt with one a line"
+                                 : "not in classes=; each folder must have the name of a class"));
+  }
+
+  Result<void> read_class(const std::string& name, std::uint32_t number) {
+    FL_TRY(const auto files, list_files(plan_.folder / name));
+    for (const ListedFile& file : files) {
+      auto image = decode(file);
+      if (!image) {
+        bad_.add(image.error().at(file.path.string()));
+      } else if (const auto added = add(file, *image, number); !added) {
+        return added.error().at(file.path.string());
+      }
+    }
+    return {};
+  }
+
+  Result<Image> decode(const ListedFile& file) const {
+    FL_TRY(const std::string bytes, posix_files().read_all(file.path, image_file_bytes_max));
+    return decode_image(std::as_bytes(std::span(bytes)), plan_.channels);
+  }
+
+  Result<void> add(const ListedFile& file, Image& image, std::uint32_t number) {
     if (set_.labels.size() == examples_max)
       return Error(Errc::too_large, fmt::format("more than {} images", examples_max));
-    FL_TRY(const std::string bytes, posix_files().read_all(file.path, image_file_bytes_max));
-    FL_TRY(Image image, decode_image(std::as_bytes(std::span(bytes)), plan_.channels));
     FL_CHECK(fit(image));
     set_.labels.push_back(number);
-    if (plan_.by_folder) FL_CHECK(groups_.add(folder_of(file)));
+    if (plan_.by_folder) FL_CHECK(groups_.add(normal_form(folder_of(file))));
     // From pixels with channels side by side to one channel behind the other.
     planes_.resize(image.pixels.size());
     const std::size_t area = image.pixels.size() / plan_.channels;
@@ -205,6 +241,7 @@ class ImageSet {
 
   ImagePlan plan_;
   StorageWriter writer_;
+  BadFiles bad_;
   GroupNames groups_;
   DataSet set_;
   std::vector<std::uint8_t> planes_;

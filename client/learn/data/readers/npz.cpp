@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// npz:FILE: arrays x and y that numpy saved, and one more if by:NAME names it.
+// npz:FILE: arrays that numpy saved: x, y or those that options name, and one more if by:NAME
+// names it.
 #include "client/learn/data/kept_bytes.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/npz_file.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
+#include "client/learn/data/shifted_values.hpp"
 #include "client/learn/data/storage_writer.hpp"
 #include "kernels/kernels.hpp"
 
@@ -20,7 +22,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::string_view npz_usage = "npz:FILE";
+constexpr std::string_view npz_usage = "npz:FILE[,x=NAME,y=NAME]";
 constexpr std::size_t chunk_items = 64 << 10;
 constexpr std::size_t chunk_bytes = 1 << 20;
 
@@ -33,21 +35,23 @@ bool is_number(const NpyHeader& header) {
 }
 
 template <class Number>
-void convert(std::span<const std::byte> from, std::span<float> to) {
+void convert(std::span<const std::byte> from, std::span<double> to) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     Number number;
     std::memcpy(&number, from.data() + i * sizeof(Number), sizeof(Number));
-    to[i] = static_cast<float>(number);
+    to[i] = static_cast<double>(number);
   }
 }
 
-void convert_half(std::span<const std::byte> from, std::span<float> to) {
+void convert_half(std::span<const std::byte> from, std::span<double> to) {
   std::vector<std::uint16_t> halves(to.size());
   std::memcpy(halves.data(), from.data(), from.size());
-  kernels().from_half(halves.data(), halves.size(), to.data());
+  std::vector<float> floats(to.size());
+  kernels().from_half(halves.data(), halves.size(), floats.data());
+  std::ranges::copy(floats, to.begin());
 }
 
-using Convert = void (*)(std::span<const std::byte>, std::span<float>);
+using Convert = void (*)(std::span<const std::byte>, std::span<double>);
 
 Convert converter(const NpyHeader& header) {
   const bool is_signed = header.kind == 'i';
@@ -64,27 +68,38 @@ Convert converter(const NpyHeader& header) {
   }
 }
 
-/// Reads an array of numbers as fp32, a chunk at a time. `take` gets each chunk.
-Result<void> read_floats(NpzFile& file, const std::function<Result<void>(std::span<float>)>& take) {
+/// Reads an array of numbers, a chunk at a time, and has fp32 values of them taken. Returns the
+/// offset of each value of an example, as ShiftedValues::finish() does.
+Result<std::vector<double>> read_values(NpzFile& file, const ShiftedValues::Take& take) {
   const std::uint64_t per_example = file.items() / file.header().shape.front();
-  const Convert to_floats = converter(file.header());
+  const Convert to_doubles = converter(file.header());
+  ShiftedValues shifted(per_example, take);
   std::vector<std::byte> bytes;
-  std::vector<float> values;
+  std::vector<double> values;
   for (std::uint64_t at = 0; at < file.items(); at += values.size()) {
     values.resize(std::min<std::uint64_t>(chunk_items, file.items() - at));
     bytes.resize(values.size() * file.header().item_bytes);
     FL_CHECK(file.read(bytes));
-    to_floats(bytes, values);
-    const auto infinite =
-        std::ranges::find_if(values, [](float value) { return std::isinf(value); });
-    if (infinite != values.end()) {
-      const std::uint64_t item = at + static_cast<std::uint64_t>(infinite - values.begin());
-      return file.wrong(fmt::format(
-          "example {} has a value that is infinite, or too large for fp32", item / per_example));
+    to_doubles(bytes, values);
+    const auto large = std::ranges::find_if(
+        values, [](double value) { return std::isinf(static_cast<float>(value)); });
+    if (large != values.end()) {
+      const std::uint64_t item = at + static_cast<std::uint64_t>(large - values.begin());
+      return file.wrong(
+          fmt::format("example {} has the value {:.3g}; a value is at most 3.4e38: divide such "
+                      "values by a number that all members share",
+                      item / per_example, *large));
     }
-    FL_CHECK(take(values));
+    FL_CHECK(shifted.append(values));
   }
-  return file.finish();
+  FL_CHECK(file.finish());
+  FL_TRY(auto offsets, shifted.finish());
+  const auto lost = shifted.vanished();
+  if (!lost) return offsets;
+  return file.wrong(
+      fmt::format("value {} of each example is too small, such as {:.3g}; multiply "
+                  "it by a number that all members share",
+                  lost->column + 1, lost->value));
 }
 
 Result<Storage> read_pixels(NpzFile& file, std::uint64_t memory_bytes) {
@@ -137,9 +152,9 @@ Result<DataSet> read_inputs(NpzFile& file, std::uint64_t memory_bytes) {
     return set;
   }
   StorageWriter writer(memory_bytes);
-  FL_CHECK(read_floats(file, [&writer](std::span<float> values) {
-    return writer.append(std::span<const float>(values));
-  }));
+  FL_TRY(set.input_offsets, read_values(file, [&writer](std::span<const float> values) {
+           return writer.append(values);
+         }));
   FL_TRY(set.inputs, writer.finish());
   return set;
 }
@@ -163,7 +178,7 @@ Result<void> read_targets(NpzFile& file, DataSet& set, KeptBytes& kept) {
   }
   set.outputs = static_cast<std::uint32_t>(outputs);
   FL_CHECK(kept.add(file.items() * (sizeof(float) + sizeof(std::uint32_t))));
-  FL_CHECK(read_floats(file, [&](std::span<float> values) -> Result<void> {
+  const auto take = [&](std::span<const float> values) -> Result<void> {
     const auto none = std::ranges::find_if(values, [](float value) { return std::isnan(value); });
     if (none != values.end()) {
       const auto item = set.targets.size() + static_cast<std::size_t>(none - values.begin());
@@ -171,11 +186,12 @@ Result<void> read_targets(NpzFile& file, DataSet& set, KeptBytes& kept) {
     }
     set.targets.insert(set.targets.end(), values.begin(), values.end());
     return {};
-  }));
-  const bool are_classes =
-      header.kind != 'f' && outputs == 1 && std::ranges::all_of(set.targets, [](float value) {
-        return value >= 0 && value < static_cast<float>(classes_max);
-      });
+  };
+  FL_TRY(set.target_offsets, read_values(file, take));
+  const bool are_classes = header.kind != 'f' && outputs == 1 && set.target_offsets.empty() &&
+                           std::ranges::all_of(set.targets, [](float value) {
+                             return value >= 0 && value < static_cast<float>(classes_max);
+                           });
   if (!are_classes) return {};
   for (const float value : set.targets) set.labels.push_back(static_cast<std::uint32_t>(value));
   set.classes = std::ranges::max(set.labels) + 1;
@@ -244,21 +260,26 @@ Result<void> read_groups(NpzFile& file, DataSet& set, KeptBytes& kept) {
 Result<void> select_needed(NpzFile& file, const std::string& name, std::string_view why) {
   FL_TRY(const bool found, file.select(name));
   if (found) return {};
-  return file.wrong(fmt::format("it is missing; {}", why));
+  return file.wrong(fmt::format("it is missing; {}; the file has: {}", why, file.names()));
 }
 
 }  // namespace
 
 Result<DataSet> read_npz(const DataRequest& request) {
   FL_TRY(ReaderOptions options, ReaderOptions::parse(request, npz_usage));
+  std::string inputs = options.text("x");
+  std::string targets = options.text("y");
   FL_CHECK(options.finish());
-  if (request.group == "x" || request.group == "y")
-    return wrong_data(request, "by: must name another array than x and y");
-  FL_TRY(NpzFile file, NpzFile::open(options.path()));
-  constexpr std::string_view how = "write numpy.savez(FILE, x=inputs, y=targets)";
-  FL_CHECK(select_needed(file, "x", how));
+  if (inputs.empty()) inputs = "x";
+  if (targets.empty()) targets = "y";
+  if (request.group == inputs || request.group == targets) {
+    return wrong_data(request,
+                      fmt::format("by: must name another array than {} and {}", inputs, targets));
+  }
+  FL_TRY(NpzFile file, NpzFile::open(options.path(), request.memory_bytes));
+  FL_CHECK(select_needed(file, inputs, "name the array of inputs: x=NAME"));
   FL_TRY(DataSet set, read_inputs(file, request.memory_bytes));
-  FL_CHECK(select_needed(file, "y", how));
+  FL_CHECK(select_needed(file, targets, "name the array of targets: y=NAME"));
   KeptBytes kept = KeptBytes::beside(request.memory_bytes);
   FL_CHECK(read_targets(file, set, kept));
   if (request.group.empty()) return set;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/readers/npz_file.hpp"
 
+#include "client/learn/data/storage_writer.hpp"
 #include "shared/base/io/bytes.hpp"
 #include "shared/base/printable.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
-#include <minizip/unzip.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -19,7 +19,9 @@ namespace {
 
 constexpr std::size_t npy_header_bytes_max = 64 << 10;
 constexpr std::size_t npy_dimensions_max = 16;
-constexpr std::size_t zip_read_bytes_max = 1 << 20;
+constexpr std::size_t copied_bytes = 1 << 20;
+constexpr std::size_t shown_names_bytes_max = 400;
+constexpr std::string_view npy_ending = ".npy";
 constexpr std::string_view npy_magic = "\x93NUMPY";
 
 /// Parses the Python literal of a header from its beginning to its end.
@@ -49,6 +51,7 @@ class HeaderText {
     if (!parsed) return false;
     number = *parsed;
     left_.remove_prefix(digits);
+    take("L");  // Python 2 wrote it behind some numbers.
     return true;
   }
   bool is_over() {
@@ -79,10 +82,27 @@ bool parse_shape(HeaderText& text, std::vector<std::uint64_t>& shape) {
 
 Error unsupported(std::string_view what) { return {Errc::invalid_input, std::string(what)}; }
 
+/// What to do about an array of a type that is not read, by numpy's dtype.kind.
+std::string_view remedy_of(char kind) {
+  switch (kind) {
+    case 'O':
+      return "its items are Python objects; make numbers or text of a fixed length of them: "
+             "x.astype(float) or x.astype(str)";
+    case 'c': return "its items are complex numbers; save x.real and x.imag as two columns";
+    case 'M':
+      return "its items are dates; make numbers of them, such as the days since a day that all "
+             "members share";
+    case 'm':
+      return "its items are differences of times; make numbers of them: "
+             "x / numpy.timedelta64(1, \"s\")";
+    case 'V': return "its items are raw bytes; save x.view() of the type that they have";
+    default: return "use numbers of at most 64 bits, such as x.astype(float), or text";
+  }
+}
+
 /// "<f4": the order of bytes, the kind, the size of an item.
 Result<void> parse_type(std::string_view type, NpyHeader& header) {
-  const auto size = number_in<std::uint32_t>(type.size() > 2 ? type.substr(2) : "");
-  if (type.size() < 3 || !size)
+  if (type.size() < 2)
     return Error(Errc::corrupt, fmt::format("the type \"{}\" is not numpy's", printable(type)));
   if (type[0] == '>') {
     return unsupported(
@@ -91,7 +111,8 @@ Result<void> parse_type(std::string_view type, NpyHeader& header) {
                     printable(type)));
   }
   header.kind = type[1];
-  header.item_bytes = header.kind == 'U' ? std::uint64_t{4} * *size : *size;
+  const auto size = number_in<std::uint32_t>(type.substr(2));
+  header.item_bytes = std::uint64_t{header.kind == 'U' ? 4U : 1U} * size.value_or(0);
   const auto is_one_of = [&](std::initializer_list<std::uint64_t> sizes) {
     return std::ranges::find(sizes, header.item_bytes) != sizes.end();
   };
@@ -101,9 +122,7 @@ Result<void> parse_type(std::string_view type, NpyHeader& header) {
                         ((header.kind == 'S' || header.kind == 'U') && header.item_bytes > 0);
   if (is_known && (type[0] == '<' || type[0] == '|')) return {};
   return unsupported(
-      fmt::format("its type \"{}\" is not supported; use numbers, or text of a fixed "
-                  "length (not objects)",
-                  printable(type)));
+      fmt::format("its type \"{}\" is not supported: {}", printable(type), remedy_of(header.kind)));
 }
 
 std::uint32_t little_endian(std::span<const std::byte> bytes) {
@@ -123,7 +142,6 @@ Result<NpyHeader> parse_npy_header(std::string_view text) {
   bool has_type = false;
   bool has_order = false;
   bool has_shape = false;
-  bool is_fortran = false;
   if (!left.take("{")) return bad;
   while (!left.take("}")) {
     std::string_view key;
@@ -134,8 +152,8 @@ Result<NpyHeader> parse_npy_header(std::string_view text) {
       has_type = left.quoted(type);
       if (!has_type) return bad;
     } else if (key == "fortran_order" && !has_order) {
-      is_fortran = left.take("True");
-      has_order = is_fortran || left.take("False");
+      header.is_fortran = left.take("True");
+      has_order = header.is_fortran || left.take("False");
       if (!has_order) return bad;
     } else if (key == "shape" && !has_shape) {
       has_shape = parse_shape(left, header.shape);
@@ -149,62 +167,68 @@ Result<NpyHeader> parse_npy_header(std::string_view text) {
   }
   if (!left.is_over() || !has_type || !has_order || !has_shape) return bad;
   FL_CHECK(parse_type(type, header));
-  if (is_fortran) return unsupported("it is in Fortran order; write numpy.ascontiguousarray(x)");
   return header;
 }
 
-void NpzFile::Close::operator()(void* archive) const noexcept { unzClose(archive); }
-
-Result<NpzFile> NpzFile::open(const std::filesystem::path& path) {
-  // minizip says nothing about why a file can't be opened.
-  std::error_code failed;
-  const auto status = std::filesystem::status(path, failed);
-  if (status.type() == std::filesystem::file_type::not_found)
-    return Error(Errc::not_found, fmt::format("no file {}", path.string()));
-  if (status.type() == std::filesystem::file_type::directory)
-    return Error(Errc::io, fmt::format("{} is a folder, not a file", path.string()));
-  // minizip would wait for what comes out of a pipe.
-  if (!failed && status.type() != std::filesystem::file_type::regular)
-    return Error(Errc::io, fmt::format("{} is no file: give a file", path.string()));
-  errno = 0;
-  void* const archive = unzOpen64(path.c_str());
-  if (archive == nullptr && errno == EACCES)
-    return errno_error(fmt::format("open {}", path.string()));
-  if (archive == nullptr) {
-    return Error(Errc::corrupt,
-                 fmt::format("{}: not a whole .npz file (a ZIP archive)", path.string()));
-  }
-  return NpzFile(path.string(), archive);
+Result<NpzFile> NpzFile::open(const std::filesystem::path& path, std::uint64_t memory_bytes) {
+  auto archive = ZipArchive::open(path);
+  if (archive) return NpzFile(path.string(), std::move(*archive), memory_bytes);
+  if (archive.error().code() != Errc::corrupt) return archive.error();
+  return Error(Errc::corrupt,
+               fmt::format("{}: not a whole .npz file, a ZIP archive that numpy.savez() writes",
+                           path.string()));
 }
 
 Error NpzFile::wrong(std::string_view what) const {
   return {Errc::corrupt, fmt::format("{}: array \"{}\": {}", path_, printable(name_), what)};
 }
 
+std::string NpzFile::names() const {
+  std::string all;
+  for (const auto& member : archive_.members()) {
+    if (all.size() > shown_names_bytes_max) return all + ", ...";
+    std::string_view name = member.name;
+    if (!name.ends_with(npy_ending)) continue;
+    name.remove_suffix(npy_ending.size());
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", printable(name, shown_names_bytes_max));
+  }
+  return all;
+}
+
 Result<bool> NpzFile::select(const std::string& name) {
   name_ = name;
-  unzCloseCurrentFile(archive_.get());
-  const std::string member = name + ".npy";
-  constexpr int with_case = 1;
-  const int found = unzLocateFile(archive_.get(), member.c_str(), with_case);
-  if (found == UNZ_END_OF_LIST_OF_FILE) return false;
-  unz_file_info64 info{};
-  if (found != UNZ_OK ||
-      unzGetCurrentFileInfo64(archive_.get(), &info, nullptr, 0, nullptr, 0, nullptr, 0) != UNZ_OK)
-    return wrong("the directory of the file is damaged");
-  constexpr uLong encrypted = 1;
-  if ((info.flag & encrypted) != 0) return wrong("it is encrypted");
-  if (info.compression_method != 0 && info.compression_method != Z_DEFLATED)
-    return wrong("it is compressed by another method than numpy's");
-  if (unzOpenCurrentFile(archive_.get()) != UNZ_OK) return wrong("it is damaged");
-  FL_CHECK(read_header(info.uncompressed_size));
+  columns_ = {};
+  const auto& members = archive_.members();
+  const auto found =
+      std::ranges::find(members, fmt::format("{}{}", name, npy_ending), &ZipArchive::Member::name);
+  if (found == members.end()) return false;
+  if (const auto selected = archive_.select(*found); !selected) return wrong(selected.error());
+  FL_CHECK(read_header(found->bytes));
+  const auto has_order = [](std::uint64_t size) { return size > 1; };
+  if (header_.is_fortran && std::ranges::count_if(header_.shape, has_order) > 1)
+    FL_CHECK(keep_columns());
   return true;
+}
+
+/// Takes an array in Fortran's order out of the archive, so that its items can be read in another.
+Result<void> NpzFile::keep_columns() {
+  StorageWriter writer(memory_bytes_);
+  std::vector<std::byte> piece;
+  for (std::uint64_t left = items_ * header_.item_bytes; left > 0; left -= piece.size()) {
+    piece.resize(std::min<std::uint64_t>(copied_bytes, left));
+    FL_CHECK(read_next(piece));
+    FL_CHECK(writer.append(std::span<const std::byte>(piece)));
+  }
+  FL_CHECK(finish());
+  FL_TRY(columns_, writer.finish());
+  index_.assign(header_.shape.size(), 0);
+  return {};
 }
 
 Result<void> NpzFile::read_header(std::uint64_t member_bytes) {
   constexpr std::size_t fixed_bytes = npy_magic.size() + 2;  // And the version.
   std::byte fixed[fixed_bytes];
-  FL_CHECK(read(fixed));
+  FL_CHECK(read_next(fixed));
   const std::string_view magic(reinterpret_cast<const char*>(fixed), npy_magic.size());
   if (magic != npy_magic) return wrong("it is not an array of numpy");
   const auto version = static_cast<unsigned>(fixed[npy_magic.size()]);
@@ -212,13 +236,13 @@ Result<void> NpzFile::read_header(std::uint64_t member_bytes) {
     return wrong(fmt::format("its format has the version {}; 1 to 3 are known", version));
   std::byte length[4];
   const auto of_version = std::span(length).first(version == 1 ? 2 : 4);
-  FL_CHECK(read(of_version));
+  FL_CHECK(read_next(of_version));
   const std::uint32_t bytes = little_endian(of_version);
   if (bytes > npy_header_bytes_max)
     return wrong(
         fmt::format("its header has {} bytes; the limit is {}", bytes, npy_header_bytes_max));
   std::string text(bytes, '\0');
-  FL_CHECK(read(std::as_writable_bytes(std::span(text))));
+  FL_CHECK(read_next(std::as_writable_bytes(std::span(text))));
   auto header = parse_npy_header(text);
   if (!header) return wrong(header.error());
   header_ = std::move(*header);
@@ -236,19 +260,32 @@ Result<void> NpzFile::read_header(std::uint64_t member_bytes) {
   return wrong(fmt::format("it has {} bytes, but its shape needs {}", values_bytes, all));
 }
 
+Result<void> NpzFile::read_next(std::span<std::byte> out) {
+  const auto read = archive_.read(out);
+  return read ? success() : Result<void>(wrong(read.error()));
+}
+
 Result<void> NpzFile::read(std::span<std::byte> out) {
-  while (!out.empty()) {
-    const auto piece = std::min(out.size(), zip_read_bytes_max);
-    const int got = unzReadCurrentFile(archive_.get(), out.data(), static_cast<unsigned>(piece));
-    if (got <= 0) return wrong(got == 0 ? "it ends too early" : "it is damaged");
-    out = out.subspan(static_cast<std::size_t>(got));
+  const Bytes columns = columns_.bytes();
+  if (columns.empty()) return read_next(out);
+  const std::uint64_t bytes = header_.item_bytes;
+  FL_ASSERT(out.size() % bytes == 0);
+  for (; !out.empty(); out = out.subspan(bytes)) {
+    std::uint64_t at = 0;
+    for (std::size_t i = index_.size(); i-- > 0;) at = at * header_.shape[i] + index_[i];
+    std::memcpy(out.data(), columns.data() + at * bytes, bytes);
+    for (std::size_t i = index_.size(); i-- > 0;) {
+      if (++index_[i] < header_.shape[i]) break;
+      index_[i] = 0;
+    }
   }
   return {};
 }
 
 Result<void> NpzFile::finish() {
-  if (unzCloseCurrentFile(archive_.get()) == UNZ_OK) return {};
-  return wrong("it is damaged: its checksum does not fit");
+  if (!columns_.bytes().empty()) return {};  // It was checked as it was kept.
+  const auto finished = archive_.finish();
+  return finished ? success() : Result<void>(wrong(finished.error()));
 }
 
 }  // namespace fl

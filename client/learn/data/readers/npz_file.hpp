@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // NpzFile: the arrays of a file that numpy.savez() or savez_compressed() wrote: a ZIP archive with
-// a NAME.npy for each (numpy's NEP 1), read through minizip. One thread at a time.
+// a NAME.npy for each (numpy's NEP 1). One thread at a time.
 #pragma once
 
+#include "client/learn/data/storage.hpp"
+#include "client/learn/data/zip_archive.hpp"
 #include "shared/base/error.hpp"
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,11 +16,12 @@
 
 namespace fl {
 
-/// What an array holds: little-endian, rows first.
+/// What an array holds, in little-endian numbers.
 struct NpyHeader {
   char kind = 0;  // As numpy's dtype.kind: b, i, u, f, S or U.
   std::uint64_t item_bytes = 0;
   std::vector<std::uint64_t> shape;
+  bool is_fortran = false;  // The first index runs fastest in the file, not the last one.
 };
 
 /// Parses the text of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. Errors
@@ -28,14 +30,17 @@ struct NpyHeader {
 
 class NpzFile {
  public:
-  static Result<NpzFile> open(const std::filesystem::path& path);
+  /// An array in Fortran's order beyond `memory_bytes` goes to the disk (StorageWriter).
+  static Result<NpzFile> open(const std::filesystem::path& path, std::uint64_t memory_bytes = 0);
 
   /// Makes NAME the array that is read next; false if there is none. Its bytes are as many as its
   /// header says.
   [[nodiscard]] Result<bool> select(const std::string& name);
+  /// "x, y, site": the names of the arrays; after many of them "...".
+  [[nodiscard]] std::string names() const;
   [[nodiscard]] const NpyHeader& header() const { return header_; }
   [[nodiscard]] std::uint64_t items() const { return items_; }
-  /// Fills `out` with the next bytes.
+  /// Fills `out` with the next items, of which the last index runs fastest.
   [[nodiscard]] Result<void> read(std::span<std::byte> out);
   /// Checks the checksum; the array must have been read to its end.
   [[nodiscard]] Result<void> finish();
@@ -47,18 +52,21 @@ class NpzFile {
   }
 
  private:
-  struct Close {
-    void operator()(void* archive) const noexcept;
-  };
-
-  NpzFile(std::string path, void* archive) : path_(std::move(path)), archive_(archive) {}
+  NpzFile(std::string path, ZipArchive archive, std::uint64_t memory_bytes)
+      : path_(std::move(path)), archive_(std::move(archive)), memory_bytes_(memory_bytes) {}
+  Result<void> read_next(std::span<std::byte> out);
   Result<void> read_header(std::uint64_t member_bytes);
+  Result<void> keep_columns();
 
   std::string path_;
   std::string name_;
-  std::unique_ptr<void, Close> archive_;
+  ZipArchive archive_;
+  std::uint64_t memory_bytes_;
   NpyHeader header_;
   std::uint64_t items_ = 0;
+  // Of an array in Fortran's order:
+  Storage columns_;                   // The bytes of the array as they are in the file.
+  std::vector<std::uint64_t> index_;  // The index of the next item.
 };
 
 }  // namespace fl

@@ -17,8 +17,8 @@ constexpr std::array reader_rows{
     ReaderRow{"idx", "idx:DIR[:test]", "", read_idx_folder},
     ReaderRow{"npz", "npz:FILE", "an array", read_npz},
     ReaderRow{"csv", "csv:FILE,target=COLUMN", "a column", read_csv},
-    ReaderRow{"images", "images:DIR", "folder", read_images},
-    ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text},
+    ReaderRow{"images", "images:DIR", "folder", read_images, true},
+    ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text, true},
 };
 
 std::string group_usages() {
@@ -61,6 +61,8 @@ Result<DataSet> read_data(DataRequest request) {
                                            "groups are {}",
                                            request.group, group_usages()));
   }
+  if (request.skip_bad_files && !row->has_files)
+    return wrong_data(request, "--skip-bad-files is for images: and text: only");
   request.argument = argument.value_or("");
   FL_TRY(DataSet set, row->read(request));
   set.source = request.text;

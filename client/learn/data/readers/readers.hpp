@@ -24,6 +24,7 @@ struct DataRequest {
   std::string_view argument = "";  // What stands behind the reader's name and a colon.
   std::string_view group = "";     // COLUMN of the partition by:COLUMN; "" for another partition.
   std::uint64_t memory_bytes = 0;  // Inputs beyond this go to the disk; 0: data_memory_default().
+  bool skip_bad_files = false;     // --skip-bad-files; refused by a reader of one file.
 };
 
 struct ReaderRow {
@@ -31,6 +32,7 @@ struct ReaderRow {
   std::string_view usage;   // "csv:FILE,target=COLUMN", for --help and errors.
   std::string_view groups;  // What by:COLUMN may name; "" if there is no such thing.
   Result<DataSet> (*read)(const DataRequest&);
+  bool has_files = false;  // It reads the files of a folder, of which some may be bad.
 };
 
 [[nodiscard]] std::span<const ReaderRow> reader_table();

@@ -3,6 +3,8 @@
 // from k * (text_piece_bytes - 1) on, so that neighbours share one byte.
 #include "client/learn/data/gzip_reader.hpp"
 #include "client/learn/data/kept_bytes.hpp"
+#include "client/learn/data/normal_form.hpp"
+#include "client/learn/data/readers/bad_files.hpp"
 #include "client/learn/data/readers/file_list.hpp"
 #include "client/learn/data/readers/group_names.hpp"
 #include "client/learn/data/readers/reader_options.hpp"
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kept_bytes_of_piece = 2 + 4;  // The length and the group of a piece.
+constexpr std::size_t check_piece_bytes = 64 << 10;
 constexpr std::string_view text_usage = "text:FILE or text:DIR";
 
 Result<std::vector<ListedFile>> find_documents(const fs::path& path) {
@@ -33,6 +36,16 @@ Result<std::vector<ListedFile>> find_documents(const fs::path& path) {
   if (status.type() != fs::file_type::directory)
     return std::vector<ListedFile>{{.path = path, .name = path.filename().string()}};
   return list_files(path);
+}
+
+/// Reads a document to its end, because pieces of one that ends badly must not be kept.
+Result<void> check_document(const ListedFile& document) {
+  FL_TRY(GzipReader file, GzipReader::open(document.path));
+  std::array<std::uint8_t, check_piece_bytes> piece;
+  for (std::size_t got = piece.size(); got == piece.size();) {
+    FL_TRY(got, file.read_some(piece));
+  }
+  return {};
 }
 
 class TextPieces {
@@ -77,8 +90,7 @@ class TextPieces {
     return writer_.append(std::as_bytes(std::span(piece_)));
   }
   [[nodiscard]] std::string group_of(const ListedFile& document) const {
-    if (group_ == "file") return document.name;
-    return folder_of(document);
+    return normal_form(group_ == "file" ? document.name : folder_of(document));
   }
 
   std::string_view group_;
@@ -88,6 +100,19 @@ class TextPieces {
   DataSet set_;
   std::array<std::uint8_t, text_piece_bytes> piece_{};
 };
+
+/// Only --skip-bad-files needs to know beforehand whether a document is bad. Without it a bad one
+/// is an error in the end, and those behind it are only checked.
+Result<void> add_document(TextPieces& pieces, const ListedFile& document, BadFiles& bad) {
+  const bool is_checked = bad.is_skipping() || bad.count() > 0;
+  auto read = is_checked ? check_document(document) : pieces.add(document);
+  if (read) return bad.is_skipping() ? pieces.add(document) : success();
+  // What keeps the pieces may have failed instead.
+  const auto checked = is_checked ? read : check_document(document);
+  if (checked) return read;
+  bad.add(checked.error());
+  return {};
+}
 
 }  // namespace
 
@@ -100,7 +125,9 @@ Result<DataSet> read_text(const DataRequest& request) {
   }
   FL_TRY(const auto documents, find_documents(options.path()));
   TextPieces pieces(request.memory_bytes, request.group);
-  for (const ListedFile& document : documents) FL_CHECK(pieces.add(document));
+  BadFiles bad(request.skip_bad_files);
+  for (const ListedFile& document : documents) FL_CHECK(add_document(pieces, document, bad));
+  FL_CHECK(bad.finish(options.path(), documents.size()));
   FL_TRY(DataSet set, pieces.finish());
   if (!set.lengths.empty()) return set;
   return Error(Errc::corrupt,

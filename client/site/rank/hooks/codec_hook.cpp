@@ -46,8 +46,8 @@ class CodecHook final : public GradientHook {
     } else {
       // From here on the gradient's own values are not needed.
       torch::Tensor sum = gradient.zero_();
-      add_payloads(payload_, lengths, layout, span_of(sum), ranks, limits::hook_slice_bytes,
-                   keep_lost(values, bucket, velocity));
+      add_payloads(payload_, lengths, codec_->payload_bytes_max(layout), layout, span_of(sum),
+                   ranks, limits::hook_slice_bytes, keep_lost(values, bucket, velocity));
       bucket.gradient.copy_(sum.div_(ranks.size()));
       state = std::move(next);
     }

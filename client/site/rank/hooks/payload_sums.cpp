@@ -4,6 +4,8 @@
 #include "client/site/rank/hooks/loops.hpp"
 #include "shared/codec/core/byte_io.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -14,7 +16,8 @@ namespace fl::site {
 
 namespace {
 
-/// The bytes of a payload that are here and not yet used.
+/// The bytes of a payload that are here and not yet used. Errors: unavailable for bytes that are
+/// still to come.
 class Window final : public codec::ByteSource {
  public:
   [[nodiscard]] Result<void> read(std::uint64_t offset, MutableBytes out) override {
@@ -37,8 +40,9 @@ class Window final : public codec::ByteSource {
 
  private:
   [[nodiscard]] Result<Bytes> find(std::uint64_t offset, std::size_t bytes) const {
-    if (offset < begin_ || offset + bytes > end())
-      return Error(Errc::corrupt, "the payload's bytes are not here");
+    FL_ASSERT(offset >= begin_);
+    if (offset + bytes > end())
+      return Error(Errc::unavailable, "the payload's bytes are not here yet");
     return Bytes(bytes_).subspan(offset - begin_, bytes);
   }
 
@@ -128,8 +132,8 @@ class PayloadSums {
   bool open(std::size_t rank) {
     Incoming& one = *payloads_[rank];
     if (one.reader) return true;
-    auto reader = codec::PayloadReader::open(one.window, one.length, layout_);
-    if (!reader && one.window.end() < one.length) return false;
+    auto reader = codec::PayloadReader::open(one.window, one.length, layout_, rights_);
+    if (!reader && reader.error().code() == Errc::unavailable) return false;
     one.reader.emplace(or_throw(std::move(reader), rank));
     if (one.reader->block_elements() != payloads_.front()->reader->block_elements())
       throw RankFailure("adding up payloads", static_cast<int>(rank), "it has other blocks");
@@ -151,15 +155,24 @@ class PayloadSums {
   Ranks& ranks_;
   const UseOwnBlock& use_own_;
   std::vector<std::unique_ptr<Incoming>> payloads_;  // Readers refer to their windows.
-  std::uint64_t block_ = 0;                          // The next block to add.
+  // Equal factors of all payloads are drawn once.
+  const std::shared_ptr<codec::DrawnRights> rights_ = std::make_shared<codec::DrawnRights>();
+  std::uint64_t block_ = 0;  // The next block to add.
   std::vector<float> values_;
 };
 
 }  // namespace
 
 void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
-                  const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
-                  const UseOwnBlock& use_own) {
+                  std::uint64_t bytes_max, const Layout& layout, std::span<float> sum, Ranks& ranks,
+                  std::size_t slice_bytes, const UseOwnBlock& use_own) {
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    if (std::cmp_less(lengths[rank], 0) || std::cmp_greater(lengths[rank], bytes_max)) {
+      throw RankFailure("adding up payloads", static_cast<int>(rank),
+                        fmt::format("it announces {} bytes; the codec makes at most {}",
+                                    lengths[rank], bytes_max));
+    }
+  }
   const auto longest = static_cast<std::uint64_t>(std::ranges::max(lengths));
   const std::uint64_t slices =
       std::max<std::uint64_t>(1, (longest + slice_bytes - 1) / slice_bytes);

@@ -9,6 +9,7 @@
 #include "shared/params/layout.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -19,11 +20,13 @@ namespace fl::site {
 using UseOwnBlock = std::function<void(const codec::Block&, std::span<const float>)>;
 
 /// Adds the decoded payloads of all ranks to `sum`, block by block in the order of the ranks.
-/// `lengths` has the length of each rank's payload, all of them of this layout and by one codec;
-/// `own` is this rank's. Calls `use_own`, if given, with each block of `own`. `slice_bytes` is
-/// about what is sent of a payload at once. Throws RankFailure, also for a payload that is damaged.
+/// `lengths` has the length of each rank's payload as that rank told it, all of them of this layout
+/// and by one codec, which makes at most `bytes_max`; `own` is this rank's. Calls `use_own`, if
+/// given, with each block of `own`. `slice_bytes` is about what is sent of a payload at once.
+/// Throws RankFailure, also for a length that can't be, before anything is sent, and for a payload
+/// that is damaged, as soon as its damaged part is there.
 void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
-                  const Layout& layout, std::span<float> sum, Ranks& ranks, std::size_t slice_bytes,
-                  const UseOwnBlock& use_own = {});
+                  std::uint64_t bytes_max, const Layout& layout, std::span<float> sum, Ranks& ranks,
+                  std::size_t slice_bytes, const UseOwnBlock& use_own = {});
 
 }  // namespace fl::site
