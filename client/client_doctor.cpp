@@ -211,6 +211,7 @@ DoctorLines diagnose_client(const ClientOptions& options, const std::string& tok
   check_clock(server_s, lines);
   check_limits(options, lines);
   check_disk(nearest_folder(options.state), disk_bytes_min, lines);
+  check_machine(lines);
   check_data(options, lines);
   if (kind.check != nullptr) kind.check(options, lines);
   return lines;

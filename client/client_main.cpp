@@ -251,7 +251,7 @@ Result<int> run(const client::ClientOptions& options, const TrainerFactory& own)
   if (options.doctor) return run_doctor(options, own);
   const ServiceManager manager = ServiceManager::take_from_environment();
   FL_TRY(const auto place, take_place(options.site));
-  FL_CHECK(posix_files().make_folder(options.state));
+  FL_CHECK(make_state_folder(posix_files(), options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   TensorFolder::remove_left();
   if (!options.initial_weights.empty()) {

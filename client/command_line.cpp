@@ -176,6 +176,7 @@ void declare_flags(CLI::App& app, const ClientProgram& program, ClientOptions& o
                  "Folder for this client's key, certificate and unsent updates")
       ->check(not_empty())
       ->capture_default_str();
+  add_fixed_modes_flag(app);
   declare_server_flags(app, options);
   app.add_option("--model", learn.model,
                  is_own ? std::string("Train this model only (default: any that the server asks "
@@ -275,7 +276,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
            return true;
          },
          "Memory for the data; what does not fit goes to a temporary file in TMPDIR, or else in "
-         "/var/tmp (default: a quarter of the machine's memory)")
+         "/var/tmp (default: a quarter of the memory that this process may use)")
       ->type_name("SIZE");
   app.add_flag(
       "--skip-bad-files", learn.skip_bad_files,

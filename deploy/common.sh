@@ -24,9 +24,23 @@ need_disk() {
       "clone to a larger disk"
 }
 
+# The memory of this machine, or of the container that this is, in KiB.
+memory_kib() {
+  local kib limit file
+  kib=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)
+  for file in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+    limit=$(cat "$file" 2> /dev/null || true)
+    [[ $limit =~ ^[0-9]{1,18}$ ]] || continue # "max", and a number of 19 digits, are no limit.
+    limit=$((limit / 1024))
+    kib=$((limit < kib ? limit : kib))
+  done
+  echo "$kib"
+}
+
 # The number of compilers that fit into memory: g++ needs almost 2 GiB for a file with libtorch.
 jobs_by_memory() {
-  awk '/^MemTotal:/ { jobs = int($2 / 1048576 / 2); print (jobs > 0 ? jobs : 1) }' /proc/meminfo
+  local jobs=$(($(memory_kib) >> 21))
+  echo $((jobs > 0 ? jobs : 1))
 }
 
 # One compiler per core, but no more than fit into memory.

@@ -96,6 +96,23 @@ bool are_on_several(const std::vector<RankFacts>& facts) {
       facts, [&facts](const RankFacts& rank) { return rank.host != facts[0].host; });
 }
 
+/// Adds a line if a machine's own name does not lead to it from other machines. Ranks then listen
+/// at the address by which they and the agent have met, which may be another network's.
+void add_host_names(const std::vector<RankFacts>& facts, DoctorLines& lines) {
+  if (!are_on_several(facts)) return;
+  for (const RankFacts& rank : facts) {
+    if (rank.name_leads_to.empty() || !rank.interface.empty()) continue;
+    lines.push_back(
+        {Verdict::warn, "host names",
+         fmt::format("{}'s name leads to {}: its ranks listen at the address by which they and the "
+                     "client have met",
+                     rank.host, rank.name_leads_to),
+         "if that is the right network, nothing; else name one with --site-interface, or give the "
+         "host's name its address in /etc/hosts, in place of 127.0.1.1"});
+    return;
+  }
+}
+
 DoctorLine processors_line(const std::vector<RankFacts>& facts) {
   for (const RankFacts& rank : facts) {
     if (rank.gpus == 0 && rank.local_size > rank.cores) {
@@ -324,8 +341,9 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
-                                   gpu, takes_gpu, gpu_address, gpu_pairs, interface, torch, cuda,
-                                   driver, nccl, has_nccl, infiniband, clock_s, asked_s, variables)
+                                   gpu, takes_gpu, gpu_address, gpu_pairs, interface, name_leads_to,
+                                   torch, cuda, driver, nccl, has_nccl, infiniband, clock_s,
+                                   asked_s, variables)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimedSum, bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SiteMeasurement, latency_s, bytes_per_s, sums, topology)
 
@@ -342,6 +360,7 @@ DoctorLines diagnose_ranks(const std::vector<RankFacts>& facts) {
   add_versions(facts, lines);
   lines.insert(lines.end(), {processors_line(facts), gpus_line(facts), clocks_line(facts)});
   add_gpu_pairs(facts, lines);
+  add_host_names(facts, lines);
   add_nccl(facts, are_on_several(facts), lines);
   return lines;
 }

@@ -28,6 +28,9 @@ struct RankFacts {
   std::string gpu_address;  // The place of its own GPU on the PCI bus; "" if it has none.
   int gpu_pairs = 0;  // Ordered pairs of its GPUs of which one reads the other's memory directly.
   std::string interface;  // --site-interface; "" for the host's own.
+  /// In words, what the host's name leads to if others can't reach the machine by it: "this machine
+  /// alone" (127.0.1.1), "no address of it". "" if they can.
+  std::string name_leads_to;
   // Versions; "" where there is none.
   std::string torch;                             // libtorch.
   std::string cuda;                              // The CUDA runtime that libtorch uses.

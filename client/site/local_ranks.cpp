@@ -51,6 +51,7 @@ std::vector<std::pair<std::string, std::string>> variables_of(const SitePlace& p
       {rank_variables::size, std::to_string(place.size)},
       {rank_variables::local_rank, std::to_string(place.local_rank)},
       {rank_variables::local_size, std::to_string(place.local_size)},
+      {rank_variables::cores, std::to_string(place.cores)},
   };
 }
 

@@ -71,6 +71,8 @@ RankLink::~RankLink() {
   thread_.join();
 }
 
+std::string RankLink::own_address() const { return fl::own_address(line_->number()); }
+
 void RankLink::receive_all(const std::stop_token& stop) {
   TimePoint heard = Clock::now();
   TimePoint told{};

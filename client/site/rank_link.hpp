@@ -55,6 +55,10 @@ class RankLink {
   /// Answers that request: with "type": "done" and "id" added, or with the error.
   void answer(Result<nlohmann::json> message);
 
+  /// This machine's address on the way to the agent; "" if the agent is on this machine and was
+  /// reached by an address of it alone.
+  [[nodiscard]] std::string own_address() const;
+
   // The store. Keys and values are any bytes. All ranks see the same keys.
   void set(const std::string& key, std::string_view value);
   /// Waits until `until` for the key. Errors: deadline, unavailable.

@@ -3,6 +3,7 @@
 
 #include "client/learn/process/json_line.hpp"
 #include "client/learn/process/polled_line.hpp"
+#include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -258,6 +259,7 @@ Result<void> RankPort::greet(Connection& connection, const std::string& text) {
   if (!answer.is_null()) FL_CHECK(send_now(connection, json_text(answer)));
   if (!member) return member.error();
   if (!*member) return {};
+  (*member)->agent_address = own_address(connection.line.number());
   strangers_.leave(connection.id);
   if (auto entered = events_.entered({connection.id, **member}); !entered) {
     FL_CHECK(send_now(connection, json_text(rank_refusal(entered.error().message()))));

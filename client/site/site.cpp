@@ -259,8 +259,11 @@ Result<void> Site::make_group(const std::stop_token& stop) {
   hub_->clear_store();
   ++generation_;
   std::vector<SiteHub::Request> requests;
+  const auto away =
+      std::ranges::find_if_not(members, &std::string::empty, &SiteMember::agent_address);
   for (const SiteMember& member : members) {
     GroupOptions group;
+    if (away != members.end()) group.agent_address = away->agent_address;
     group.generation = generation_;
     group.rank = static_cast<int>(requests.size());
     group.size = static_cast<int>(members.size());

@@ -64,12 +64,12 @@ void declare_model_flags(CLI::App& app, RecommendOptions& options) {
   app.add_option("--precision", options.precision,
                  "Number format of weights and gradients: bf16, fp16 (mixed precision with fp32 "
                  "weights in the optimizer) or fp32")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
+      ->check(one_of({"bf16", "fp16", "fp32"}))
       ->capture_default_str();
   app.add_option("--recompute", options.recompute,
                  "Activations that the backward pass computes again: none, selective (scores of "
                  "attention), full, or auto for selective or full")
-      ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
+      ->check(one_of({"auto", "none", "selective", "full"}))
       ->capture_default_str();
 }
 

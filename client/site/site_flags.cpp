@@ -44,7 +44,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
       ->check(real_number_in(1, 86400))
       ->capture_default_str();
   app.add_option("--backend", options.backend, "How ranks talk: gloo (CPUs), nccl (GPUs) or auto")
-      ->check(CLI::IsMember({"gloo", "nccl", "auto"}))
+      ->check(one_of({"gloo", "nccl", "auto"}))
       ->capture_default_str();
   app.add_option("--hook", options.hook,
                  "How ranks reduce gradients, such as allreduce, bf16, powersgd:4 or "
@@ -59,11 +59,11 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "measures what is best (default: auto where that changes no bit of the result, "
                  "else 4)")
       ->type_name("MB")
-      ->check(CLI::IsMember({"auto"}) | real_number_in(0.01, 4096));
+      ->check(one_of({"auto"}) | real_number_in(0.01, 4096));
   app.add_option("--unused-parameters", options.unused_parameters,
                  "Where a parameter gets no gradient in a step: refuse it as an error, find such "
                  "parameters in each step, or take them as static, the same ones in all steps")
-      ->check(CLI::IsMember({"refuse", "find", "static"}))
+      ->check(one_of({"refuse", "find", "static"}))
       ->capture_default_str();
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "

@@ -14,6 +14,8 @@ struct SiteMember {
   std::string host;
   std::int64_t process = 0;
   bool is_here = false;  // On the agent's machine: it can map the agent's files.
+  /// The agent's address by which it has come; "" if only the agent's machine has that address.
+  std::string agent_address = {};
 };
 
 /// "rank 3 (node7, process 812)"

@@ -28,8 +28,9 @@ struct GroupOptions {
   std::string topology = "backend";  // How ranks sum, or "auto".
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
   std::string unused_parameters = "refuse";
-  double timeout_s = 60;          // The time limit of a collective.
-  MeasuredChoices measured = {};  // The choices that the agent keeps.
+  double timeout_s = 60;           // The time limit of a collective.
+  std::string agent_address = {};  // Where ranks of other machines reach the agent; "": none does.
+  MeasuredChoices measured = {};   // The choices that the agent keeps.
 };
 
 /// The answer of a rank that has loaded a model and data.

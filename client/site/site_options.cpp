@@ -3,10 +3,12 @@
 
 #include "client/site/slurm_place.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/machine.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace fl::site {
@@ -81,6 +83,11 @@ Result<void> find_agent(const Environment& environment, const Launcher& launcher
 
 }  // namespace
 
+int cores_of(const SitePlace& place) {
+  const int all = this_machine().cores;
+  return place.cores > 0 ? std::min(place.cores, all) : std::max(1, all / place.local_size);
+}
+
 Result<SitePlace> find_place(const Environment& environment, const std::string& address) {
   for (const Launcher& launcher : launchers) {
     if (!environment(launcher.rank) || !environment(launcher.size)) continue;
@@ -91,6 +98,9 @@ Result<SitePlace> find_place(const Environment& environment, const std::string& 
     FL_TRY(place.local_rank, number_of(environment, launcher.local_rank, place.rank));
     if (launcher.is_slurm) {
       FL_TRY(place.local_size, slurm_local_size(environment));
+      // Slurm binds each task to cores of its own then; without it the tasks may share them.
+      const auto cores = environment("SLURM_CPUS_PER_TASK");
+      place.cores = cores ? number_in<int>(*cores).value_or(0) : 0;
     } else {
       FL_TRY(place.local_size, number_of(environment, launcher.local_size, place.size));
     }

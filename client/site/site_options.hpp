@@ -40,11 +40,17 @@ struct SitePlace {
   std::uint16_t port = 0;
   std::string launcher;   // "torchrun", "Slurm", "Open MPI".
   std::string interface;  // Gloo's network interface on this machine; "": the host's own.
+  int cores =
+      0;  // The launcher gives each rank this many cores; 0: the machine's ranks share them.
 };
+
+/// The cores that a rank at this place may use, at least 1.
+[[nodiscard]] int cores_of(const SitePlace& place);
 
 /// Reads the place from the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE),
 /// of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE) or of Slurm (SLURM_PROCID,
-/// SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE). `address`: HOST:PORT of
+/// SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE; SLURM_CPUS_PER_TASK if it
+/// is set). `address`: HOST:PORT of
 /// --site-address, or "". Without it the agent is at MASTER_ADDR, or under Slurm at the step's
 /// first node, and its port is one above MASTER_PORT, or under Slurm follows from the job's number.
 /// Errors: invalid_input, with the variable that is missing or wrong.
@@ -66,6 +72,7 @@ inline constexpr const char* rank = "TRIBUTARY_SITE_RANK";
 inline constexpr const char* size = "TRIBUTARY_SITE_SIZE";
 inline constexpr const char* local_rank = "TRIBUTARY_SITE_LOCAL_RANK";
 inline constexpr const char* local_size = "TRIBUTARY_SITE_LOCAL_SIZE";
+inline constexpr const char* cores = "TRIBUTARY_SITE_CORES";
 }  // namespace rank_variables
 
 }  // namespace fl::site

@@ -8,7 +8,7 @@ cd /packages
 apt-get update
 # The packages that a client needs, of all that ./dev deb makes.
 apt-get install --yes --no-install-recommends ./tributary-client_*.deb ./tributary-torch_*.deb \
-  ./tributary-libs_*.deb ./libfl-codec0_*.deb ./python3-tributary-fl_*.deb
+  ./tributary-libs_*.deb ./libfl-codec0_*.deb ./python3-tributary-fl_*.deb tzdata
 cd /
 rm -rf /packages /var/lib/apt/lists/*
 groupadd --gid 10001 tributary

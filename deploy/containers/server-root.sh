@@ -25,6 +25,11 @@ ldd "$program" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' |
   fi
 done
 
+# The time zones, by which the variable TZ and --quiet go. `right` and `posix` are all of them again.
+mkdir -p "$out/usr/share/zoneinfo"
+tar -C /usr/share/zoneinfo --exclude ./right --exclude ./posix -c . | tar -C "$out/usr/share/zoneinfo" -x
+install -D -m 0644 /usr/share/doc/tzdata/copyright "$out/usr/share/doc/tzdata/copyright"
+
 cat > "$out/etc/passwd" << 'END'
 root:x:0:0:root:/:/nonexistent
 tributary:x:10001:10001:Tributary:/var/lib/tributary:/nonexistent

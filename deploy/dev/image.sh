@@ -17,7 +17,7 @@ image() {
 }
 
 server_image() {
-  deploy/install-deps.sh binutils iproute2 'buildah?'
+  deploy/install-deps.sh binutils iproute2 tzdata 'buildah?'
   deploy/containers/server-root.sh "$programs/fl-server" build/images/server
   FL_BIN=$programs tests/install/image_test.sh build/images/server
   if command -v buildah > /dev/null; then write_image; fi

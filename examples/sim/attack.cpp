@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/sim/attack.hpp"
 
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -63,8 +64,9 @@ Result<Attack> parse_attack(std::string_view spec) {
     return attack;
   }
   return Error(Errc::invalid_input,
-               fmt::format("'{}' is no attack; choose {}, with a number of 0 or more", spec,
-                           alternatives(attacks, &AttackRow::usage)));
+               fmt::format("'{}' is no attack; choose {}, with a number of 0 or more{}", spec,
+                           alternatives(attacks, &AttackRow::usage),
+                           did_you_mean(name, attacks, &AttackRow::name)));
 }
 
 Result<void> poison(const Attack& attack, DataSet& train) {

@@ -139,7 +139,8 @@ Learning builtin_learning(const SharedLearning& shared, const SimOptions& option
 Result<std::unique_ptr<WorkerPool>> start_workers(SimOptions& options) {
   const StopWhileStarting stop;
   const auto state = std::filesystem::absolute(options.state);
-  FL_TRY(auto workers, WorkerPool::start(options.trainer, state, options.threads, stop.token()));
+  const int programs = std::min(options.threads, static_cast<int>(options.clients));
+  FL_TRY(auto workers, WorkerPool::start(options.trainer, state, programs, stop.token()));
   if (options.settings.initial_weights.empty()) {
     const auto file = state / "initial-weights.safetensors";
     FL_CHECK(workers->write_initial_weights(options.settings.seed, file));
@@ -330,7 +331,7 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   if (!has_programs) {
     FL_TRY(builtin, load_builtin(options));
   }
-  FL_CHECK(posix_files().make_folder(options.state));
+  FL_CHECK(make_state_folder(posix_files(), options.state));
   FL_TRY([[maybe_unused]] const auto lock, StateLock::take(options.state));
   std::unique_ptr<WorkerPool> workers;
   if (has_programs) {

@@ -66,6 +66,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   app.add_option("--state", options.state, "Folder for the history and the checkpoints")
       ->check(not_empty())
       ->capture_default_str();
+  add_fixed_modes_flag(app);
   app.add_option("--clients", options.clients, "Number of virtual clients; each has a shard")
       ->check(whole_number_in(1, clients_max))
       ->capture_default_str();

@@ -27,6 +27,7 @@ void declare_server_flags(CLI::App& app, CommandLine& line) {
                  "Folder for the history, the checkpoints, the spool and the identity")
       ->check(not_empty())
       ->capture_default_str();
+  add_fixed_modes_flag(app);
   serving(app.add_option("--listen", options.listen,
                          "HOST:PORT where clients connect; port 0: any free port"))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/base/io/files_max.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/machine.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/identity/x509.hpp"
 
@@ -23,7 +24,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 
@@ -168,14 +168,6 @@ void check_files(const RunSettings& settings, DoctorLines& lines) {
        fits && is_full ? "" : "raise the limit: ulimit -Hn, or LimitNOFILE of systemd"});
 }
 
-/// MemAvailable of /proc/meminfo, in bytes; 0 if it is not known.
-double available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, rest; file >> name && std::getline(file, rest);)
-    if (name == "MemAvailable:") return std::stod(rest) * 1024;
-  return 0;
-}
-
 void check_memory(const RunSettings& settings, DoctorLines& lines) {
   const auto layout = model_layout(settings);
   if (!layout) {
@@ -185,15 +177,18 @@ void check_memory(const RunSettings& settings, DoctorLines& lines) {
   }
   const double needed = static_cast<double>(layout->elements()) * memory_bytes_per_parameter +
                         static_cast<double>(limits::bulk_bytes_max);
-  const double there = available_memory();
+  const Machine& machine = this_machine();
+  const auto there = static_cast<double>(machine.free_memory_bytes.value_or(machine.memory_bytes));
   const std::string text =
       fmt::format("{:.3g} GB are available; '{}' with {} parameters needs about {:.3g} GB",
                   there / 1e9, settings.model, layout->elements(), needed / 1e9);
   const Verdict verdict = there < needed       ? Verdict::fail
                           : there < 2 * needed ? Verdict::warn
                                                : Verdict::ok;
-  lines.push_back(
-      {verdict, "memory", text, verdict == Verdict::ok ? "" : "take a machine with more memory"});
+  lines.push_back({verdict, "memory", text,
+                   verdict == Verdict::ok
+                       ? ""
+                       : "give it more memory: raise the limit, or take a larger machine"});
 }
 
 void check_limits(const ServeOptions& options, DoctorLines& lines) {
@@ -231,6 +226,7 @@ Result<void> run_doctor(const DoctorOptions& options) {
   check_disk(nearest_folder(state), disk_bytes_min, lines);
   const RunSettings settings = settings_of(options, has_history);
   check_files(settings, lines);
+  check_machine(lines);
   check_memory(settings, lines);
   if (print_doctor(lines, options.as_json) == 0) return {};
   const auto failures = std::ranges::count(lines, Verdict::fail, &DoctorLine::verdict);

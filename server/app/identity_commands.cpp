@@ -7,6 +7,7 @@
 #include "server/app/open_store.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/flags/flags.hpp"
 
@@ -27,6 +28,7 @@ struct EnrollOptions : SharedOptions {
   double expires_s = 3600;
   std::string role;  // "": the role that the name has, or trainer.
   std::optional<std::uint64_t> examples_max;
+  std::string output;  // "": standard output.
 };
 
 struct RevokeOptions : SharedOptions {
@@ -45,7 +47,7 @@ void declare_enroll(CLI::App& command, EnrollOptions& options) {
           "--role", options.role,
           "trainer, or evaluator for a client that runs with --evaluate-only. By default the "
           "role that the name has already, or trainer")
-      ->check(CLI::IsMember({"trainer", "evaluator"}));
+      ->check(one_of({"trainer", "evaluator"}));
   command
       .add_option("--max-examples", options.examples_max,
                   "The most examples that the client may say it has; 0: no limit")
@@ -53,11 +55,17 @@ void declare_enroll(CLI::App& command, EnrollOptions& options) {
   command.add_option("--expires", options.expires_s, "Seconds until the token expires")
       ->check(real_number())
       ->capture_default_str();
+  command
+      .add_option("--output", options.output,
+                  "Write the token into this new file, which only you may read (default: print "
+                  "it)")
+      ->check(not_empty());
 }
 
 Result<void> enroll_client(const EnrollOptions& options) {
   if (!(options.expires_s > 0))
     return Error(Errc::invalid_input, "--expires: it must be above 0 seconds");
+  if (!options.output.empty()) FL_CHECK(expect_no_file(options.output));
   FL_TRY(const auto store, open_store(options.state, false));
   const Invitation invitation{options.name, options.expires_s, options.role, options.examples_max};
   FL_TRY(const Invited invited, invite(store->members(), options, invitation));
@@ -66,7 +74,9 @@ Result<void> enroll_client(const EnrollOptions& options) {
                "'{}' has joined already. Whoever joins with this token takes its place; the client "
                "that has the name now is then rejected\n",
                options.name);
-  fmt::print("{}\n", invited.token);
+  if (!options.output.empty())
+    return write_secret_file(posix_files(), options.output, invited.token);
+  print_secret(invited.token, "--output FILE");
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
+#include "shared/base/io/secret_file.hpp"
 #include "shared/flags/flags.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ Result<void> add_operator(const OperatorOptions& options) {
   FL_TRY(const std::string token,
          name_operator(store->operators(), options.name, options.role, command_line_user()));
   fmt::print(stderr, "The token of '{}', which is shown only now:\n", options.name);
-  fmt::print("{}\n", token);
+  print_secret(token, "");
   return {};
 }
 
@@ -48,10 +49,10 @@ Result<void> revoke_operator(const OperatorOptions& options) {
 void declare_operator(CLI::App& command, OperatorOptions& options) {
   command.add_option("ACTION", options.action, "add, list or revoke")
       ->required()
-      ->check(CLI::IsMember({"add", "list", "revoke"}));
+      ->check(one_of({"add", "list", "revoke"}));
   command.add_option("NAME", options.name, "The operator's name, for add and revoke");
   command.add_option("--role", options.role, "For add: viewer, operator or admin")
-      ->check(CLI::IsMember({"viewer", "operator", "admin"}));
+      ->check(one_of({"viewer", "operator", "admin"}));
   command.add_flag_callback(
       "--json", [&options] { options.format = Format::json; }, "For list: print JSON");
 }

@@ -109,7 +109,7 @@ void declare_export(CLI::App& command, ExportOptions& options) {
   command
       .add_option("--format", options.format,
                   "safetensors or npz (numpy). By default what FILE ends with")
-      ->check(CLI::IsMember({"safetensors", "npz"}));
+      ->check(one_of({"safetensors", "npz"}));
 }
 
 Result<void> export_checkpoint(const ExportOptions& options) {

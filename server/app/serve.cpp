@@ -19,6 +19,7 @@
 #include "server/net/places.hpp"
 #include "server/round/engines.hpp"
 #include "server/traces/trace_exporter.hpp"
+#include "shared/base/async/parallel.hpp"
 #include "shared/base/async/stop_signals.hpp"
 #include "shared/base/io/files_max.hpp"
 #include "shared/base/io/secret_file.hpp"
@@ -280,7 +281,7 @@ Result<std::optional<RunSettings>> check_flags(Files& files, const ServeOptions&
 
 /// Makes the state folder, locks it for this process, and holds its files against its history.
 Result<StateLock> lock_state(Files& files, const ServeOptions& options) {
-  FL_CHECK(files.make_folder(options.state));
+  FL_CHECK(make_state_folder(files, options.state));
   FL_TRY(auto lock, StateLock::take(options.state));
   if (options.older_history) FL_CHECK(set_newer_aside(options.state));
   FL_CHECK(check_nothing_newer(options.state));
@@ -308,10 +309,10 @@ Awaitable<void> run_until_end(RunLoop& loop, std::optional<Result<RoundEngine::O
 
 /// Returns when io.stop() was called.
 void run_threads(net::io_context& io) {
-  const auto threads = std::max(4u, std::thread::hardware_concurrency());
+  const int threads = std::max(4, threads_for(0));
   std::vector<std::jthread> crew;  // Joins at the end.
   const WithoutStopSignals guard_while_starting;
-  for (unsigned i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
+  for (int i = 0; i < threads; ++i) crew.emplace_back([&io] { io.run(); });
 }
 
 /// The last event and the last lines of the log.
@@ -360,7 +361,7 @@ Result<int> serve(const ServeOptions& options) {
   FL_TRY(const Authority authority, prepare_authority(store->members(), options));
 
   Offload store_thread(1);
-  Offload compute(std::max(2u, std::thread::hardware_concurrency()));
+  Offload compute(static_cast<unsigned>(std::max(2, threads_for(0))));
   net::io_context io;
   // Opens the doors first: a port that is taken must not cost a run.
   FL_TRY(Doors doors, open_doors(io, options));

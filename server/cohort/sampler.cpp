@@ -4,6 +4,7 @@
 #include "kernels/generic/philox.hpp"
 #include "server/history/counted_claims.hpp"
 #include "shared/base/median.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -186,8 +187,9 @@ Result<Sampler> parse_sampler(std::string_view spec) {
   const auto* const row = std::ranges::find(samplers, options.name(), &SamplerRow::name);
   if (row == std::end(samplers)) {
     return Error(Errc::invalid_input,
-                 fmt::format("there is no sampling '{}'; choose {}", options.name(),
-                             alternatives(samplers, &SamplerRow::name)));
+                 fmt::format("there is no sampling '{}'; choose {}{}", options.name(),
+                             alternatives(samplers, &SamplerRow::name),
+                             did_you_mean(options.name(), samplers, &SamplerRow::name)));
   }
   Sampler sampler{.row = row};
   if (row->read != nullptr) row->read(options, sampler);

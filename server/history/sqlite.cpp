@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/sqlite.hpp"
 
-#include <fmt/format.h>
-#include <sys/resource.h>
+#include "server/history/sqlite_system_calls.hpp"
 
-#include <algorithm>
-#include <array>
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
-#include <system_error>
 
 #include <sqlite3.h>
 
@@ -79,42 +78,31 @@ const char* advice(Errc code) {
     case Errc::corrupt:
       return "; nothing was changed. Restore the file from a copy (sqlite3's .recover may save its "
              "rows), or begin in another --state, where all clients join again";
-    case Errc::no_space: return "; make room on the disk";
+    case Errc::no_space: return "; make room on the disk, or raise the quota";
     case Errc::io: return "; check the disk and the permissions, then start again";
     default: return "";
   }
 }
 
-/// True if one of the database's files is as large as this process may make it (RLIMIT_FSIZE), or
-/// nearly so. SQLite does not keep the errno of a write that met that limit.
-bool is_at_file_limit(const std::string& path) {
-  constexpr std::uint64_t largest_write = 1 << 16;  // A page; a region of the -shm.
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
-  return std::ranges::any_of(std::array{"", "-wal", "-shm", "-journal"}, [&](const char* ending) {
-    std::error_code missing;
-    const auto bytes = std::filesystem::file_size(path + ending, missing);
-    return !missing && bytes + largest_write > limit.rlim_cur;
-  });
-}
-
 /// The errno behind the last error, or 0.
-int errno_of(sqlite3* db, int code, const std::string& path) {
-  const bool grows =
-      code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_TRUNCATE || code == SQLITE_IOERR_SHMSIZE;
-  if (grows && is_at_file_limit(path)) return EFBIG;
-  // SQLite keeps the errno of an earlier failure: it belongs to this error only in these cases.
+int errno_of(sqlite3* db, int code) {
   const int primary = code & 0xff;
-  const bool has_errno = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN;
-  return has_errno ? sqlite3_system_errno(db) : 0;
+  if (primary != SQLITE_IOERR && primary != SQLITE_CANTOPEN) return 0;
+  // SQLite keeps the errno of the last call, which may be another one than the one that failed, or
+  // of an earlier failure. So where there was no room, our own note says so.
+  const int noted = take_sqlite_errno();
+  const bool makes_or_grows = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_TRUNCATE ||
+                              code == SQLITE_IOERR_SHMSIZE || primary == SQLITE_CANTOPEN;
+  return makes_or_grows && is_no_space(noted) ? noted : sqlite3_system_errno(db);
 }
 
 Error error_of(sqlite3* db, const std::string& path) {
   const int code = sqlite3_extended_errcode(db);
-  const int number = errno_of(db, code, path);
+  const int number = errno_of(db, code);
   const Errc errc = category(code, number);
-  return {errc, path + ": " + sqlite3_errmsg(db) + " (SQLite " + std::to_string(code) + ")" +
-                    advice(errc) + file_limit_text(number)};
+  const std::string why = is_no_space(number) ? std::string(": ") + std::strerror(number) : "";
+  return {errc, fmt::format("{}: {} (SQLite {}{}){}{}", path, sqlite3_errmsg(db), code, why,
+                            advice(errc), file_limit_text(number))};
 }
 
 std::string unchanging_uri(const std::filesystem::path& path) {
@@ -135,6 +123,7 @@ Result<std::unique_ptr<Database>> Database::open(const Options& options) {
   const std::string name =
       options.is_unchanging ? unchanging_uri(options.path) : options.path.string();
   const int flags = mode | SQLITE_OPEN_EXRESCODE | (options.is_unchanging ? SQLITE_OPEN_URI : 0);
+  watch_sqlite_system_calls();
   sqlite3* db = nullptr;
   const int code = sqlite3_open_v2(name.c_str(), &db, flags, vfs);
   if (db == nullptr) return Error(Errc::internal, options.path.string() + ": out of memory");

@@ -2,10 +2,11 @@
 // One SQLite connection: prepared statements that are kept, typed binding and reading,
 // transactions, and SQLite's result codes as our errors. Only the store uses it.
 //
-// One thread at a time. Errors: SQLITE_FULL is no_space; CORRUPT and NOTADB are corrupt; BUSY and
-// LOCKED are unavailable; IOERR and its kin are io; a broken UNIQUE or primary key is conflict; a
-// missing parent row is not_found; any other broken constraint is invalid_input. After io or
-// corrupt nobody knows what the disk holds: every later call returns that same error.
+// One thread at a time. Errors: SQLITE_FULL is no_space, and so is every IOERR behind which a disk,
+// a quota or a limit of a file's size had no room (sqlite_system_calls.hpp); CORRUPT and NOTADB are
+// corrupt; BUSY and LOCKED are unavailable; IOERR and its kin are io; a broken UNIQUE or primary
+// key is conflict; a missing parent row is not_found; any other broken constraint is invalid_input.
+// After io or corrupt nobody knows what the disk holds: every later call returns that same error.
 #pragma once
 
 #include "shared/base/error.hpp"

@@ -10,6 +10,7 @@
 #include "server/history/store.hpp"
 #include "shared/base/async/offload.hpp"
 #include "shared/base/async/task_group.hpp"
+#include "shared/base/io/written_mappings.hpp"
 #include "shared/base/limits.hpp"
 
 #include <functional>
@@ -71,7 +72,9 @@ class StoreThread {
   void report_full_disk(std::string text);
 
   /// Why calls wait for the disk or the database, in words for people; "" when none does.
-  [[nodiscard]] const std::string& why_paused() const { return pause_->why; }
+  [[nodiscard]] std::string why_paused() const {
+    return pause_->why.empty() && a_written_page_waits() ? full_disk : pause_->why;
+  }
 
   /// Calls of the Store that have not come back yet, of all that use it; and those of them that
   /// write events or rows of the audit.
@@ -90,6 +93,7 @@ class StoreThread {
   Awaitable<void> join() { return group_.join(); }
 
  private:
+  static constexpr const char* full_disk = "paused, the disk is full";
   class StorageWait;
   class UnderWay;
   void write_aside(std::function<Result<void>()> write, int& under_way);
@@ -122,7 +126,7 @@ class StoreThread::StorageWait {
   std::string begin(const Error& error) {
     pause_->calls += std::exchange(has_begun_, true) ? 0 : 1;
     const std::string why = error.code() == Errc::no_space
-                                ? "paused, the disk is full"
+                                ? full_disk
                                 : "paused: too many files are open, or another program holds the "
                                   "database";
     if (std::exchange(why_, why) == why || pause_->why == why) return "";

@@ -44,7 +44,7 @@ EngineStatus RunView::status() const {
   status.run = plan.run.id;
   status.run_key = plan.run.key;
   status.model = plan.run.model;
-  const std::string& paused = parts_.control.store.why_paused();
+  const std::string paused = parts_.control.store.why_paused();
   status.phase = paused.empty() ? phase_text() : paused;
   status.rounds_total = plan.settings.rounds;
   if (!parts_.versions.empty()) status.round = round_of(parts_.versions.newest_number());

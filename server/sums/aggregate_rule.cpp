@@ -3,6 +3,7 @@
 
 #include "server/sums/rules/rule_arguments.hpp"
 #include "server/sums/rules/rule_table.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +30,8 @@ Result<void> read_rule(std::string_view spec, std::string_view text, AggregateRu
   if (row == rows.end()) {
     return arguments.wrong(
         fmt::format("there is no such rule; choose mean, {}, or one of the robust ones with nnm+ "
-                    "in front",
-                    robust_rule_usages()));
+                    "in front{}",
+                    robust_rule_usages(), did_you_mean(name, rows, &RuleRow::name)));
   }
   if (row->is_mean()) return arguments.none();
   if (row->make_by_coordinate != nullptr) {

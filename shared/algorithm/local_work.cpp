@@ -2,6 +2,7 @@
 #include "shared/algorithm/local_work.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_options.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
@@ -35,8 +36,9 @@ Result<LocalOptimizer> parse_optimizer(std::string_view spec) {
   const auto* const row = std::ranges::find(optimizers, options.name(), &OptimizerRow::name);
   if (row == std::end(optimizers)) {
     return Error(Errc::invalid_input,
-                 fmt::format("there is no optimizer '{}'; choose {}", options.name(),
-                             alternatives(optimizers, &OptimizerRow::name)));
+                 fmt::format("there is no optimizer '{}'; choose {}{}", options.name(),
+                             alternatives(optimizers, &OptimizerRow::name),
+                             did_you_mean(options.name(), optimizers, &OptimizerRow::name)));
   }
   LocalOptimizer optimizer{.kind = row->kind};
   if (row->has_moments) {

@@ -2,6 +2,7 @@
 #include "shared/algorithm/strategy.hpp"
 
 #include "shared/algorithm/strategies/strategies.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -60,7 +61,8 @@ Result<std::shared_ptr<const Strategy>> parse_strategy(std::string_view spec) {
     std::string names;
     for (const auto& known : rows) names += fmt::format(" {}", known.name);
     return Error(Errc::invalid_input,
-                 fmt::format("there is no strategy '{}'; there are:{}", options->name(), names));
+                 fmt::format("there is no strategy '{}'; there are:{}{}", options->name(), names,
+                             did_you_mean(options->name(), rows, &StrategyRow::name)));
   }
   const auto strategy = row->make(*options);
   strategy->take_common(*options);

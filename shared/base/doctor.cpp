@@ -5,6 +5,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/machine.hpp"
 #include "shared/base/median.hpp"
 #include "shared/base/state_lock.hpp"
 
@@ -169,6 +170,10 @@ void check_disk(const std::filesystem::path& folder, double bytes_needed, Doctor
        : locked ? "two programs can lock the same file"
                 : locked.error().message(),
        works ? "" : "use a local disk: on this one two programs may destroy the state"});
+}
+
+void check_machine(DoctorLines& lines) {
+  lines.push_back({Verdict::ok, "machine", to_string(this_machine())});
 }
 
 void check_clock(double other_s, DoctorLines& lines) {

@@ -45,6 +45,8 @@ void check_owner(const std::filesystem::path& state, DoctorLines& lines);
 /// Adds lines about a folder's disk: its space, how long a sync takes, and whether locks work. The
 /// folder must exist. `bytes_needed`: less space than this is a failure.
 void check_disk(const std::filesystem::path& folder, double bytes_needed, DoctorLines& lines);
+/// Adds a line with the cores and the memory that this process may use, and what limits them.
+void check_machine(DoctorLines& lines);
 /// Adds a line about this machine's clock: whether it is synchronized, and how far it is from
 /// `other_s`, the other end's in Unix seconds, if that is known (not 0).
 void check_clock(double other_s, DoctorLines& lines);

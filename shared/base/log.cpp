@@ -116,7 +116,7 @@ void start_log(bool as_json, bool is_verbose) {
   logs_json = as_json;
   auto logger =
       std::make_shared<spdlog::logger>("fl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
   formatter->add_flag<JsonEscaped>('*');
   formatter->add_flag<JournalPriority>('P');
   logs_to_journal = is_journal();

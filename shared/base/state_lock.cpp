@@ -4,12 +4,17 @@
 #include <fmt/format.h>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pwd.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 namespace fl {
@@ -26,13 +31,47 @@ std::string name_of(uid_t user) {
   return fmt::format("number {}", user);
 }
 
+std::atomic<bool> accepts_fixed = false;
+
+/// Whether a new file in the folder gets another owner or wider rights than it is made with.
+bool gives_other_modes(const std::filesystem::path& folder) {
+  std::string name = (folder / "modes-XXXXXX").string();
+  const int file = ::mkostemp(name.data(), O_CLOEXEC);  // With mode 0600.
+  if (file < 0) return false;
+  struct stat made {};
+  const bool is_other = ::fstat(file, &made) == 0 &&
+                        ((made.st_mode & (S_IRWXG | S_IRWXO)) != 0 || made.st_uid != ::geteuid());
+  ::close(file);
+  ::unlink(name.c_str());
+  return is_other;
+}
+
 /// Not every file system can lock a folder: NFS wants a descriptor for writing. Then only the lock
 /// file is locked.
 bool cannot_be_locked(int reason) {
   return reason == EBADF || reason == EINVAL || reason == ENOLCK || reason == EOPNOTSUPP;
 }
 
+/// Looks at the folder, or at the nearest one above it that is there.
+Result<void> expect_disk(const std::filesystem::path& folder) {
+  std::error_code none;
+  auto found = std::filesystem::absolute(folder, none);
+  struct statfs system {};
+  while (::statfs(found.c_str(), &system) != 0 && found.has_relative_path())
+    found = found.parent_path();
+  if (system.f_type != PROC_SUPER_MAGIC && system.f_type != SYSFS_MAGIC) return {};
+  return Error(Errc::conflict,
+               fmt::format("{} is no place for files: the kernel shows itself there. "
+                           "Choose a --state on a disk",
+                           folder.string()));
+}
+
 }  // namespace
+
+Result<void> make_state_folder(Files& files, const std::filesystem::path& folder) {
+  FL_CHECK(expect_disk(folder));
+  return files.make_folder(folder);
+}
 
 Result<void> check_state_folder(const std::filesystem::path& folder) {
   struct stat status {};
@@ -41,24 +80,51 @@ Result<void> check_state_folder(const std::filesystem::path& folder) {
     return Error(Errc::invalid_input,
                  fmt::format("{} is not a folder: choose another --state", folder.string()));
   }
-  if (status.st_uid != ::geteuid()) {
+  FL_CHECK(expect_disk(folder));
+  const StateFolder found{.path = folder,
+                          .mode = status.st_mode & 07777U,
+                          .owner = status.st_uid,
+                          .user = ::geteuid(),
+                          .has_fixed_modes = false,
+                          .accepts_fixed_modes = accepts_fixed};
+  if (judge_state_folder(found)) return {};
+  StateFolder looked_at = found;
+  looked_at.has_fixed_modes = gives_other_modes(folder);
+  return judge_state_folder(looked_at);
+}
+
+Result<void> judge_state_folder(const StateFolder& folder) {
+  constexpr mode_t too_wide = S_IWGRP | S_IRWXO;
+  const bool is_others = folder.owner != folder.user;
+  const bool is_wide = (folder.mode & too_wide) != 0;
+  if (!is_others && !is_wide) return {};
+  const std::string path = folder.path.string();
+  if (folder.has_fixed_modes) {
+    if (folder.accepts_fixed_modes) return {};
+    return Error(
+        Errc::conflict,
+        fmt::format("{} may hold keys, and its file system shows the same owner and rights (mode "
+                    "{:o}) for all files, as CIFS and WSL's drives do: chmod does not help. Choose "
+                    "a --state on a disk of Linux, mount it with dir_mode=0700,file_mode=0600 and "
+                    "your uid, or, if nobody else can reach it, add --accept-fixed-modes",
+                    path, folder.mode));
+  }
+  if (is_others) {
     return Error(Errc::conflict,
                  fmt::format("{} belongs to the user {}, and this program runs as {}: run it as "
                              "that user (sudo -u), change the owner (chown -R), or choose another "
                              "--state",
-                             folder.string(), name_of(status.st_uid), name_of(::geteuid())));
+                             path, name_of(folder.owner), name_of(folder.user)));
   }
-  constexpr mode_t too_wide = S_IWGRP | S_IRWXO;
-  if ((status.st_mode & too_wide) != 0) {
-    return Error(
-        Errc::conflict,
-        fmt::format("other users may use {} (mode {:o}), which may hold keys: 'chmod 700 {}' "
-                    "makes it private. If others could write to it, they may have changed "
-                    "its files",
-                    folder.string(), status.st_mode & 07777U, folder.string()));
-  }
-  return {};
+  return Error(
+      Errc::conflict,
+      fmt::format("other users may use {} (mode {:o}), which may hold keys: 'chmod 700 {}' "
+                  "makes it private. If others could write to it, they may have changed "
+                  "its files",
+                  path, folder.mode, path));
 }
+
+void accept_fixed_modes() { accepts_fixed = true; }
 
 void keep_files_private() {
   ::umask(S_IRWXG | S_IRWXO);

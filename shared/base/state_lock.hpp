@@ -8,15 +8,40 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/base/io/file.hpp"
+
+#include <sys/types.h>
 
 #include <filesystem>
 
 namespace fl {
 
-/// Checks that the folder belongs to the user of this process, that nobody else may write to it,
-/// and that only its group may read it. `conflict`: one of these is not true; the message says what
-/// to do.
+/// Makes the folder if it is not there. Errors: conflict for a place where only the kernel makes
+/// files
+/// (/proc, /sys); those of Files::make_folder().
+[[nodiscard]] Result<void> make_state_folder(Files& files, const std::filesystem::path& folder);
+
+/// Checks that the folder is on a disk and belongs to the user of this process, that nobody else
+/// may write to it, and that only its group may read it. `conflict`: one of these is not true; the
+/// message says what to do.
 [[nodiscard]] Result<void> check_state_folder(const std::filesystem::path& folder);
+
+/// What check_state_folder() judges by.
+struct StateFolder {
+  std::filesystem::path path;
+  mode_t mode = 0;
+  uid_t owner = 0;
+  uid_t user = 0;  // The user that this process runs as.
+  /// New files get another owner or wider rights than they are made with, as on CIFS and on WSL's
+  /// drives: the file system has fixed ones for all of its files.
+  bool has_fixed_modes = false;
+  bool accepts_fixed_modes = false;  // The user says that nobody else can reach the file system.
+};
+[[nodiscard]] Result<void> judge_state_folder(const StateFolder& folder);
+
+/// From now on this process takes state folders whose file systems have fixed modes
+/// (--accept-fixed-modes). Call it at the start of a program.
+void accept_fixed_modes();
 
 /// Lets only this user read and write the files that this process creates from now on. If standard
 /// input, output or error is closed, opens /dev/null in its place: otherwise a file would get its

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/flags/flags.hpp"
 
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
+#include "shared/base/state_lock.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -11,7 +13,6 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,23 +20,6 @@
 namespace fl {
 
 namespace {
-
-constexpr std::size_t typed_bytes_max = 40;  // A longer word is no mistyped flag.
-
-/// How many letters of `a` must be put in, left out or replaced to get `b`.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t before = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = before + (a[i - 1] == b[j - 1] ? 0 : 1);
-      before = row[j];
-      row[j] = std::min({replaced, before + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 /// The long flags and the sub-commands of a program, and the flags of the sub-commands in use.
 std::vector<std::string> names_of(const CLI::App& app) {
@@ -54,17 +38,8 @@ std::vector<std::string> names_of(const CLI::App& app) {
 
 /// "; did you mean --rounds?" for a word that is nearly a name, else "".
 std::string suggestion(const CLI::App& app, std::string_view word) {
-  word = word.substr(0, word.find('='));
-  if (word.size() > typed_bytes_max) return "";
-  const std::size_t far = word.size() < 6 ? 2 : 3;  // Most mistypings are nearer than this.
-  std::string nearest;
-  std::size_t least = far;
-  for (const std::string& name : names_of(app)) {
-    const std::size_t apart = distance(word, name);
-    if (apart < least) nearest = name;
-    least = std::min(least, apart);
-  }
-  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  const auto names = names_of(app);
+  return did_you_mean(word.substr(0, word.find('=')), {names.begin(), names.end()});
 }
 
 /// What a text that is no TOML in this line may be instead, as the end of a sentence; else "".
@@ -155,6 +130,12 @@ void add_config_flag(CLI::App& app, const std::string& help) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
+void add_fixed_modes_flag(CLI::App& app) {
+  app.add_flag_callback("--accept-fixed-modes", accept_fixed_modes,
+                        "Take a --state whose file system shows the same rights for all files "
+                        "(CIFS, WSL's drives), because nobody else can reach it");
+}
+
 std::string error_text(const CLI::App& app, const CLI::ParseError& error) {
   const auto* const file = dynamic_cast<const TomlFile*>(app.get_config_formatter().get());
   std::string text = (file == nullptr ? "" : file->place_of(error.what())) + error.what();
@@ -201,6 +182,16 @@ CLI::Validator real_number_in(double least, double most) {
     return fmt::format("'{}' is not a number from {:g} to {:g}", text, least, most);
   };
   return {check, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  const std::string all = fmt::format("{{{}}}", fmt::join(words, ","));
+  const auto check = [words = std::move(words), all](const std::string& text) -> std::string {
+    if (std::ranges::find(words, text) != words.end()) return "";
+    return fmt::format("{} not in {}{}", text, all,
+                       did_you_mean(text, {words.begin(), words.end()}));
+  };
+  return {check, all};
 }
 
 CLI::Validator not_empty() {

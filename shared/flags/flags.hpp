@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fl {
 
@@ -15,6 +16,9 @@ namespace fl {
 /// must live until it has parsed. A mistake in the file is a CLI::ParseError that names file and
 /// line.
 void add_config_flag(CLI::App& app, const std::string& help);
+
+/// Adds --accept-fixed-modes, which takes effect when it is read (state_lock.hpp).
+void add_fixed_modes_flag(CLI::App& app);
 
 /// The text of a failed parse, with file and line if the mistake is in the file.
 [[nodiscard]] std::string error_text(const CLI::App& app, const CLI::ParseError& error);
@@ -34,5 +38,8 @@ inline constexpr int wrong_usage = 2;
 [[nodiscard]] CLI::Validator real_number();
 [[nodiscard]] CLI::Validator real_number_in(double least, double most);
 [[nodiscard]] CLI::Validator not_empty();
+/// A check that the value is one of these words, which --help shows. The error names the word that
+/// a mistyped one is nearest to.
+[[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
 
 }  // namespace fl

@@ -2,14 +2,14 @@
 #include "shared/flags/traffic_flags.hpp"
 
 #include "shared/base/async/clock.hpp"
+#include "shared/base/environment.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/time_zone.hpp"
 #include "shared/flags/flags.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <ctime>
 #include <string>
 #include <utility>
 
@@ -48,6 +48,8 @@ void declare_traffic_flags(CLI::App& app, TrafficOptions& options, const char* w
              if (!window) throw CLI::ValidationError("--quiet", window.error().message());
              options.quiet.push_back(*window);
            }
+           if (const auto zone = check_time_zone(system_environment()); !zone)
+             throw CLI::ValidationError("--quiet", zone.error().message());
            if (options.quiet.size() > limits::quiet_windows_max)
              throw CLI::ValidationError(
                  "--quiet", fmt::format("there are {} windows; the limit is {}",
@@ -85,11 +87,8 @@ std::string traffic_text(const TrafficOptions& options, double unix_seconds) {
   std::string text = fmt::format("sends {}, receives {} a second", limit(options.up_bytes_per_s),
                                  limit(options.down_bytes_per_s));
   if (options.quiet.empty()) return text;
-  const auto whole = static_cast<std::time_t>(unix_seconds);
-  std::tm local{};
-  ::localtime_r(&whole, &local);
   for (const auto& window : options.quiet) text += "; " + window_text(window);
-  return text + fmt::format(" (it is {:%H:%M} here)", local);
+  return text + fmt::format(" (here it is {})", local_time_text(unix_seconds));
 }
 
 Governors make_governors(const TrafficOptions& options) {

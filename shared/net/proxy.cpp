@@ -85,13 +85,16 @@ bool names_server(std::string_view entry, const ServerAddress& server) {
     const auto wanted = ip::make_address(std::string(host), ec);
     return !ec && plain(wanted) == address;
   }
+  // As in Go: "*.example.org" is every name below example.org, and not that one.
+  const bool is_below = host.starts_with("*.");
+  if (is_below) host.remove_prefix(1);
   while (host.starts_with('.')) host.remove_prefix(1);
   while (host.ends_with('.')) host.remove_suffix(1);
   std::string name = lower(server.host);
   if (name.ends_with('.')) name.pop_back();
   const std::string suffix = lower(host);
   if (suffix.empty()) return false;
-  return name == suffix || name.ends_with("." + suffix);
+  return (!is_below && name == suffix) || name.ends_with("." + suffix);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "shared/params/model_spec.hpp"
 
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_options.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/params/model_table.hpp"
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fl {
 
@@ -29,13 +31,21 @@ Error wrong(std::string_view model, std::string_view what) {
 }
 
 /// The short names, all for 28x28 grey images and 10 classes, as specs with sizes.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> short_names = {
+    {{"cnn", "cnn:1x28x28-10"},
+     {"resnet8", "resnet8:1x28x28-10"},
+     {"resnet20", "resnet20:1x28x28-10"},
+     {"mlp", "mlp:784-200-200-10,scale=none"},  // McMahan 2017, section 3, "2NN".
+     {"logistic", "logistic:784-10,scale=none"}}};
+
+Error unknown_model(std::string_view model, std::string_view name) {
+  std::vector<std::string_view> names{"lenet", "linear", "transformer", "synthetic"};
+  for (const auto& [known, spec] : short_names) names.push_back(known);
+  return {Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}{}", model,
+                                           builtin_model_names(), did_you_mean(name, names))};
+}
+
 std::string_view spelled_out(std::string_view model) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> short_names = {
-      {{"cnn", "cnn:1x28x28-10"},
-       {"resnet8", "resnet8:1x28x28-10"},
-       {"resnet20", "resnet20:1x28x28-10"},
-       {"mlp", "mlp:784-200-200-10,scale=none"},  // McMahan 2017, section 3, "2NN".
-       {"logistic", "logistic:784-10,scale=none"}}};
   const auto found =
       std::ranges::find(short_names, model, [](const auto& row) { return row.first; });
   return found == short_names.end() ? model : found->second;
@@ -183,10 +193,7 @@ Result<ModelSpec> parse_model(std::string_view model) {
   const auto [sizes, options] = cut(after_name.value_or(""), ',');
   ModelSpec spec;
   constexpr std::string_view resnet = "resnet";
-  if (!after_name) {
-    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
-                                                  builtin_model_names()));
-  }
+  if (!after_name) return unknown_model(model, name);
   if (name == "linear" || name == "logistic" || name == "mlp") {
     FL_CHECK(read_dense(spec, model, sizes, name == "mlp"));
   } else if (name == "cnn") {
@@ -197,8 +204,7 @@ Result<ModelSpec> parse_model(std::string_view model) {
   } else if (name.starts_with(resnet) && name.size() > resnet.size()) {
     FL_CHECK(read_resnet(spec, model, name.substr(resnet.size()), sizes));
   } else {
-    return Error(Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}", model,
-                                                  builtin_model_names()));
+    return unknown_model(model, name);
   }
   if (options && options->empty()) return wrong(model, "no KEY=VALUE follows its comma");
   FL_CHECK(read_task(spec, model, name, options.value_or("")));

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -50,6 +53,25 @@ TEST_CASE("a peer's text can't forge lines of the log or control the terminal") 
   CHECK(text.find("fl-client: ?]0;owned??2J?2026 all is well?????\n") != std::string::npos);
   CHECK(std::count(text.begin(), text.end(), '\n') == 2);
   CHECK(text.find_first_of("\x1b\x07\x9b\xff\xed") == std::string::npos);
+}
+
+TEST_CASE("the times in the log are UTC, whatever the time zone is") {
+  const char* const before = std::getenv("TZ");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("TZ", "XYZ-5:30", 1);
+  ::tzset();
+  const std::time_t now = std::time(nullptr);
+  const std::string text = errors_of([] {
+    start_log(false, false);
+    log_warn("now");
+  });
+  before == nullptr ? ::unsetenv("TZ") : ::setenv("TZ", kept.c_str(), 1);
+  ::tzset();
+  std::tm told{};
+  const char* const rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &told);
+  REQUIRE(rest != nullptr);
+  CHECK(std::abs(std::difftime(::timegm(&told), now)) < 60);
+  CHECK(std::string(rest).find("+00:00 warning now\n") == 4);  // After the milliseconds.
 }
 
 TEST_CASE("each line of a JSON log is valid JSON, whatever a peer sends") {

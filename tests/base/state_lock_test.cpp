@@ -35,6 +35,41 @@ TEST_CASE("a state folder that other users may use is refused, with what to do")
   }
 }
 
+TEST_CASE("a file system with fixed modes is refused with a remedy that works, or accepted") {
+  StateFolder folder{.path = "/mnt/c/state", .mode = 0777, .owner = 1000, .user = 1000};
+  folder.has_fixed_modes = true;
+  const auto refused = judge_state_folder(folder);
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Errc::conflict);
+  CHECK(refused.error().message().find("chmod does not help") != std::string::npos);
+  CHECK(refused.error().message().find("--accept-fixed-modes") != std::string::npos);
+  folder.accepts_fixed_modes = true;
+  CHECK(judge_state_folder(folder));
+  folder.owner = 0;  // All files may be root's.
+  CHECK(judge_state_folder(folder));
+  // Where chmod helps, the flag does not.
+  folder.has_fixed_modes = false;
+  CHECK(!judge_state_folder(folder));
+  folder.owner = 1000;
+  CHECK(!judge_state_folder(folder));
+  folder.mode = 0700;
+  CHECK(judge_state_folder(folder));
+}
+
+TEST_CASE("the kernel's own file systems are no place for a state") {
+  for (const char* path : {"/proc", "/proc/self", "/sys"}) {
+    CAPTURE(std::string(path));
+    const auto refused = check_state_folder(path);
+    REQUIRE(!refused);
+    CHECK(refused.error().message().find("Choose a --state on a disk") != std::string::npos);
+    const auto made = make_state_folder(posix_files(), fs::path(path) / "new/state");
+    REQUIRE(!made);
+    CHECK(made.error().message().find("the kernel shows itself there") != std::string::npos);
+  }
+  const TemporaryFolder folder;
+  CHECK(make_state_folder(posix_files(), folder / "new/state"));
+}
+
 TEST_CASE("a state folder of another user is refused") {
   const auto taken = check_state_folder(::geteuid() == 0 ? "/nonesuch" : "/");
   REQUIRE(!taken);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codec specs: which specs parse, their canonical forms, and the place at which an error's caret
 // points.
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/codec/codec_support.hpp"
 
@@ -17,7 +18,8 @@ std::string pointed_at(const std::string& spec) {
   CHECK(parsed.error().code() == Errc::invalid_input);
   const std::string message = parsed.error().message();
   CHECK(message.find('\n') == std::string::npos);
-  const std::string whole = "codec \"" + spec + "\"";
+  const std::string whole =
+      "codec \"" + (spec.size() > 256 ? spec.substr(0, 256) + "..." : spec) + "\"";
   REQUIRE(message.starts_with(whole));
   const std::string more = message.substr(whole.size());
   if (more.starts_with(", at its end: ")) return "";
@@ -180,8 +182,18 @@ TEST_CASE("errors in composed specs point at the wrong part") {
   const auto parsed = parse_codec("a\tb=none;*=none");
   REQUIRE_FALSE(parsed.has_value());
   CHECK(parsed.error().message().find("a?b=none") != std::string::npos);
-  // The canonical form would be too long for a payload.
-  const std::string pattern(spec_bytes_max - std::string_view("=threshold:1e5;*=none").size(), 'p');
+  // As many patterns as a large model has layers; the error shows the beginning, and the wrong
+  // part.
+  std::string layers;
+  for (int i = 0; i < 100; ++i) layers += "model.layers." + std::to_string(i) + ".weight=qsgd:4;";
+  CHECK(codec_of(layers + "*=none")->canonical() == layers + "*=none");
+  CHECK(pointed_at(layers + "*=nonee") == "nonee");
+  CHECK(parse_codec(layers + "*=nonee").error().message().size() < 700);
+  CHECK(parse_codec(layers + "*=nonee").error().message().ends_with("; did you mean none?"));
+
+  // The canonical form would be too long.
+  const std::string pattern(
+      limits::spec_bytes_max - std::string_view("=threshold:1e5;*=none").size(), 'p');
   CHECK_FALSE(parse_codec(pattern + "=threshold:1e5;*=none").has_value());
   CHECK(parse_codec(pattern + "=threshold:1e2;*=none").has_value());
 }

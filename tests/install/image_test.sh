@@ -33,8 +33,8 @@ unshare --mount --net --pid --fork --kill-child bash -euc '
   mount -o remount,bind,ro "$root"
   in_image() { chroot --userspec=10001:10001 "$root" /usr/bin/fl-server "$@"; }
   if touch "$root/written" 2> /dev/null; then echo "the root can be written" >&2; exit 1; fi
-  in_image --state /var/lib/tributary/server --model synthetic:1000 --rounds 3 --min-clients 2 \
-    --listen 127.0.0.1:8443 > "$state/out" 2> "$state/log" &
+  TZ=Asia/Kolkata in_image --state /var/lib/tributary/server --model synthetic:1000 --rounds 3 \
+    --min-clients 2 --listen 127.0.0.1:8443 --quiet 00:00-24:00=1gbit > "$state/out" 2> "$state/log" &
   server=$!
   for ((i = 0; i < 300; ++i)); do
     if [ -e "$state/server/server/address.json" ]; then break; fi
@@ -58,5 +58,6 @@ unshare --mount --net --pid --fork --kill-child bash -euc '
   done
   if ! wait "${clients[@]}" || ! wait $server; then tail "$state"/*log >&2; exit 1; fi
   grep -q "the run is over" "$state/log"
+  grep -q "here it is ..:.., UTC+05:30" "$state/log"
 ' - "$root" "$state" "$client" || die "the server did not run a federation in the image, see above"
 say "a federation ran in the image: read-only, as user 10001, without a shell"

@@ -103,8 +103,8 @@ TEST_CASE("the limits are told, with the time of day where there are windows") {
   CHECK(traffic_text(options, 0) == "sends at most 20mbit, receives without a limit a second");
   options.quiet.push_back(parse_window("22:00-06:30=500kbit").value());
   CHECK(traffic_text(options, 9.5 * 3600) ==
-        "sends at most 20mbit, receives without a limit a second; 22:00-06:30=500kbit (it is 09:30 "
-        "here)");
+        "sends at most 20mbit, receives without a limit a second; 22:00-06:30=500kbit (here it "
+        "is 09:30, UTC+00:00)");
 }
 
 TEST_CASE("windows hold by local time, over midnight, and the least limit counts") {

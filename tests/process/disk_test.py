@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full disk, or another program that locks the database, pauses the run with a message.
-Afterwards the run ends with the same model. The tests of a full disk mount a small tmpfs; without
-the right to do so they are skipped."""
+"""A full disk, a quota that is used up, or another program that locks the database, pauses the run
+with a message. Afterwards the run ends with the same model. The tests of a full disk mount a small
+tmpfs, those of a quota a btrfs; without the right or the programs to do so they are skipped."""
 
 import contextlib
 import os
@@ -114,6 +114,73 @@ class FullDisk(DisturbedRun):
         self.assertEqual(self.run_once(federation, disturb), wanted)
 
 
+def run_as_root(what, *command):
+    """Runs a command that makes or mounts a file system, or skips the test."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError as missing:
+        raise unittest.SkipTest(f"NO {what} WAS TESTED: {missing}") from missing
+    if done.returncode != 0:
+        raise unittest.SkipTest(f"NO {what} WAS TESTED: {done.stderr.strip()}")
+
+
+class Quota(DisturbedRun):
+    """A subvolume of btrfs that may not grow. As that copies on write, even a page of SQLite's shared
+    memory that is written again needs room, which the kernel reports by a signal."""
+
+    rounds = 300  # The run must not end before the quota is used up.
+
+    def mount(self, folder):
+        """Mounts a file system at a folder. Returns a folder in it with a quota."""
+        image = folder.with_suffix(".image")
+        folder.mkdir()
+        with image.open("wb") as file:
+            file.truncate(512 << 20)
+        run_as_root("QUOTA", "mkfs.btrfs", "-q", image)
+        run_as_root("QUOTA", "mount", "-o", "loop", image, folder)
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+        run_as_root("QUOTA", "btrfs", "subvolume", "create", folder / "limited")
+        run_as_root("QUOTA", "btrfs", "quota", "enable", folder)
+        run_as_root("QUOTA", "btrfs", "qgroup", "limit", "40M", folder / "limited")
+        return folder / "limited"
+
+    def use_up(self, folder):
+        """Fills the quota to the last page, however long what is freed meanwhile takes to count."""
+        path = folder / "ballast"
+        with path.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        return path
+
+    def test_both_ends_wait_until_the_quota_has_room(self):
+        wanted = self.run_once(self.make("without"))
+        for which, name in (("server", "server"), ("client", "c")):
+            federation = self.template.copy(self.root / which)
+            self.addCleanup(federation.close)
+            limited = self.mount(self.root / f"{which}-disk")
+            moved = federation.folder / name
+            subprocess.run(["cp", "-a", f"{moved}/.", limited / name], check=True)
+            moved.rename(federation.folder / "aside")
+            moved.symlink_to(limited / name)
+
+            def disturb(server, clients):
+                wait_until("a round is done", lambda: federation.rounds_done() >= 1)
+                program = server if which == "server" else clients[2]
+                until = time.monotonic() + 6
+                while time.monotonic() < until:
+                    ballast = self.use_up(limited)
+                    time.sleep(0.2)
+                self.assertTrue(program.running(), str(program))
+                self.assertRegex(program.stderr(), "disk is full|Disk quota exceeded")
+                done = federation.rounds_done()
+                time.sleep(2)
+                self.assertLessEqual(federation.rounds_done(), done + 1)
+                ballast.unlink()
+
+            with self.subTest(which=which):
+                self.assertEqual(self.run_once(federation, disturb), wanted)
+
+
 class FailingDevice(FederationTest):
     """A device that can't be read any more: a file system in a file of which most is cut off."""
 
@@ -123,16 +190,8 @@ class FailingDevice(FederationTest):
         folder.mkdir(parents=True, exist_ok=True)
         with image.open("wb") as file:
             file.truncate(256 << 20)
-        for command in (
-            ["mkfs.ext4", "-q", "-F", image],
-            ["mount", "-o", "loop", image, folder],
-        ):
-            try:
-                done = subprocess.run(command, capture_output=True, text=True)
-            except FileNotFoundError as missing:
-                self.skipTest(f"NO FAILING DEVICE WAS TESTED: {missing}")
-            if done.returncode != 0:
-                self.skipTest(f"NO FAILING DEVICE WAS TESTED: {done.stderr.strip()}")
+        run_as_root("FAILING DEVICE", "mkfs.ext4", "-q", "-F", image)
+        run_as_root("FAILING DEVICE", "mount", "-o", "loop", image, folder)
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
     def fail(self, image, folder):

@@ -3,6 +3,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -326,7 +327,7 @@ class Doctor(FederationTest):
         flags = ("--max-upload", "20mbit", "--quiet", "08:00-18:00=2mbit")
         lines = self.doctor(*self.client, *flags, code=1)  # No server runs.
         self.assertIn("sends at most 20mbit", lines["limits"]["text"])
-        self.assertIn("08:00-18:00=2mbit (it is ", lines["limits"]["text"])
+        self.assertIn("08:00-18:00=2mbit (here it is ", lines["limits"]["text"])
         lines = self.doctor("fl-server", "doctor", "--state", self.federation.state, *flags, "--listen", "127.0.0.1:0")
         self.assertIn("sends at most 20mbit", lines["limits"]["text"])
 
@@ -337,6 +338,20 @@ class Doctor(FederationTest):
             code=1,
         )
         self.check(lines, memory="fail", address="fail", state="warn")
+
+    def test_the_limits_of_the_process_are_its_machine(self):
+        cores = os.sched_getaffinity(0)
+        limits = resource.getrlimit(resource.RLIMIT_DATA)
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_DATA, limits)
+        os.sched_setaffinity(0, {min(cores)})
+        resource.setrlimit(resource.RLIMIT_DATA, (3_000_000_000, limits[1]))
+        text = r"^1 core .*, 3 GB of memory \(the limit is ulimit -d\)$"
+        model = ("--model", "synthetic:1000000000")
+        server = ("fl-server", "doctor", "--state", self.federation.folder / "new", *model)
+        for lines in (self.doctor(*self.client, code=1), self.doctor(*server, code=1)):
+            self.assertRegex(lines["machine"]["text"], text)
+        self.assertRegex(lines["memory"]["text"], r"^[0-3](\.\d+)? GB are available; .* needs about 16")
 
 
 if __name__ == "__main__":

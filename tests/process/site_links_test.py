@@ -44,15 +44,27 @@ class SiteLinks(FederationTest):
         }
         command = ["env", *(f"{name}={value}" for name, value in variables.items())]
         command += [BIN / "fl-client", "--state", federation.folder / "site"]
-        command += ["--site", "--site-secret-file", secret, "--site-interface", self.interfaces[place]]
+        command += ["--site", "--site-secret-file", secret]
+        if self.interfaces[place]:
+            command += ["--site-interface", self.interfaces[place]]
+        else:
+            command = self.as_debian_names_it(federation, place, command)
         command += ["--data", f"idx:{self.data}", "--threads", 1, "--rank-timeout", 5]
         if place:
             command = self.area.command(place, command)
         return federation.start(f"rank-{rank}-{place}", command)
 
-    def run_of(self, name, places, meanwhile=None):
+    def as_debian_names_it(self, federation, place, command):
+        """On a machine that knows itself as 127.0.1.1, and the others by their addresses."""
+        hosts = federation.folder / f"hosts-{place}"
+        others = [f"{address} {name}" for name, address in self.area.addresses.items() if name != place]
+        hosts.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {place}", *others, ""]))
+        there = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", there, "sh", *command]
+
+    def run_of(self, name, places, meanwhile=None, client_at=None):
         """Ranks 0 and 1 are at these places. `meanwhile` returns the ranks that are there in the
-        end."""
+        end. `client_at`: where the ranks look for the client, if not at the address of rank 0's."""
         self.port = free_port()
         federation = self.make(name)
         address = f"{HERE}:{federation.port}"
@@ -64,7 +76,7 @@ class SiteLinks(FederationTest):
             *("--listen", f"0.0.0.0:{federation.port}", "--advertise", address),
             *("--rounds", ROUNDS, *job),
         )
-        client_at = self.area.addresses.get(places[0], HERE)
+        client_at = client_at or self.area.addresses.get(places[0], HERE)
         ranks = [self.start_rank(federation, i, places[i], client_at) for i in (0, 1)]
         if meanwhile:
             ranks = meanwhile(federation, ranks)
@@ -106,6 +118,15 @@ class SiteLinks(FederationTest):
         self.assertEqual(len(undisturbed), ROUNDS + 1)
         self.assertEqual(disturbed, undisturbed)
         self.assertEqual(cut_off, undisturbed)
+
+    def test_machines_whose_own_names_are_loopback_train_without_an_interface(self):
+        with WideArea(("near", "far")) as self.area:
+            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            named = self.run_of("named", ("near", "far"))
+            self.interfaces = collections.defaultdict(lambda: None)
+            self.assertEqual(self.run_of("loopback", ("near", "far")), named)
+            # The client is reached by its machine's name, which is loopback there.
+            self.assertEqual(self.run_of("by-name", ("near", "far"), client_at="near"), named)
 
     def test_another_machine_takes_over_from_the_one_with_the_client(self):
         with WideArea(("near", "far", "spare")) as self.area:

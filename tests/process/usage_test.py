@@ -141,6 +141,29 @@ class Flags(FederationTest):
                 else:
                     self.assertNotIn("did you mean", err)
 
+    def test_what_is_nearly_a_name_in_a_value_is_suggested(self):
+        federation = self.make()
+        for program, words, meant in (
+            ("fl-server", ["--model", "lenett"], "lenet"),
+            ("fl-server", ["--model", "trasnformer:layers=2"], "transformer"),
+            ("fl-server", ["--codec", "ecuk:2+ef"], "ecuq"),
+            ("fl-server", ["--strategy", "fedavgg"], "fedavg"),
+            ("fl-server", ["--optimizer", "adamx"], "adam"),
+            ("fl-server", ["--sampling", "uniformm"], "uniform"),
+            ("fl-server", ["--aggregate", "meddian"], "median"),
+            ("fl-server", ["enroll", "--name", "x", "--role", "trianer"], "trainer"),
+            ("fl-sim", ["--model", "logistic", "--partition", "labls:2"], "labels"),
+            ("fl-sim", ["--malicious", "1", "--attack", "sign-flipp"], "sign-flip"),
+            ("fl-server", ["--model", "bert"], None),
+        ):
+            with self.subTest(words=words):
+                code, _, err = federation.command(program, "--state", federation.folder / "unused", *words)
+                self.assertIn(code, (1, 2), err)
+                if meant:
+                    self.assertIn(f"; did you mean {meant}?", err)
+                else:
+                    self.assertNotIn("did you mean", err)
+
     def test_an_impossible_new_run_does_not_end_the_run_before(self):
         federation = self.make()  # The run is not over.
         for flags, word in (
@@ -307,6 +330,17 @@ class Places(FederationTest):
         self.expect_exit(client, 1)
         self.assertIn(f"chmod 700 {state}", client.stderr())
 
+    def test_a_state_in_proc_is_refused_with_what_it_is(self):
+        federation = self.make()
+        for program, flags in (
+            ("fl-server", ("--new-run", "--model", "synthetic:9")),
+            ("fl-client", ("--join", "x")),
+            ("fl-sim", ("--model", "synthetic:9")),
+        ):
+            code, _, err = federation.command(program, *flags, "--state", "/proc/self/new")
+            self.assertEqual(code, 1, err)
+            self.assertIn("/proc/self/new is no place for files", err)
+
     def test_the_files_of_a_state_are_private(self):
         federation = self.make()
         federation.server("--new-run", "--model", "synthetic:9", "--min-clients", 3)
@@ -432,6 +466,28 @@ class Tokens(FederationTest):
             lambda: self.federation.query("SELECT 1 FROM client WHERE name = 'd'"),
             5,
         )
+
+    def test_a_token_in_a_file_is_private_or_comes_with_a_warning(self):
+        path = self.federation.folder / "e.token"
+        code, out, err = self.federation.server_command("enroll", "--name", "e", "--output", path)
+        self.assertEqual((code, out, err), (0, "", ""))
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        self.assertRegex(path.read_text(), r"\Aflj1\.[A-Za-z0-9_-]+\n\Z")
+        code, _, err = self.federation.server_command("enroll", "--name", "f", "--output", path)
+        self.assertEqual(code, 1)
+        self.assertIn(f"{path} is there already", err)
+        self.assertEqual(self.federation.query("SELECT count(*) FROM token WHERE client = 'f'"), [(0,)])
+
+        command = [BIN / "fl-server", "--state", self.federation.state, "enroll", "--name", "g"]
+        for mode, warns in ((0o600, False), (0o640, True), (0o644, True)):
+            redirected = self.federation.folder / f"{mode:o}.token"
+            redirected.touch(mode)
+            redirected.chmod(mode)
+            with redirected.open("w") as file:
+                done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=True)
+            self.assertEqual("'chmod 600' makes it private" in done.stderr, warns, done.stderr)
+        piped = subprocess.run(command, capture_output=True, text=True, check=True)
+        self.assertNotIn("chmod", piped.stderr)
 
     def test_a_token_for_a_name_that_is_taken_comes_with_a_warning(self):
         code, out, err = self.federation.server_command("enroll", "--name", "a")

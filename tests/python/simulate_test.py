@@ -193,6 +193,15 @@ class Simulations(Runs):
         (w,) = fl.load(self.state / "checkpoints" / "round-000003.safetensors").values()
         np.testing.assert_allclose(w, 3 * step, rtol=1e-5)
 
+    def test_there_is_a_worker_for_each_core_but_no_more_than_clients(self):
+        cores = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        for allowed, clients in (({min(cores)}, 3), (cores, 1)):
+            os.sched_setaffinity(0, allowed)
+            state = self.folder / f"state-{clients}"
+            self.simulate(Constant, clients, rounds=1, state=state, options=["--codec", "none"])
+            self.assertEqual(os.listdir(state / "workers"), ["1"])
+
     def test_without_central_data_the_clients_measure_on_their_own(self):
         flags = ["--codec", "none"]
         self.simulate(lambda client: Constant(client, 10, 5 + client), 3, rounds=2, options=flags)

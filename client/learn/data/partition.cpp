@@ -5,6 +5,7 @@
 #include "shared/base/io/file.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -296,8 +297,10 @@ Result<PartitionSpec> parse_partition(std::string_view text) {
   const auto [name, argument] = cut(text, ':');
   const auto* const row = std::ranges::find(divisions, name, &PartitionRow::name);
   if (row == std::end(divisions) || argument.has_value() != (row->read != nullptr)) {
-    return Error(Errc::invalid_input, fmt::format("unknown partition \"{}\"; use {}", text,
-                                                  alternatives(divisions, &PartitionRow::usage)));
+    return Error(Errc::invalid_input,
+                 fmt::format("unknown partition \"{}\"; use {}{}", text,
+                             alternatives(divisions, &PartitionRow::usage),
+                             did_you_mean(name, divisions, &PartitionRow::name)));
   }
   PartitionSpec spec{.row = row};
   if (!argument) return spec;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/storage_writer.hpp"
 
+#include "shared/base/machine.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,13 +23,6 @@ namespace {
 constexpr std::uint64_t first_room_bytes = 1 << 20;
 constexpr std::size_t pending_bytes_max = 1 << 20;
 
-std::uint64_t memory_pages_bytes() {
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page = ::sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0) return 4ull << 30;
-  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
-}
-
 /// A file without a name: it is gone when nobody has it open or mapped any more.
 int open_nameless(const std::filesystem::path& folder) {
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -41,7 +36,7 @@ int open_nameless(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::uint64_t data_memory_default() { return memory_pages_bytes() / 4; }
+std::uint64_t data_memory_default() { return this_machine().memory_bytes / 4; }
 
 std::filesystem::path scratch_folder() {
   const char* folder = std::getenv("TMPDIR");

@@ -16,7 +16,7 @@
 
 namespace fl {
 
-/// A quarter of this machine's memory.
+/// A quarter of the memory that this process may use.
 [[nodiscard]] std::uint64_t data_memory_default();
 
 /// Where files beyond the limit are: TMPDIR, else /var/tmp (/tmp is memory on some machines).

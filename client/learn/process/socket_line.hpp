@@ -56,6 +56,8 @@ class SocketLine {
   void shut();
   /// Names the other end.
   [[nodiscard]] const std::string& peer() const { return peer_; }
+  /// The socket, to ask about the connection.
+  [[nodiscard]] int number() const { return socket_.number(); }
 
  private:
   Descriptor socket_;

@@ -9,9 +9,11 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 namespace fl {
 
@@ -29,6 +31,16 @@ Result<Addresses> find_addresses(const std::string& host, std::uint16_t port, in
   if (failed != 0)
     return Error(Errc::not_found, fmt::format("host '{}': {}", host, gai_strerror(failed)));
   return Addresses(found, &freeaddrinfo);
+}
+
+bool is_loopback(const addrinfo& address) {
+  if (address.ai_family == AF_INET) {
+    const auto& number = reinterpret_cast<const sockaddr_in&>(*address.ai_addr).sin_addr;
+    return (ntohl(number.s_addr) >> 24) == 127;
+  }
+  return address.ai_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(*address.ai_addr).sin6_addr) !=
+             0;
 }
 
 void send_at_once(int socket) {
@@ -94,20 +106,40 @@ sockaddr_storage peer_address(const Descriptor& socket) {
   return address;
 }
 
+std::string own_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  const bool is_known = getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+                        getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, text.data(),
+                                    text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  if (!is_known) return "";
+  // A socket for both kinds of addresses writes those of IPv4 in its own way.
+  constexpr std::string_view mapped = "::ffff:";
+  std::string_view shown = text.data();
+  if (shown.starts_with(mapped) && shown.find('.') != std::string_view::npos)
+    shown.remove_prefix(mapped.size());
+  std::string own(shown);
+  return is_loopback(own) ? "" : own;
+}
+
 bool is_loopback(const std::string& host) {
   const auto addresses = find_addresses(host, 0, 0);
   if (!addresses) return false;
-  for (const addrinfo* one = addresses->get(); one != nullptr; one = one->ai_next) {
-    if (one->ai_family == AF_INET) {
-      const auto& address = reinterpret_cast<const sockaddr_in&>(*one->ai_addr).sin_addr;
-      if ((ntohl(address.s_addr) >> 24) != 127) return false;
-    } else if (one->ai_family != AF_INET6 ||
-               IN6_IS_ADDR_LOOPBACK(
-                   &reinterpret_cast<const sockaddr_in6&>(*one->ai_addr).sin6_addr) == 0) {
-      return false;
-    }
-  }
+  for (const addrinfo* one = addresses->get(); one != nullptr; one = one->ai_next)
+    if (!is_loopback(*one)) return false;
   return true;
+}
+
+bool leads_here(const std::string& host) {
+  const auto addresses = find_addresses(host, 0, 0);
+  if (!addresses) return false;
+  for (const addrinfo* one = addresses->get(); one != nullptr; one = one->ai_next) {
+    if (is_loopback(*one)) continue;
+    const Descriptor made(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (made.number() >= 0 && bind(made.number(), one->ai_addr, one->ai_addrlen) == 0) return true;
+  }
+  return false;
 }
 
 Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, TimePoint until) {

@@ -38,9 +38,17 @@ class TcpListener {
 /// The address at the other end of a connection, of the family AF_UNSPEC if that end is gone.
 [[nodiscard]] sockaddr_storage peer_address(const Descriptor& socket);
 
+/// This end's address in numbers, by which the other end has reached it; "" if it is this machine's
+/// alone, or not known.
+[[nodiscard]] std::string own_address(int socket);
+
 /// Whether all addresses of `host` are this machine's alone (127.0.1.1, ::1). False, if it has
 /// none.
 [[nodiscard]] bool is_loopback(const std::string& host);
+
+/// Whether a name has an address of this machine that others can reach: not 127.0.1.1, nor one that
+/// the machine had once.
+[[nodiscard]] bool leads_here(const std::string& host);
 
 /// Errors: not_found (no such host), unavailable (nobody listens there, or not by `until`).
 [[nodiscard]] Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port,

@@ -55,7 +55,8 @@ def simulate(
         let it do little, and keep in `trainer.state_folder` what must last from round to round.
     clients: how many there are.
     rounds: how many rounds to run.
-    workers: processes that train side by side, with one thread each; None: one per core.
+    workers: processes that train side by side, with one thread each; None: one for each core that
+        this process may use.
     state: the folder for the history and the checkpoints.
     evaluator: a trainer with eval_data, or a function that makes one, which measures every version.
     log: a file that fl-sim's log is appended to; by default it goes to standard error.
@@ -75,13 +76,14 @@ def simulate(
         sys.exit(0)
     if importlib.util.find_spec("pandas") is None:
         raise ImportError("simulate() returns pandas frames: install pandas")
-    count = min(workers or len(os.sched_getaffinity(0)), clients)
     command = [_programs.find("fl-sim"), "--state", os.fspath(state)]
-    command += ["--clients", str(clients), "--rounds", str(rounds), "--threads", str(count)]
+    command += ["--clients", str(clients), "--rounds", str(rounds)]
+    if workers:
+        command += ["--threads", str(workers)]
     with private_folder() as folder, log_file(log) as sink:
         socket_path = os.path.join(folder, "socket")
         command += ["--trainer-socket", socket_path, *options]
-        simulation = _Simulation(command, socket_path, count, players, sink)
+        simulation = _Simulation(command, socket_path, players, sink)
         try:
             simulation.run()
         finally:
@@ -92,16 +94,14 @@ def simulate(
 class _Simulation:
     """fl-sim and its workers as children of this process."""
 
-    def __init__(
-        self, command: list[str], socket_path: str, workers: int, players: Players, sink: IO[str]
-    ):
+    def __init__(self, command: list[str], socket_path: str, players: Players, sink: IO[str]):
         self._socket_path = socket_path
         self._players = players
         self._sink = sink
         self._lines: list[str] = []
         self._rest = b""
         self._pids: dict[int, int] = {}  # By the worker's number.
-        self._due = dict.fromkeys(range(1, workers + 1), 0.0)  # When to start those that don't run.
+        self._due: dict[int, float] = {}  # When to start those that don't run.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -152,10 +152,19 @@ class _Simulation:
     def _tend_workers(self) -> None:
         """Starts the workers that don't run, those that have just ended after a pause."""
         self._reap()
+        self._find_sockets()
         now = time.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             del self._due[number]
             self._pids[number] = self._fork(f"{self._socket_path}.{number}")
+
+    def _find_sockets(self) -> None:
+        """fl-sim, which knows how many cores there are for it, makes a socket for each worker."""
+        folder, name = os.path.split(self._socket_path)
+        for entry in os.listdir(folder):
+            number = entry.removeprefix(f"{name}.")
+            if number.isdecimal() and int(number) not in self._pids:
+                self._due.setdefault(int(number), 0.0)
 
     def _fork(self, path: str) -> int:
         parent = os.getpid()

@@ -21,6 +21,14 @@ void prepare_process() {
   c10::utils::set_env("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/false);
 }
 
+auto device_for(const RankOptions& options) {
+  if (!options.interface.empty())
+    return c10d::ProcessGroupGloo::createDeviceForInterface(options.interface);
+  if (!options.address.empty())
+    return c10d::ProcessGroupGloo::createDeviceForHostname(options.address);
+  return c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
 }  // namespace
 
 std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
@@ -30,10 +38,7 @@ std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
   try {
     store->setTimeout(options.timeout);
     const auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    gloo->devices.push_back(
-        options.interface.empty()
-            ? c10d::ProcessGroupGloo::createDefaultDevice()
-            : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+    gloo->devices.push_back(device_for(options));
     const auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,

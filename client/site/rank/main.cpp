@@ -48,7 +48,8 @@ Result<RankPlace> read_place() {
   for (const auto& [name, value] : {std::pair(rank_variables::rank, &found.place.rank),
                                     {rank_variables::size, &found.place.size},
                                     {rank_variables::local_rank, &found.place.local_rank},
-                                    {rank_variables::local_size, &found.place.local_size}}) {
+                                    {rank_variables::local_size, &found.place.local_size},
+                                    {rank_variables::cores, &found.place.cores}}) {
     FL_TRY(const std::string text, variable(name));
     const auto number = number_in<int>(text);
     if (!number || *number < 0)

@@ -2,21 +2,21 @@
 #include "client/site/rank/rank.hpp"
 
 #include "client/learn/data/fit.hpp"
+#include "client/learn/data/storage_writer.hpp"
 #include "client/learn/process/json_line.hpp"
+#include "client/learn/process/tcp.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/rank_facts.hpp"
 #include "client/site/shared_values.hpp"
-#include "shared/base/async/parallel.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
-#include <unistd.h>
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -29,14 +29,11 @@ namespace {
 
 /// Options for one of the `place.local_size` ranks that share a machine.
 LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
-  learn.threads = std::max(1, threads_for(learn.threads) / place.local_size);
+  learn.threads =
+      learn.threads > 0 ? std::max(1, learn.threads / place.local_size) : cores_of(place);
   if (const auto gpu = gpu_of(learn.device, place)) learn.device = fmt::format("cuda:{}", *gpu);
   const auto ranks = static_cast<std::uint64_t>(place.local_size);
-  if (learn.data_memory_bytes == 0) {
-    const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    learn.data_memory_bytes = memory / 4;
-  }
+  if (learn.data_memory_bytes == 0) learn.data_memory_bytes = data_memory_default();
   learn.data_memory_bytes = std::max<std::uint64_t>(1, learn.data_memory_bytes / ranks);
   return learn;
 }
@@ -77,7 +74,7 @@ Result<void> check_backend(const std::string& backend, const std::string& device
 }  // namespace
 
 Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
-  torch::set_num_threads(std::max(1, threads_for(0) / place_.local_size));
+  torch::set_num_threads(cores_of(place_));
 }
 
 Result<void> Rank::run() {
@@ -170,12 +167,21 @@ Result<json> Rank::load(LearnOptions learn) {
   return to_json_of(loaded);
 }
 
+// Debian's /etc/hosts gives a machine's own name the address 127.0.1.1, and some machines' names
+// have no address at all: then it is the address at which agent and rank have met.
+std::string Rank::listening_address(const GroupOptions& group) const {
+  if (leads_here(host_name())) return "";
+  const std::string own = link_.own_address();
+  return own.empty() ? group.agent_address : own;
+}
+
 Result<json> Rank::enter(const GroupOptions& group) {
   if (!parallel_) return Error(Errc::protocol, "a rank loads before it enters a group");
   parallel_->leave();
   RankOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(group.timeout_s * 1000));
   options.interface = place_.interface;
+  options.address = listening_address(group);
   options.shares_memory = true;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));

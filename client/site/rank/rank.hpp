@@ -33,6 +33,8 @@ class Rank {
   [[nodiscard]] Result<void> choose_parallel(const nlohmann::json& request);
   [[nodiscard]] Result<nlohmann::json> load(LearnOptions learn);
   [[nodiscard]] Result<nlohmann::json> enter(const GroupOptions& group);
+  /// Where Gloo listens without --site-interface; "": at the address that the host's name has.
+  [[nodiscard]] std::string listening_address(const GroupOptions& group) const;
   [[nodiscard]] Result<nlohmann::json> train(const RankWork& work);
   [[nodiscard]] Result<nlohmann::json> evaluate(const RankWork& work);
   [[nodiscard]] Result<nlohmann::json> gradient(const RankWork& work);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/rank_facts.hpp"
 
+#include "client/learn/process/tcp.hpp"
 #include "client/site/rank/links.hpp"
 #include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/topology.hpp"
 #include "client/site/site_messages.hpp"
 #include "shared/base/async/clock.hpp"
-#include "shared/base/async/parallel.hpp"
+#include "shared/base/machine.hpp"
 
 #include <torch/cuda.h>
 #include <torch/version.h>
@@ -110,9 +111,8 @@ RankFacts facts_of(const SitePlace& place, const std::string& device) {
   facts.rank = place.rank;
   facts.host = host_name();
   facts.local_size = place.local_size;
-  facts.cores = threads_for(0);
-  facts.memory_bytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  facts.cores = place.cores > 0 ? cores_of(place) * place.local_size : this_machine().cores;
+  facts.memory_bytes = static_cast<double>(this_machine().memory_bytes);
   facts.gpus = static_cast<int>(torch::cuda::device_count());
   facts.gpu = gpu_name();
   const auto own = gpu_of(device, place);
@@ -120,6 +120,8 @@ RankFacts facts_of(const SitePlace& place, const std::string& device) {
   facts.gpu_address = gpu_address(own.value_or(-1));
   facts.gpu_pairs = direct_gpu_pairs(facts.gpus);
   facts.interface = place.interface;
+  if (!leads_here(facts.host))
+    facts.name_leads_to = is_loopback(facts.host) ? "this machine alone" : "no address of it";
   facts.torch = TORCH_VERSION;
   facts.cuda = cuda_version();
   facts.driver = driver_version();

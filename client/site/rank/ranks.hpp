@@ -188,9 +188,11 @@ void on_device_of(const Ranks& ranks, torch::Tensor& values, const Call& call) {
 struct RankOptions {
   /// The time limit of each call, and of making the group.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  /// Gloo's network interface, such as "eth0". If empty, Gloo takes the interface of the address
-  /// that this host's name has, or loopback.
+  /// Gloo's network interface, such as "eth0".
   std::string interface = {};
+  /// Without an interface, the address of this machine at which Gloo listens. If it is empty too,
+  /// Gloo takes the address that this host's name has, or loopback.
+  std::string address = {};
   /// Whether Gloo's groups and their subgroups call Ranks::share_memory().
   bool shares_memory = false;
 };

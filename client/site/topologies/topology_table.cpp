@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/topologies/topology_table.hpp"
 
+#include "shared/base/spec/nearest_name.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -150,8 +152,8 @@ Result<Topology> parse_topology(std::string_view name) {
   if (row != std::end(table)) return *row;
   std::string names;
   for (const Topology& known : table) names += fmt::format("{}, ", known.name);
-  return Error(Errc::invalid_input,
-               fmt::format("no topology '{}'; there are: {}auto", name, names));
+  return Error(Errc::invalid_input, fmt::format("no topology '{}'; there are: {}auto{}", name,
+                                                names, did_you_mean(name, table, &Topology::name)));
 }
 
 double estimated_s(const Topology& topology, std::int64_t bytes, const Nodes& nodes,

@@ -63,7 +63,7 @@ constexpr std::array table{
            "Name a metric that it measures, or let its trainer report that one."},
     Remedy{"upload postponed", "The disk had no room for an update.",
            "Make room where --state lies; the client sends it again by itself."},
-    Remedy{"paused, the disk is full", "The disk with the state is full.",
+    Remedy{"paused, the disk is full", "The disk with the state is full, or over its quota.",
            "Make room where --state lies; the server goes on by itself."},
     Remedy{
         "paused: too many files are open",

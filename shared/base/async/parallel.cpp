@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/async/parallel.hpp"
 
+#include "shared/base/machine.hpp"
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 namespace fl {
 
-int threads_for(int wanted) {
-  return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+int threads_for(int wanted) { return wanted > 0 ? wanted : this_machine().cores; }
 
 Lanes::Lanes(int threads, std::uint64_t most) {
   const std::size_t count = std::min<std::uint64_t>(most, threads_for(threads));

@@ -14,7 +14,7 @@
 
 namespace fl {
 
-/// Returns `wanted`, or the number of cores when `wanted` is 0.
+/// Returns `wanted`, or the number of cores that this process may use when `wanted` is 0.
 [[nodiscard]] int threads_for(int wanted);
 
 /// A team of threads that lives as long as this object. The caller's thread works with them; each

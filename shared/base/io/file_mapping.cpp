@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/io/file_mapping.hpp"
 
+#include "shared/base/io/bus_signal.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cerrno>
-#include <csignal>
 
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 namespace fl {
@@ -24,9 +23,8 @@ struct MappingSlot {
 namespace {
 
 std::array<MappingSlot, FileMapping::mappings_max> slots;
-struct sigaction before {};  // What SIGBUS did before.
 
-/// Puts a page of zeros where the page that can't be read should be. In the handler of a signal.
+/// Puts a page of zeros where the page that can't be read should be (BusRepair).
 bool repair(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   for (MappingSlot& slot : slots) {
@@ -42,34 +40,12 @@ bool repair(const void* address) {
   return false;
 }
 
-void on_signal(int signal, siginfo_t* info, void* context) {
-  const int saved = errno;
-  const bool is_repaired = repair(info->si_addr);
-  errno = saved;
-  if (is_repaired) return;
-  // The signal is not about a mapping of ours: does what it would have done without us.
-  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr)
-    return before.sa_sigaction(signal, info, context);
-  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
-    return before.sa_handler(signal);
-  ::sigaction(signal, &before, nullptr);  // The instruction runs again and ends the program.
-}
-
-void install() {
-  struct sigaction action {};
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  action.sa_sigaction = on_signal;
-  ::sigemptyset(&action.sa_mask);
-  ::sigaction(SIGBUS, &action, &before);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FileMapping>> FileMapping::make(int descriptor, std::uint64_t bytes,
                                                        std::filesystem::path path) {
   if (bytes == 0) return std::unique_ptr<FileMapping>(new FileMapping(nullptr, std::move(path)));
-  static std::once_flag installed;
-  std::call_once(installed, install);
+  add_bus_repair(repair);
   for (MappingSlot& slot : slots) {
     if (slot.is_taken.exchange(true)) continue;
     const auto size = static_cast<std::size_t>(bytes);

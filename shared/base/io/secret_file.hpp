@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a secret that a person has put into a file: a token, a passphrase. Any thread.
+// Secrets in files: those that a person has put there (a token, a passphrase), and those that a
+// program gives out. Any thread.
 #pragma once
 
 #include "shared/base/error.hpp"
@@ -7,6 +8,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace fl {
 
@@ -14,5 +16,16 @@ namespace fl {
 /// may read the file. Errors: those of Files::read_all() with limits::secret_file_bytes_max, and
 /// `not_found` for a file without text.
 [[nodiscard]] Result<std::string> read_secret_file(Files& files, const std::filesystem::path& path);
+
+/// Errors: conflict, if there is a file of that name, or a link, or a folder.
+[[nodiscard]] Result<void> expect_no_file(const std::filesystem::path& path);
+/// Writes a line into a new file that only this user may read. Errors: those of expect_no_file()
+/// and of Files.
+[[nodiscard]] Result<void> write_secret_file(Files& files, const std::filesystem::path& path,
+                                             std::string_view text);
+
+/// Prints a line to standard output. If that is a file which other users may read, standard error
+/// says so, and what to do; `instead` is a flag that writes such a file better, or "".
+void print_secret(std::string_view text, std::string_view instead);
 
 }  // namespace fl

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/base/spec/spec_options.hpp"
 
+#include "shared/base/limits.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +14,17 @@ namespace fl {
 
 namespace {
 
-constexpr std::size_t spec_bytes_max = 512;
+constexpr std::size_t shown_bytes_max = 512;  // As much of a spec stands in errors about it.
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::optional<std::string_view> rest = text; rest;) {
+    const auto [word, next] = cut(*rest, ' ');
+    words.push_back(word);
+    rest = next;
+  }
+  return words;
+}
 
 /// Returns NaN if the text is not a number.
 double number_of(std::string_view text) {
@@ -23,9 +35,12 @@ double number_of(std::string_view text) {
 
 Result<SpecOptions> SpecOptions::parse(std::string_view spec) {
   const auto bad = [&](std::string_view why) {
-    return Error(Errc::invalid_input, fmt::format("'{}': {}", spec.substr(0, spec_bytes_max), why));
+    return Error(Errc::invalid_input,
+                 fmt::format("'{}': {}", spec.substr(0, shown_bytes_max), why));
   };
-  if (spec.size() > spec_bytes_max) return bad("it is too long");
+  if (spec.size() > limits::spec_bytes_max)
+    return bad(
+        fmt::format("it has {} bytes; the limit is {}", spec.size(), limits::spec_bytes_max));
   SpecOptions options;
   options.spec_ = spec;
   const auto [name, settings] = cut(spec, ':');
@@ -95,7 +110,8 @@ std::string_view SpecOptions::word(std::string_view key,
   for (const std::string_view word : words) {
     if (*text == word) return word;
   }
-  complain(fmt::format("{}={}: it must be one of: {}", key, *text, fmt::join(words, " ")));
+  complain(fmt::format("{}={}: it must be one of: {}{}", key, *text, fmt::join(words, " "),
+                       did_you_mean(*text, words)));
   return *words.begin();
 }
 
@@ -109,11 +125,14 @@ std::string SpecOptions::text(std::string_view key) {
 Result<void> SpecOptions::finish() const {
   std::string what = wrong_;
   if (what.empty() && !left_.empty()) {
-    what = fmt::format("{} has no option '{}'; {}", name_, left_.begin()->first,
-                       known_.empty() ? "it has none" : "it has: " + known_);
+    const std::string& unknown = left_.begin()->first;
+    what = fmt::format("{} has no option '{}'; {}{}", name_, unknown,
+                       known_.empty() ? "it has none" : "it has: " + known_,
+                       did_you_mean(unknown, words_of(known_)));
   }
   if (what.empty()) return {};
-  return Error(Errc::invalid_input, fmt::format("'{}': {}", spec_, what));
+  return Error(Errc::invalid_input,
+               fmt::format("'{}': {}", spec_.substr(0, shown_bytes_max), what));
 }
 
 }  // namespace fl

@@ -20,7 +20,7 @@ namespace fl::codec {
 /// matter.
 inline constexpr std::uint64_t dense_below_default = 1024;
 
-inline constexpr std::size_t rules_max = 16;
+inline constexpr std::size_t rules_max = 1000;
 
 /// Immutable; any thread.
 struct Rule {

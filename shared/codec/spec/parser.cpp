@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/spec/parser.hpp"
 
+#include "shared/base/limits.hpp"
 #include "shared/codec/spec/table.hpp"
 
 #include <fmt/format.h>
@@ -119,7 +120,7 @@ std::optional<std::string_view> pattern_of(std::string_view rule) {
 Error too_long(std::size_t bytes) {
   return {Errc::invalid_input,
           fmt::format("codec: the spec has {} bytes, but at most {} are allowed", bytes,
-                      spec_bytes_max)};
+                      limits::spec_bytes_max)};
 }
 
 Result<std::vector<Rule>> parse_rules(std::string_view whole, std::string_view list,
@@ -201,7 +202,7 @@ Result<Parts> take_apart(std::string_view spec) {
 
 Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uint32_t round) {
   FL_ASSERT(round >= 1);
-  if (spec.size() > spec_bytes_max) return too_long(spec.size());
+  if (spec.size() > limits::spec_bytes_max) return too_long(spec.size());
   FL_TRY(const Parts parts, take_apart(spec));
   const std::string_view body = parts.body;
   const bool error_feedback = !parts.feedback.empty();
@@ -227,7 +228,8 @@ Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec, std::uin
   // Messages carry the canonical spec. It can be longer than the given one: 1e5 becomes 100000.
   // With a warm-up it is shorter, because the settings from and over have more characters than any
   // number between the two.
-  if (codec->canonical().size() > spec_bytes_max) return too_long(codec->canonical().size());
+  if (codec->canonical().size() > limits::spec_bytes_max)
+    return too_long(codec->canonical().size());
   return std::shared_ptr<const Codec>(std::move(codec));
 }
 

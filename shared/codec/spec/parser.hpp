@@ -18,21 +18,19 @@
 #include "shared/base/error.hpp"
 #include "shared/codec/encode/codec.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
 namespace fl::codec {
 
-inline constexpr std::size_t spec_bytes_max = 256;
-
 inline constexpr std::uint32_t warmed_up = 0xffff'ffff;  // A round after every warm-up.
 
 /// Makes the codec of a round, counted from 1; by default the codec after all warm-ups. Its
 /// canonical form contains no warm-up, so the receiver of that form needs no round. A spec that
-/// parses for one round parses for every round. Errors: invalid_input; the message shows the spec
-/// and points at the wrong part.
+/// parses for one round parses for every round. It has at most limits::spec_bytes_max bytes.
+/// Errors: invalid_input; the message shows the spec, or the beginning of a long one, and points at
+/// the wrong part.
 [[nodiscard]] Result<std::shared_ptr<const Codec>> parse_codec(std::string_view spec,
                                                                std::uint32_t round = warmed_up);
 

@@ -7,18 +7,29 @@
 
 namespace fl::codec {
 
+namespace {
+
+constexpr std::size_t shown_bytes_max = 256;
+
+/// A text, or the beginning of a long one, with a "?" for each character that can't be printed.
+std::string beginning_of(std::string_view text) {
+  std::string some(text.substr(0, shown_bytes_max));
+  std::ranges::replace_if(
+      some, [](char c) { return c != ' ' && !is_printable(c); }, '?');
+  return text.size() > shown_bytes_max ? some + "..." : some;
+}
+
+}  // namespace
+
 bool is_printable(char c) { return c > ' ' && c <= '~'; }
 
 Error wrong(std::string_view whole, std::string_view part, std::string_view what) {
-  std::string shown(whole.substr(0, spec_bytes_max));
-  std::ranges::replace_if(
-      shown, [](char c) { return c != ' ' && !is_printable(c); }, '?');
   const auto column = static_cast<std::size_t>(part.data() - whole.data());
-  const std::string rest = shown.substr(std::min(column, shown.size()));
-  const std::string place = rest.empty()    ? ", at its end"
-                            : rest != shown ? fmt::format(", at \"{}\"", rest)
-                                            : "";
-  return {Errc::invalid_input, fmt::format("codec \"{}\"{}: {}", shown, place, what)};
+  const std::string rest = beginning_of(whole.substr(std::min(column, whole.size())));
+  const std::string place = rest.empty() ? ", at its end"
+                            : column > 0 ? fmt::format(", at \"{}\"", rest)
+                                         : "";
+  return {Errc::invalid_input, fmt::format("codec \"{}\"{}: {}", beginning_of(whole), place, what)};
 }
 
 Result<std::int32_t> parse_number(std::string_view whole, std::string_view text,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/spec/table.hpp"
 
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 
 #include <fmt/format.h>
@@ -226,7 +227,8 @@ Result<const CodecRow*> find_codec(const SpecParts& parts) {
   std::string names;
   for (const CodecRow& r : codec_table) names += fmt::format(" {}", r.name);
   return wrong(parts.whole, parts.name,
-               fmt::format("there is no such codec; choose one of:{}", names));
+               fmt::format("there is no such codec; choose one of:{}{}", names,
+                           did_you_mean(parts.name, codec_table, &CodecRow::name)));
 }
 
 }  // namespace fl::codec

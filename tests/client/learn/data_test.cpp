@@ -134,6 +134,8 @@ TEST_CASE("errors for wrong options name the option") {
       f.expect(Errc::invalid_input, "unknown data \"" + data + "\"");
       for (const fl::ReaderRow& row : fl::reader_table()) f.expect(Errc::invalid_input, row.usage);
     }
+    f.options.data = "fashion-mnistt";
+    f.expect(Errc::invalid_input, "; did you mean fashion-mnist?");
     for (const std::string data :
          {"idx:", "idx", "idx::test", "fashion-mnist:", "fashion-mnist:train"}) {
       f.options.data = data;

@@ -270,6 +270,24 @@ TEST_CASE("each of NCCL's faults has a line, whatever else is wrong, and says wh
   for (const DoctorLine& one : lines_of(site)) CHECK(one.advice.find("eth0") == std::string::npos);
 }
 
+TEST_CASE("a machine whose own name leads nowhere has a line, where others must reach it") {
+  SiteCase site = good_site();
+  site.facts[2].name_leads_to = "this machine alone";
+  const DoctorLine found = line(lines_of(site), "host names");
+  CHECK(found.verdict == Verdict::warn);
+  CHECK(found.text.starts_with("node2's name leads to this machine alone: "));
+  CHECK(found.advice.find("--site-interface") != std::string::npos);
+  const auto is_quiet = [&site] {
+    return std::ranges::none_of(lines_of(site),
+                                [](const auto& one) { return one.subject == "host names"; });
+  };
+  site.facts[2].interface = "eth0";
+  CHECK(is_quiet());
+  site.facts[2].interface = "";
+  for (RankFacts& facts : site.facts) facts.host = "node2";
+  CHECK(is_quiet());
+}
+
 TEST_CASE("the default topology is no advice") {
   SiteCase site = good_site();
   site.measured.topology = "backend";

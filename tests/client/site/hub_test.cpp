@@ -13,6 +13,8 @@
 
 #include <doctest/doctest.h>
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -137,6 +139,37 @@ TEST_CASE("addresses of this machine alone are known from others") {
   for (const char* host : {"192.0.2.1", "2001:db8::1", "0.0.0.0", "no-such-host.invalid"}) {
     CAPTURE(std::string(host));
     CHECK_FALSE(is_loopback(host));
+  }
+}
+
+TEST_CASE("both ends of a connection know the address by which they have met") {
+  const auto hub = hub_of(1);
+  const auto rank = enter(*hub, 0, 1);
+  CHECK(rank->own_address().empty());
+  CHECK(hub->members().at(0).agent_address.empty());
+
+  ifaddrs* all = nullptr;
+  REQUIRE(::getifaddrs(&all) == 0);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr,
+                text.data(), text.size());
+    const std::string address = text.data();
+    CAPTURE(address);
+    const bool is_for_others = !address.starts_with("127.");
+    CHECK(leads_here(address) == is_for_others);
+    auto listener = TcpListener::make("", 0).value();
+    const auto near = connect_tcp(address, listener.port(), soon()).value();
+    const auto far = listener.accept(patience);
+    const std::string met = is_for_others ? address : "";
+    CHECK(own_address(near.number()) == met);
+    CHECK(own_address(far.number()) == met);
+  }
+  ::freeifaddrs(all);
+  for (const char* host : {"127.0.1.1", "localhost", "no-such-host.invalid", "203.0.113.77"}) {
+    CAPTURE(std::string(host));
+    CHECK_FALSE(leads_here(host));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "client/site/site.hpp"
 #include "client/site/site_flags.hpp"
 #include "client/site/slurm_place.hpp"
+#include "shared/base/machine.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
@@ -107,6 +108,22 @@ TEST_CASE("a process finds its place in the variables of srun") {
   Variables same = no_lists;
   same["SLURM_NTASKS_PER_NODE"] = "2";
   CHECK(srun(same)->local_size == 2);
+}
+
+TEST_CASE("a rank has the cores that Slurm gives each task, or its share of the machine's") {
+  const Variables task{{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "4"},
+                       {"SLURM_LOCALID", "1"},        {"SLURM_NODEID", "0"},
+                       {"SLURM_TASKS_PER_NODE", "4"}, {"SLURM_CPUS_PER_TASK", "8"}};
+  CHECK(place_of(task, "node1:5000")->cores == 8);
+  const int all = this_machine().cores;
+  SitePlace place;
+  CHECK(cores_of(place) == all);
+  place.local_size = all + 1;
+  CHECK(cores_of(place) == 1);
+  place.cores = all;  // Four tasks of a node with four times as many cores.
+  CHECK(cores_of(place) == all);
+  place.cores = all + 1;
+  CHECK(cores_of(place) == all);
 }
 
 TEST_CASE("mpirun inside a job of Slurm counts, not the daemon that Slurm has started") {

@@ -109,7 +109,8 @@ TEST_CASE("a flag that a sub-command would ignore is refused") {
 }
 
 TEST_CASE("a sub-command takes the program's flags that all have, and refuses the server's") {
-  const std::set<std::string> shared{"--state", "--ca-passphrase-file", "--log-json", "--verbose"};
+  const std::set<std::string> shared{"--state", "--accept-fixed-modes", "--ca-passphrase-file",
+                                     "--log-json", "--verbose"};
   const std::string help = parse({"--help"}).printed;
   const std::string flags = help.substr(0, help.find("The run (stored with it"));
   const auto known = parse({}).line.serve_flags;

@@ -10,12 +10,15 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <fstream>
 
@@ -272,6 +275,80 @@ TEST_CASE("a history that meets the limit of a file's size has no space, and is 
   CHECK(full.error().code() == Errc::no_space);
   CHECK(full.error().message().find("files of up to 4096 bytes (ulimit -f") != std::string::npos);
   CHECK(touch("c"));
+}
+
+/// A disk with a quota that is used up, or not: the system calls of SQLite's VFS ask it.
+class Quota {
+ public:
+  Quota() {
+    set("open", reinterpret_cast<sqlite3_syscall_ptr>(open));
+    set("pwrite", reinterpret_cast<sqlite3_syscall_ptr>(write));
+    set("pwrite64", reinterpret_cast<sqlite3_syscall_ptr>(write));
+    left = INT_MAX;
+  }
+  ~Quota() {
+    for (const char* name : {"open", "pwrite", "pwrite64"}) set(name, nullptr);
+  }
+  Quota(const Quota&) = delete;
+  Quota& operator=(const Quota&) = delete;
+
+  static inline int left = 0;  // How many calls there is room for.
+
+ private:
+  static bool has_room() {
+    if (left > 0) return --left, true;
+    errno = EDQUOT;
+    return false;
+  }
+  static int open(const char* path, int flags, int mode) {
+    std::error_code none;
+    const bool makes = (flags & O_CREAT) != 0 && !fs::exists(path, none);
+    return makes && !has_room() ? -1 : ::open(path, flags, mode);
+  }
+  static ssize_t write(int file, const void* bytes, std::size_t count, off_t at) {
+    return has_room() ? ::pwrite(file, bytes, count, at) : -1;
+  }
+  static void set(const char* name, sqlite3_syscall_ptr function) {
+    sqlite3_vfs* const vfs = sqlite3_vfs_find("unix");
+    if (vfs->xGetSystemCall(vfs, name) != nullptr) vfs->xSetSystemCall(vfs, name, function);
+  }
+};
+
+TEST_CASE("a history over its quota has no space at whatever call, and is usable later") {
+  const Quota quota;
+  const Folder folder;
+  const auto store = folder.open().value();
+  const auto touch = [&store](const std::string& client) {
+    return store->members().touch(client, false);
+  };
+  for (int left = 0;; ++left) {
+    CAPTURE(left);
+    REQUIRE(left < 1000);
+    Quota::left = left;
+    const auto written = touch(std::to_string(left));
+    Quota::left = INT_MAX;
+    if (written) break;
+    CHECK(written.error().code() == Errc::no_space);
+    CHECK(written.error().message().find("Disk quota exceeded") != std::string::npos);
+    CHECK(written.error().message().find("raise the quota") != std::string::npos);
+    REQUIRE(touch("again " + std::to_string(left)));
+  }
+}
+
+TEST_CASE("a history that is opened over its quota has no space, and can be opened later") {
+  const Quota quota;
+  const Folder folder;
+  REQUIRE(folder.open());
+  for (int left = 0;; ++left) {
+    CAPTURE(left);
+    REQUIRE(left < 1000);
+    Quota::left = left;
+    const auto opened = folder.open();
+    Quota::left = INT_MAX;
+    if (opened) break;
+    CHECK_MESSAGE(opened.error().code() == Errc::no_space, opened.error().message());
+    REQUIRE(folder.open());
+  }
 }
 
 /// Runs `work` in a process of its own; ends the test if it can't start one.

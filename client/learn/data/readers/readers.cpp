@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/data/readers/readers.hpp"
 
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
 #include <fmt/format.h>
@@ -54,7 +55,8 @@ Result<DataSet> read_data(DataRequest request) {
   const auto row = std::ranges::find(reader_rows, name, &ReaderRow::name);
   if (row == reader_rows.end()) {
     return Error(Errc::invalid_input,
-                 fmt::format("unknown data \"{}\"; use one of: {}", request.text, reader_usages()));
+                 fmt::format("unknown data \"{}\"; use one of: {}{}", request.text, reader_usages(),
+                             did_you_mean(name, reader_rows, &ReaderRow::name)));
   }
   if (!request.group.empty() && row->groups.empty()) {
     return wrong_data(request, fmt::format("there is nothing that by:{} could name; data with "

@@ -2,6 +2,7 @@
 #include "client/site/rank/hooks/parse_hook.hpp"
 
 #include "client/site/rank/hooks/hooks.hpp"
+#include "shared/base/spec/nearest_name.hpp"
 #include "shared/base/spec/spec_options.hpp"
 #include "shared/base/spec/spec_text.hpp"
 
@@ -67,7 +68,8 @@ Result<ParsedHook> parse_hook(std::string_view spec) {
   const bool is_codec = name == codec_name;
   const HookRow* const row = find_hook(name);
   if (row == nullptr || (is_codec && !settings))
-    return Error(Errc::invalid_input, "no gradient hook '" + whole + "'; there are: " + names());
+    return Error(Errc::invalid_input, "no gradient hook '" + whole + "'; there are: " + names() +
+                                          did_you_mean(name, hook_rows(), &HookRow::name));
   if (type && !row->takes_16_bits)
     return Error(Errc::invalid_input, "'" + whole + "': " + std::string(name) +
                                           " does not work on gradients of 16 bits; leave \"" +
