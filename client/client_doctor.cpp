@@ -8,6 +8,7 @@
 #include "client/learn/torch_devices.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/environment.hpp"
 #include "shared/base/io/scratch_folder.hpp"
 #include "shared/identity/token.hpp"
@@ -114,9 +115,9 @@ void tell_probe(const ServerProbe& probe, const std::string& place, DoctorLines&
       {Stage::server, "server", "answers"}};
   for (const Step& step : steps) {
     if (probe.error && step.stage == probe.stage) {
-      lines.push_back(
-          {Verdict::fail, step.subject, probe.error->message(),
-           "see docs/guide/networks.md: what stands between, and whom to ask for what"});
+      lines.push_back({Verdict::fail, step.subject, probe.error->message(),
+                       fmt::format("see {}: what stands between, and whom to ask for what",
+                                   document_path("docs/guide/networks.md"))});
       return;
     }
     lines.push_back({Verdict::ok, step.subject, fmt::format("{} {}", place, step.text)});
@@ -156,7 +157,8 @@ void check_data(const ClientOptions& options, DoctorLines& lines) {
   if (options.learn.data.empty()) return;
   const auto data = load_local_data(options.learn);
   if (!data) {
-    lines.push_back({Verdict::fail, "data", data.error().message(), "see docs/guide/data.md"});
+    lines.push_back({Verdict::fail, "data", data.error().message(),
+                     "see " + document_path("docs/guide/data.md")});
     return;
   }
   const bool has_some = !data->train.empty() || !data->holdout.empty();
@@ -186,8 +188,9 @@ void check_trainer_program(const ClientOptions& options, DoctorLines& lines) {
                      hello.layout.elements(), hello.examples.train, hello.examples.holdout)});
     (*program)->end();
   } else {
-    lines.push_back({Verdict::fail, "trainer", program.error().message(),
-                     "run the command by hand; see docs/design/trainer-protocol.md"});
+    lines.push_back(
+        {Verdict::fail, "trainer", program.error().message(),
+         "run the command by hand; see " + document_path("docs/design/trainer-protocol.md")});
   }
 }
 

@@ -7,6 +7,7 @@
 #include "client/learn/torch_devices.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
 #include "shared/flags/flags.hpp"
@@ -372,6 +373,7 @@ void refuse_beside_trainer(const CLI::App& app, std::initializer_list<const char
 
 int parse_options(int argc, char** argv, const ClientProgram& program, ClientOptions& options) {
   CLI::App app{program.make_trainer ? program.about : std::string(about), program.name};
+  app.footer(documents_footer());
   const auto parse = declare_all(app, program, options);
   try {
     if (const int code = parse(argc, argv); code >= 0) return code;

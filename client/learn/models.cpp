@@ -26,7 +26,8 @@ Result<void> check_model(const LearnOptions& options) {
   if (!is_synthetic(options)) {
     return Error(Errc::invalid_input,
                  fmt::format("model \"{}\" needs libtorch, but this program was built without it "
-                             "(FL_TORCH=OFF); it can train synthetic:N only",
+                             "(FL_TORCH=OFF); it can train synthetic:N, and models of your own by "
+                             "--trainer",
                              options.model));
   }
 #endif

@@ -21,10 +21,11 @@ Result<const TorchEntry*> load_entry() {
   void* const library = ::dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Error(Errc::not_found,
-                 fmt::format("can't load the libtorch trainer: {}; put {} into the program's "
-                             "folder, and libtorch where it was at build time or into "
-                             "LD_LIBRARY_PATH",
-                             ::dlerror(), library_name));
+                 fmt::format("can't load the built-in models: {}. Debian's packages: install "
+                             "tributary-torch. The Python wheel: pip install torch=={}. A build of "
+                             "your own: leave {} beside the program, and libtorch where it was. A "
+                             "model of your own, by --trainer, needs none of this",
+                             ::dlerror(), FL_TORCH_VERSION, library_name));
   }
   const auto* const entry = static_cast<const TorchEntry*>(::dlsym(library, torch_entry_name));
   if (entry == nullptr || std::string_view(entry->version) != torch_library_version) {

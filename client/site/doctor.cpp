@@ -163,7 +163,8 @@ DoctorLine gpus_line(const std::vector<RankFacts>& facts) {
     if (!rank.has_nccl) {
       return {Verdict::fail, "GPUs",
               fmt::format("{} has GPUs, but its build has no NCCL", name_of(rank)),
-              "build with libtorch for CUDA (FL_TORCH_CUDA=1 ./dev build)"};
+              "build with libtorch for CUDA: FL_TORCH_CUDA=1 ./dev build in a checkout of the "
+              "sources"};
     }
   }
   const bool is_shown_one = facts[0].gpus < facts[0].local_size;

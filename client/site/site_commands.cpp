@@ -102,11 +102,10 @@ void declare_machine_flags(CLI::App& app, RecommendOptions& options) {
                "Memory of a node in bytes, for offload (default: as much as it takes)");
   add_quantity(app, "--host-memory-speed", site.host_memory_bytes_s,
                "Bytes/s of a node's memory, for offload", "100G");
-  add_quantity(
-      app, "--code-speed", options.report.code_bytes_s,
-      "Bytes/s of fp32 gradient that a GPU codes and decodes; './dev bench codecs' measures "
-      "a CPU's",
-      "10G");
+  add_quantity(app, "--code-speed", options.report.code_bytes_s,
+               "Bytes/s of fp32 gradient that a GPU codes and decodes; in a checkout './dev bench "
+               "codecs' measures a CPU's",
+               "10G");
 }
 
 /// Throws for a value that is wrong only together with others.

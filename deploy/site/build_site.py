@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the documents as a site with search: build/site/index.html. A link that leads nowhere is an
-error.
+"""Builds the documents as a site with search: build/site/index.html, which can be opened from the
+disk. A link that leads nowhere is an error.
 
     ./dev site
 
@@ -71,6 +71,7 @@ def main():
             target.write_text(folders_as_text(file))
         else:
             shutil.copyfile(ROOT / file, target)
+    shutil.copyfile(ROOT / "deploy/site/iframe-worker.js", SOURCE / "iframe-worker.js")
     (SOURCE / "README.md").rename(SOURCE / "index.md")
     for document in SOURCE.rglob("*.md"):
         text = document.read_text()

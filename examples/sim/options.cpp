@@ -5,6 +5,7 @@
 #include "examples/sim/attack.hpp"
 #include "server/app/command_line.hpp"
 #include "shared/base/async/parallel.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
 #include "shared/flags/flags.hpp"
@@ -55,6 +56,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
       "--test fashion-mnist:test\n"
       "  fl-sim --clients 100 --trainer 'python3 train.py'   simulate a model of your own",
       "fl-sim"};
+  app.footer(documents_footer());
   app.set_version_flag("--version", fmt::format("fl-sim {}, protocol {}",
                                                 software_version_and_commit, protocol_version));
   add_config_flag(app, "A TOML file with any of these flags (rounds = 500)");

@@ -4,6 +4,7 @@
 #include "client/learn/initial_file.hpp"
 #include "shared/base/async/asio.hpp"
 #include "shared/base/async/stop_signals.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -108,7 +109,8 @@ Result<void> WorkerPool::check() const {
   if (!hello().plays_clients) {
     return Error(Errc::invalid_input,
                  "the trainer plays one client only: for a simulation its hello must have "
-                 "\"clients\": true (docs/design/trainer-protocol.md)");
+                 "\"clients\": true (" +
+                     document_path("docs/design/trainer-protocol.md") + ")");
   }
   const auto is_other = [this](const std::unique_ptr<Worker>& worker) {
     const TrainerHello& other = worker->program->hello();

@@ -3,6 +3,7 @@
 
 #include "server/app/setting_flags.hpp"
 #include "server/run/settings_table.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/version.hpp"
 #include "shared/wire/message.hpp"
 
@@ -145,6 +146,7 @@ int parse_options(int argc, const char* const* argv, std::span<const Command> co
       "Coordinates a federation: samples clients, sends them the model, adds up their updates.\n"
       "Without a sub-command it serves, as in: fl-server --rounds 500",
       "fl-server"};
+  app.footer(documents_footer());
   declare_all(app, commands, line);
   try {
     parse(app, argc, argv, line);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/net/acceptor.hpp"
+
 #include <fmt/format.h>
+#include "shared/base/documents.hpp"
 
 namespace fl::server {
 
@@ -32,11 +34,11 @@ Result<ServerAddress> bind_acceptor(tcp::acceptor& acceptor, const ServerAddress
                     place));
   }
   if (ec == net::error::access_denied && address.port < first_free_port) {
-    return Error(Errc::io,
-                 fmt::format("can't listen on {}: this user may not take ports below {}. Choose "
-                             "another --listen, or give the service the right to "
-                             "(docs/guide/install.md, \"Port 443\")",
-                             place, first_free_port));
+    return Error(
+        Errc::io,
+        fmt::format("can't listen on {}: this user may not take ports below {}. Choose "
+                    "another --listen, or give the service the right to (\"Port 443\" in {})",
+                    place, first_free_port, document_path("docs/guide/install.md")));
   }
   if (ec == boost::system::errc::address_not_available) {
     return Error(Errc::invalid_input,

@@ -56,10 +56,13 @@ Result<void> check_main_metric(const std::string& name) {
 }
 
 Result<Target> parse_target(const std::string& text) {
-  const std::size_t at = text.find_first_of("<>");
-  const bool has_sign = at != text.npos && at + 1 < text.size() && text[at + 1] == '=';
+  // The last sign, because a name may have one in it.
+  const std::size_t above = text.rfind(">=");
+  const std::size_t below = text.rfind("<=");
+  const std::size_t at =
+      above == text.npos || (below != text.npos && below > above) ? below : above;
   const auto bound =
-      has_sign ? number_of(trimmed(std::string_view(text).substr(at + 2))) : std::nullopt;
+      at == text.npos ? std::nullopt : number_of(trimmed(std::string_view(text).substr(at + 2)));
   if (!bound) {
     return Error(Errc::invalid_input,
                  fmt::format("write 'NAME>=NUMBER' or 'NAME<=NUMBER', in quotes, for example "

@@ -26,9 +26,9 @@ struct Target {
   friend bool operator==(const Target&, const Target&) = default;
 };
 
-/// Reads "NAME>=X" or "NAME<=X"; spaces around the parts are ignored. NAME may be "loss". The sign
-/// must fit the direction of a known metric, and X must be from 0 to 1 for a fraction. Errors:
-/// invalid_input.
+/// Reads "NAME>=X" or "NAME<=X"; spaces around the parts are ignored. NAME is any name of a metric,
+/// or "loss"; where it has such signs in it, the last one counts. The sign must fit the direction
+/// of a known metric, and X must be from 0 to 1 for a fraction. Errors: invalid_input.
 [[nodiscard]] Result<Target> parse_target(const std::string& text);
 
 /// Checks the value of --metric: the name of a metric or "loss"; "": the first that is reported.

@@ -29,9 +29,9 @@ constexpr std::array known{
     KnownMetric{.name = loss_name, .lower_is_better = true},
 };
 
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' ||
-         c == '-';
+bool is_same_letter(char a, char b) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return small(a) == small(b);
 }
 
 /// The name as an error shows it; it may be any text.
@@ -44,7 +44,9 @@ std::string_view direction(bool lower_is_better) { return lower_is_better ? "low
 std::span<const KnownMetric> known_metrics() { return known; }
 
 const KnownMetric* find_known_metric(std::string_view name) {
-  const auto found = std::ranges::find(known, name, &KnownMetric::name);
+  const auto found = std::ranges::find_if(known, [&](const KnownMetric& one) {
+    return std::ranges::equal(one.name, name, is_same_letter);
+  });
   return found == known.end() ? nullptr : &*found;
 }
 
@@ -55,12 +57,12 @@ MetricKind known_metric(std::string_view name) {
 }
 
 Result<void> check_metric_name(std::string_view name) {
-  if (name.empty() || name.size() > limits::metric_name_bytes_max ||
-      !std::ranges::all_of(name, is_name_character)) {
+  const bool is_text = printable(name) == name && !name.starts_with(' ') && !name.ends_with(' ');
+  if (name.empty() || name.size() > limits::metric_name_bytes_max || !is_text) {
     return Error(Errc::invalid_input,
-                 fmt::format("a metric's name has 1 to {} characters of a-z, 0-9, _ . / and -, "
-                             "and '{}' is no such name",
-                             limits::metric_name_bytes_max, shown(name)));
+                 fmt::format("'{}' can't be the name of a metric: a name is printable text of 1 to "
+                             "{} bytes, without spaces around it",
+                             shown(name), limits::metric_name_bytes_max));
   }
   if (name == loss_name || name.starts_with(own_prefix)) {
     return Error(Errc::invalid_input,

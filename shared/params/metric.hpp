@@ -52,13 +52,15 @@ struct KnownMetric {
   bool is_fraction = false;  // From 0 to 1; shown in percent.
 };
 [[nodiscard]] std::span<const KnownMetric> known_metrics();
-/// Null if the name is not known. Knows "loss" too.
+/// Null if the name is not known. Knows "loss" too. Capital letters are taken as small ones, so
+/// that "MAE" has the direction of "mae"; they are metrics of their own all the same.
 [[nodiscard]] const KnownMetric* find_known_metric(std::string_view name);
 /// The kind of a known metric. The name must be known.
 [[nodiscard]] MetricKind known_metric(std::string_view name);
 
-/// Checks a name of a metric that a trainer declares: 1 to limits::metric_name_bytes_max characters
-/// of a-z, 0-9 and "_./-", not "loss", and not beginning with "own_". Errors: invalid_input.
+/// Checks a name of a metric that a trainer declares: any printable() text of 1 to
+/// limits::metric_name_bytes_max bytes that neither begins nor ends with a space, is not "loss",
+/// and does not begin with "own_". Errors: invalid_input.
 [[nodiscard]] Result<void> check_metric_name(std::string_view name);
 /// Checks what a trainer declares: at most limits::metrics_max metrics, their names, that none is
 /// there twice, and that known ones have their direction. They are combined as the table says, or

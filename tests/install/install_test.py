@@ -50,6 +50,15 @@ class Install(unittest.TestCase):
             said = run(self.prefix / "bin" / program, "--version")
             self.assertRegex(said, rf"\A{program} \d+\.\d+\.\d+.*, protocol \d+\n\Z")
 
+    def test_the_pages_that_messages_name_are_there(self):
+        for program in "fl-server", "fl-client", "fl-sim":
+            said = run(self.prefix / "bin" / program, "--help")
+            (folder,) = re.findall(r"Pages named docs/\.\.\. are in\s+(.*)\.$", said.rstrip())
+            self.assertEqual(Path(folder), self.prefix / "share/doc/tributary")
+            pages = {"docs/guide/networks.md", *re.findall(r"docs/[\w/-]+\.md", said)}
+            for page in pages:
+                self.assertTrue((Path(folder) / page).is_file(), page)
+
     def test_a_client_finds_its_library(self):
         if not (BUILD / "bin" / "libfl-torch.so").exists():
             self.skipTest("built without libtorch")

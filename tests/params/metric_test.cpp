@@ -72,15 +72,16 @@ TEST_CASE("a value that is not defined does not count, and nothing makes nothing
   CHECK(!combine_of("sum"));
 }
 
-TEST_CASE("a metric's name has few characters, and some names are reserved") {
-  for (const char* const good : {"f1", "top5", "f1/class-3", "iou_0.5", "ownership"}) {
+TEST_CASE("a metric's name is any printable text, and some names are reserved") {
+  for (const char* const good : {"f1", "F1 (macro)", "top5", "f1/class-3", "iou_0.5", "ownership",
+                                 "p% = \"a\" <b>", "Größe", "точность"}) {
     CAPTURE(std::string(good));
     CHECK(check_metric_name(good));
   }
   for (const std::string& bad :
-       {std::string(), std::string("F1"), std::string("f 1"), std::string("a\n"),
-        std::string("loss"), std::string("own_f1"), std::string("p%"), std::string("a=b"),
-        std::string(limits::metric_name_bytes_max + 1, 'a')}) {
+       {std::string(), std::string(" f1"), std::string("f1 "), std::string("a\n"),
+        std::string("\x1b[2J"), std::string("a\xff"), std::string("\u202e1f"), std::string("loss"),
+        std::string("own_f1"), std::string(limits::metric_name_bytes_max + 1, 'a')}) {
     CAPTURE(bad);
     const auto checked = check_metric_name(bad);
     REQUIRE(checked.has_error());
@@ -109,7 +110,8 @@ TEST_CASE("what a trainer declares must be few, of different names, and of the k
         "the values of metric auroc can't be combined by 'mean': choose none");
   CHECK(refused({{.name = "f1", .combine = Combine::none}}).empty());
   CHECK(refused({{.name = "mine", .lower_is_better = true, .combine = Combine::log_mean}}).empty());
-  CHECK(!refused({{.name = "Mine"}}).empty());
+  CHECK(refused({{.name = "Mine"}, {.name = "mine"}}).empty());
+  CHECK(refused({{.name = "MAE"}}) == "of metric MAE lower values are better, not higher ones");
 }
 
 TEST_CASE("each known metric can be declared, and its name is there once") {
@@ -123,6 +125,9 @@ TEST_CASE("each known metric can be declared, and its name is there once") {
   CHECK(find_known_metric("loss")->lower_is_better);
   CHECK(find_known_metric("auroc")->combine == Combine::none);
   CHECK(find_known_metric("nonesuch") == nullptr);
+  CHECK(find_known_metric("RMSE") == find_known_metric("rmse"));
+  CHECK(known_metric("RMSE").name == "RMSE");
+  CHECK(metric_text("Accuracy", 0.5) == "50.00%");
 }
 
 TEST_CASE("a value must be of a declared metric, and within its range") {

@@ -59,6 +59,7 @@ class Answers(unittest.TestCase):
                 return weights
 
         metrics = ["accuracy", fl.MetricInfo("perplexity", "lower", "log_mean")]
+        metrics += ["F1 (macro)", fl.MetricInfo("miss", "lower")]
         with agent_for(WithGradient(metrics=metrics, supports=["proximal"], frozen="ab")) as agent:
             said = agent.hello()
         self.assertEqual(
@@ -72,8 +73,10 @@ class Answers(unittest.TestCase):
         self.assertEqual(
             said["metrics"],
             [
-                {"name": "accuracy", "better": "higher", "combine": "mean"},
+                {"name": "accuracy"},
                 {"name": "perplexity", "better": "lower", "combine": "log_mean"},
+                {"name": "F1 (macro)"},
+                {"name": "miss", "better": "lower"},
             ],
         )
         self.assertEqual(said["supports"], ["proximal", "gradient", "initial"])

@@ -2,12 +2,14 @@
 """Whole runs with the real programs and models of the user's in numpy (runs.py)."""
 
 import contextlib
+import shlex
 import sqlite3
 import sys
 import tempfile
 import unittest
 
 import numpy as np
+import pandas
 
 import fake_agent
 from runs import Runs
@@ -40,11 +42,15 @@ class Linear(Trainer):
 
     def evaluate(self, weights, task):
         error = x[250:] @ weights["w"] - y[250:]
-        return fl.EvalReport(50, np.square(error).mean(), {"mae": np.abs(error).mean()})
+        near = (np.abs(error) < 0.5).mean()
+        measured = {"mae": np.abs(error).mean(), "nähe (< 0.5)": near, "sd >= 0": error.std()}
+        return fl.EvalReport(50, np.square(error).mean(), measured)
 
 
 start = {"w": np.zeros(40, np.float32)}
-metrics = [fl.MetricInfo("mae", "lower")]
+metrics = ["mae", "nähe (< 0.5)", fl.MetricInfo("sd >= 0", "lower")]
+if len(sys.argv) > 3:
+    metrics = [fl.MetricInfo("mae", "higher")]
 fl.run(Linear(start, 250, 50, metrics=metrics), state=sys.argv[2], threads=1)
 """
 
@@ -67,7 +73,7 @@ class Sink:
 
 class NumpyRuns(Runs):
     def test_a_model_in_numpy_and_what_the_server_has_recorded_of_it(self):
-        federation = self.check(NUMPY)
+        federation = self.check(NUMPY, "--target", "sd >= 0 <= 0")
         frames = fl.history(federation.state)
         run = frames.runs["id"].max()
         rounds = frames.rounds[frames.rounds["run_id"] == run]
@@ -77,7 +83,11 @@ class NumpyRuns(Runs):
         self.assertGreaterEqual(len(tasks), 12)
         self.assertEqual(set(tasks["client"]), {"a", "b"})
         measured = frames.evaluations[frames.evaluations["run_id"] == run]
-        self.assertEqual(set(measured["name"]), {"loss", "mae"})
+        self.assertEqual(set(measured["name"]), {"loss", "mae", "nähe (< 0.5)", "sd >= 0"})
+        kinds = federation.query(
+            "SELECT name, lower_is_better FROM metric_kind WHERE name <> 'loss' AND run_id = ?", int(run)
+        )
+        self.assertEqual(dict(kinds), {"mae": 1, "nähe (< 0.5)": 0, "sd >= 0": 1})
         self.assertGreater(len(frames.events), 0)
         sink = Sink()
         fl.track(federation.state, sink, pause_s=0.01)
@@ -88,8 +98,30 @@ class NumpyRuns(Runs):
             sink.figures[6]["eval_loss"],
             measured[(measured["version"] == 6) & (measured["name"] == "loss")]["value"].item(),
         )
+        self.check_where_nothing_can_be_written(federation, frames)
         (weights,) = fl.load(federation.checkpoints / "round-000006.safetensors").values()
         self.assertGreater(np.corrcoef(weights, np.linspace(-1, 1, 40))[0, 1], 0.5)
+
+    def check_where_nothing_can_be_written(self, federation, frames):
+        """There SQLite can't make the files beside the history, as here, where one of their names is
+        taken."""
+        file = federation.state / "history.sqlite"
+        shm, wal = (file.with_name(f"history.sqlite-{end}") for end in ("shm", "wal"))
+        shm.unlink(missing_ok=True)  # Earlier readers have left both.
+        wal.unlink(missing_ok=True)
+        shm.symlink_to(shm)
+        again = fl.history(federation.state)
+        for name in vars(frames):
+            pandas.testing.assert_frame_equal(getattr(again, name), getattr(frames, name))
+        sink = Sink()
+        fl.track(federation.state, sink, pause_s=0.01)
+        self.assertEqual([r for r in sink.figures if r > 0], [1, 2, 3, 4, 5, 6])
+        # The rows in a WAL would be missed.
+        wal.write_text("some")
+        with self.assertRaisesRegex(OSError, "a server that has ended .* copy the folder"):
+            fl.history(federation.state)
+        wal.unlink()
+        shm.unlink()
 
     def test_names_of_tensors_are_any_text(self):
         """They travel, and stand in checkpoints, in the clients' states and in exported files."""
@@ -132,6 +164,22 @@ class NumpyRuns(Runs):
             " WHERE run_id = (SELECT max(id) FROM run) AND round = 4"
         )
         self.assertGreater(accuracy, 0.9)
+
+    def test_a_trainer_that_is_refused_for_good_ends_with_the_reason_and_so_does_fl_client(self):
+        federation = self.make()
+        script = federation.folder / "train.py"
+        script.write_text(NUMPY)
+        wrong = [sys.executable, script, "1", federation.folder / "a", "with a wrong metric"]
+        reason = "of metric mae lower values are better, not higher ones"
+        program = federation.start("x", wrong)
+        self.assertEqual(program.wait(), 1)
+        self.assertRegex(program.stderr(), f"tributary_fl.*Error: .*{reason}")
+        client = federation.client("b", "--trainer", shlex.join(map(str, wrong)))
+        self.expect_exit(client, 1)
+        self.assertRegex(client.stderr(), f"trainer: tributary_fl.*Error: .*{reason}")
+        self.assertIn(f"fl-client: the trainer's 'metrics': {reason}", client.stderr())
+        for said in program.stderr(), client.stderr():
+            self.assertNotIn("trying again", said)
 
     def test_an_error_of_fl_client_is_raised(self):
         federation = self.make()

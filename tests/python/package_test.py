@@ -8,7 +8,9 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from fake_agent import PACKAGE, SOURCE
 sys.path.insert(0, str(PACKAGE))
 
 import tributary_fl as fl
-from tributary_fl import codec, metrics
+from tributary_fl import _programs, codec, metrics
 
 BIN = pathlib.Path(os.environ["FL_BIN"])
 HAS_CODECS = (BIN / "libfl-codec.so").exists()  # A sanitizer's build has not.
@@ -110,6 +112,18 @@ class Metrics(unittest.TestCase):
         self.assertAlmostEqual(value, self.targets[self.targets > 0].mean())
         self.assertEqual(weight, (self.targets > 0).sum())
 
+    def test_a_function_leaves_its_direction_to_its_name(self):
+        def error(outputs, targets):
+            return np.abs(outputs - targets).mean()
+
+        plain = metrics.as_metric(error)
+        self.assertEqual(metrics.info("mae", plain).message(), {"name": "mae"})
+        error.better = "lower"
+        told = metrics.info("miss", metrics.as_metric(error)).message()
+        self.assertEqual(told, {"name": "miss", "better": "lower"})
+        ready = metrics.info("score", metrics.as_metric(metrics.accuracy)).message()
+        self.assertEqual(ready, {"name": "score", "better": "higher", "combine": "mean"})
+
     def test_of_numbers(self):
         errors = self.values - self.targets
         self.check(metrics.mae(), self.values[:, None], self.targets, np.abs(errors).mean())
@@ -194,6 +208,35 @@ class Codecs(unittest.TestCase):
         self.assertTrue(any(usage.startswith("ecuq:") for usage in usages))
         self.assertTrue(all(row.what for row in codec.codecs()))
         self.assertIn("ecuq", codec.names())
+
+
+class Libtorch(unittest.TestCase):
+    """The wheel's built-in models take the libtorch of pip's PyTorch."""
+
+    def environment(self, installed, needed="2.11.0"):
+        """Of a program, where pip has installed that release of PyTorch."""
+        with tempfile.TemporaryDirectory() as folder:
+            here = pathlib.Path(folder)
+            if needed:
+                (here / _programs.TORCH_RELEASE).write_text(f"{needed}\n")
+            told = here / f"torch-{installed}.dist-info"
+            told.mkdir()
+            (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {installed}\n")
+            with unittest.mock.patch.object(sys, "path", [folder]):
+                found = _programs.with_libtorch({"HOME": "x", "LD_LIBRARY_PATH": "y"}, here)
+        self.assertEqual(found.pop("HOME"), "x")
+        return found["LD_LIBRARY_PATH"].replace(folder, "SITE")
+
+    def test_only_the_release_that_they_were_built_with_is_used(self):
+        self.assertEqual(self.environment("2.11.0"), "SITE/torch/lib:y")
+        self.assertEqual(self.environment("2.11.0+cpu"), "SITE/torch/lib:y")
+        self.assertEqual(self.environment("2.12.0"), "y")
+        self.assertEqual(self.environment("2.11.0", needed=""), "y")
+
+    def test_documents_name_the_release_that_builds_have(self):
+        (release,) = re.findall(r"^torch==([0-9.]+) ", (SOURCE / "deploy/libtorch.txt").read_text(), re.M)
+        for document in PACKAGE / "README.md", SOURCE / "docs" / "guide" / "install.md":
+            self.assertIn(f"`pip install torch=={release}`", document.read_text())
 
 
 class Package(unittest.TestCase):

@@ -57,9 +57,9 @@ class Constant(Trainer):
     """A client whose update is its number plus 1. It counts its rounds in its folder, and reports
     them as loss."""
 
-    def __init__(self, client, examples=10, holdout=0, size=4):
+    def __init__(self, client, examples=10, holdout=0, size=4, metrics=()):
         weights = {"w": np.zeros(size, np.float32)}
-        metrics = [fl.MetricInfo("mean", "lower")] if holdout else []
+        metrics = [fl.MetricInfo("mean", "lower")] if holdout else metrics
         super().__init__(weights, examples, holdout, metrics=metrics)
         self.client, self.holdout = client, holdout
 
@@ -252,6 +252,7 @@ class Simulations(Runs):
                 r"client \d has no training examples",
             ),
             (Constant, Constant(0, holdout=5, size=9), "the evaluator has another model"),
+            (lambda client: Constant(client, metrics=["loss"]), None, "name 'loss' is reserved"),
         ):
             with self.subTest(said=said), self.assertRaisesRegex(fl.Error, said):
                 self.simulate(factory, 3, rounds=2, workers=1, evaluator=evaluator)

@@ -217,8 +217,8 @@ TEST_CASE("a client whose metrics are not right is refused, and the run goes on"
          for (int i = 0; i < 1000; ++i) ready.add_metrics()->set_name(fmt::format("m{}", i));
        },
        "1001 metrics are declared, and the limit is 16"},
-      {[](wire::Ready& ready) { ready.mutable_metrics(0)->set_name("a b"); },
-       "a metric's name has"},
+      {[](wire::Ready& ready) { ready.mutable_metrics(0)->set_name("a\nb"); },
+       "'a?b' can't be the name of a metric"},
       {[](wire::Ready& ready) { ready.mutable_metrics(0)->set_lower_is_better(true); },
        "of metric accuracy higher values are better"},
       {[](wire::Ready& ready) { ready.mutable_metrics(0)->set_name("mine"); },

@@ -53,7 +53,7 @@ class OnceChannel final : public TrainerChannel {
     return Answer{std::move(message), task_folder() / (name + ".safetensors")};
   }
 
-  void end() override {}
+  void end(std::string_view /*reason*/) override {}
 
  private:
   [[nodiscard]] fs::path task_folder() const { return folder_.tensors() / "task"; }

@@ -283,7 +283,8 @@ Result<std::shared_ptr<TrainerProgram>> TrainerProgram::start(
       program->succeeded();
       break;
     }
-    if (hello.error().code() == Errc::cancelled) return hello.error();
+    const Errc code = hello.error().code();
+    if (code == Errc::cancelled || code == Errc::conflict) return hello.error();
     const Error error = program->failed(hello.error());
     if (error.code() == Errc::internal) return error;
     log_warn("{}; trying again", error.message());
@@ -307,8 +308,13 @@ Result<TrainerHello> TrainerProgram::say_hello(const std::stop_token& stop) {
   FL_TRY(const json message,
          channel_->hello({stop, std::chrono::duration_cast<Duration>(silence)}));
   auto hello = parse_hello(message);
-  if (!hello) channel_->end();
+  if (!hello) return refused(hello.error().message());
   return hello;
+}
+
+Error TrainerProgram::refused(const std::string& reason) {
+  channel_->end(reason);
+  return {Errc::conflict, reason};
 }
 
 Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
@@ -323,10 +329,9 @@ Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
     succeeded();
     return {};
   }
-  channel_->end();
-  return Error(Errc::conflict,
-               "the trainer has other tensors or another number of examples than before: "
-               "start this program again");
+  return refused(
+      "the trainer has other tensors or another number of examples than before: start this "
+      "program again");
 }
 
 Result<TrainerChannel::InputFiles> TrainerProgram::prepare(const std::stop_token& stop) {

@@ -37,7 +37,7 @@ class TrainerProgram {
  public:
   /// Starts the program and hears its hello. It is tried command.retries times. `state` is the
   /// client's state folder. `failures` is null unless programs share one. Errors: those of the last
-  /// attempt; cancelled.
+  /// attempt; conflict: the hello is wrong, which another attempt would not change; cancelled.
   [[nodiscard]] static Result<std::shared_ptr<TrainerProgram>> start(
       const TrainerCommand& command, const std::filesystem::path& state, std::stop_token stop,
       std::shared_ptr<TrainerFailures> failures = nullptr);
@@ -59,13 +59,16 @@ class TrainerProgram {
   /// Call when the last answer was right.
   void succeeded() { failures_->forget(asked_); }
   /// Asks the program to end.
-  void end() { channel_->end(); }
+  void end() { channel_->end(""); }
 
  private:
   TrainerProgram(TrainerCommand command, TensorFolder folder,
                  std::shared_ptr<TrainerFailures> failures);
   [[nodiscard]] Result<void> start_anew(const std::stop_token& stop);
+  /// Errors: those of TrainerChannel::hello(); conflict: the program's hello is refused for good.
   [[nodiscard]] Result<TrainerHello> say_hello(const std::stop_token& stop);
+  /// Ends the program, which hears the reason, and returns the error that ends the client.
+  [[nodiscard]] Error refused(const std::string& reason);
 
   const TrainerCommand command_;
   TensorFolder folder_;

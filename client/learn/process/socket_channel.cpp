@@ -29,7 +29,7 @@ class SocketChannel final : public TrainerChannel {
         folder_(folder),
         path_(std::move(path)),
         listener_(std::move(listener)) {}
-  ~SocketChannel() override { end(); }
+  ~SocketChannel() override { end(""); }
 
   Result<json> hello(const Patience& patience) override {
     if (child_ && child_->has_ended()) log_warn("the trainer ended: {}", child_->ending());
@@ -71,9 +71,11 @@ class SocketChannel final : public TrainerChannel {
     return answer.error();
   }
 
-  void end() override {
-    if (line_ && send_json(*line_, {{"type", "bye"}}, Clock::now() + limits::trainer_grace) &&
-        child_) [[maybe_unused]]
+  void end(std::string_view reason) override {
+    json bye{{"type", "bye"}};
+    if (!reason.empty()) bye["reason"] = reason;
+    if (line_ && send_json(*line_, bye, Clock::now() + limits::trainer_grace) && child_)
+        [[maybe_unused]]
       const bool ended = child_->wait(Clock::now() + limits::trainer_grace);
     drop();
   }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,8 +60,10 @@ class TrainerChannel {
   /// invalid_input: the program has ended, or says what it may not; deadline: it showed no life.
   /// After an error it may have been ended: see runs().
   [[nodiscard]] virtual Result<Answer> ask(nlohmann::json request, const Patience& patience) = 0;
-  /// Asks the program to end, and kills it after limits::trainer_grace.
-  virtual void end() = 0;
+  /// Asks the program to end, and kills it after limits::trainer_grace. `reason`: why it is
+  /// refused;
+  /// "" where it is only not needed any more.
+  virtual void end(std::string_view reason) = 0;
 };
 
 /// The program runs as long as the channel, or is started by somebody else. `folder` must outlive

@@ -3,6 +3,7 @@
 
 #include "shared/algorithm/train_fields.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 
@@ -147,21 +148,20 @@ Result<void> take_tensors(const json& message, TrainerHello& hello) {
 Result<MetricKind> parse_metric(const json& value) {
   MetricKind kind;
   FL_TRY(kind.name, value.is_string() ? value.get<std::string>() : text(value, "name", ""));
-  FL_TRY(const std::string better, text(value, "better", "higher"));
-  FL_TRY(const std::string combined, text(value, "combine", "mean"));
+  // The name of a known metric says what the program leaves out.
+  if (find_known_metric(kind.name) != nullptr) kind = known_metric(kind.name);
+  FL_TRY(const std::string better,
+         text(value, "better", kind.lower_is_better ? "lower" : "higher"));
+  FL_TRY(const std::string combined, text(value, "combine", to_text(kind.combine)));
   const auto how = combine_of(combined);
   const bool is_right = how && (better == "higher" || better == "lower");
   if (!is_right) {
     return wrong("metrics", fmt::format("has '{}' that is not as it must be: better is 'higher' or "
                                         "'lower', combine is 'mean', 'log_mean' or 'none'",
-                                        kind.name));
+                                        printable(kind.name, limits::metric_name_bytes_max)));
   }
   kind.lower_is_better = better == "lower";
   kind.combine = *how;
-  // A known metric need not say how it is combined.
-  const bool says_nothing =
-      value.is_string() || !(value.contains("better") || value.contains("combine"));
-  if (says_nothing && find_known_metric(kind.name) != nullptr) kind = known_metric(kind.name);
   return kind;
 }
 

@@ -18,7 +18,7 @@ import traceback
 from typing import IO, Any, Callable
 
 from ._players import Players
-from ._trainer import Cancelled, Diverged, Task, Trainer
+from ._trainer import Cancelled, Diverged, Error, Task, Trainer
 
 LINE_BYTES_MAX = 64 << 20
 REASON_LENGTH_MAX = 2000
@@ -37,6 +37,7 @@ class Channel:
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
         self._said_bye = False
+        self._refusal = ""
         threading.Thread(target=self._read, name="tributary-channel", daemon=True).start()
 
     def stop(self) -> None:
@@ -48,6 +49,11 @@ class Channel:
     def said_bye(self) -> bool:
         """Whether fl-client has ended the conversation in good order."""
         return self._said_bye
+
+    @property
+    def refusal(self) -> str:
+        """Why fl-client has refused this trainer for good, if it has."""
+        return self._refusal
 
     @property
     def failure(self) -> BaseException | None:
@@ -98,6 +104,7 @@ class Channel:
                 if message.get("type") == "cancel":
                     self._cancelled.add(message["id"])
                 elif message.get("type") == "bye":
+                    self._refusal = str(message.get("reason", ""))
                     self._said_bye = True
                     self.stop()
                     return
@@ -217,5 +224,8 @@ def connect(path: str) -> socket.socket:
 
 def serve_command(trainer: Trainer, path: str) -> None:
     """Serves an fl-client that has started this process as its --trainer. When fl-client ends
-    without a word, this process ends at once, whatever it is doing."""
-    Channel(connect(path), on_lost=lambda: os._exit(1)).serve(trainer)
+    without a word, this process ends at once, whatever it is doing. Error: it refuses the trainer."""
+    channel = Channel(connect(path), on_lost=lambda: os._exit(1))
+    channel.serve(trainer)
+    if channel.refusal:
+        raise Error(channel.refusal)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ FRAMES = {
 
 
 def history(state: Path = "fl-state") -> History:
-    """Reads the history in a server's state folder. The server may be running."""
+    """Reads the history in a server's state folder. The server may be running. Where nothing can be
+    written, on a read-only mount or in a colleague's folder, it must have ended."""
     import pandas
 
     frames = {}
@@ -79,9 +81,36 @@ def _database(state: Path) -> Iterator[sqlite3.Connection]:
     file = pathlib.Path(state) / "history.sqlite"
     if not file.is_file():
         raise FileNotFoundError(f"{os.fspath(state)} is no state folder of fl-server: no {file}")
-    database = sqlite3.connect(file.absolute().as_uri() + "?mode=ro", uri=True, timeout=LOCK_WAIT_S)
-    with contextlib.closing(database):
+    with contextlib.closing(_opened(file)) as database:
         yield database
+
+
+def _opened(file: pathlib.Path) -> sqlite3.Connection:
+    uri = file.absolute().as_uri() + "?mode=ro"
+    try:
+        return _connected(uri)
+    except sqlite3.OperationalError as error:
+        wal = file.with_name(file.name + "-wal")
+        if "unable to open" not in str(error):
+            raise
+        if wal.exists() and wal.stat().st_size > 0:
+            raise OSError(
+                f"{file}: {error}. Where nothing can be written, only the history of a server that "
+                "has ended can be read; otherwise copy the folder to a place where you may write"
+            ) from error
+    # Even to read a database with a WAL, SQLite makes files beside it, which a read-only place forbids.
+    # Without a WAL all is in the database file, and nobody writes to it.
+    return _connected(uri + "&immutable=1")
+
+
+def _connected(uri: str) -> sqlite3.Connection:
+    database = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_S)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master")  # Connecting alone opens nothing.
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 @contextlib.contextmanager
@@ -139,12 +168,12 @@ def track(
     with _database(state) as database:
         with _limited(database):
             run, key, model, config = _chosen(database, state, run)
-        sink = _sink(target, f"{model}-{key}") if isinstance(target, str) else target
-        try:
-            sink.settings({"model": model, **_flat(json.loads(config or "{}"))})
-            _follow(database, run, sink, follow, pause_s)
-        finally:
-            sink.close()
+    sink = _sink(target, f"{model}-{key}") if isinstance(target, str) else target
+    try:
+        sink.settings({"model": model, **_flat(json.loads(config or "{}"))})
+        _follow(state, run, sink, follow, pause_s)
+    finally:
+        sink.close()
 
 
 def _chosen(
@@ -163,12 +192,11 @@ def _chosen(
     return run, *row
 
 
-def _follow(
-    database: sqlite3.Connection, run: int, sink: Sink, follow: bool, pause_s: float
-) -> None:
+def _follow(folder: Path, run: int, sink: Sink, follow: bool, pause_s: float) -> None:
     logged: dict[tuple[int, str], float] = {}
     while True:
-        with _limited(database):
+        # Opened anew, because one that was opened as unchanging never changes.
+        with _database(folder) as database, _limited(database):
             # Read first, so that nothing is missed that is written between the two.
             state = database.execute("SELECT state FROM run WHERE id = ?", [run]).fetchone()[0]
             figures = _figures(database, run)
@@ -242,6 +270,11 @@ class _TensorBoard:
         self._writer.close()
 
 
+def _mlflow_name(name: str) -> str:
+    """The name with "_" for characters that MLflow allows in none."""
+    return re.sub(r"[^\w./ -]", "_", name)
+
+
 class _MLflow:
     def __init__(self, uri: str, name: str):
         import mlflow
@@ -251,11 +284,10 @@ class _MLflow:
         mlflow.start_run(run_name=name)
 
     def settings(self, settings: dict[str, Any]) -> None:
-        # Names as MLflow allows them.
-        self._mlflow.log_params({name.replace(":", "_"): v for name, v in settings.items()})
+        self._mlflow.log_params({_mlflow_name(name): v for name, v in settings.items()})
 
     def log(self, values: dict[str, float], round: int) -> None:
-        self._mlflow.log_metrics(values, step=round)
+        self._mlflow.log_metrics({_mlflow_name(n): v for n, v in values.items()}, step=round)
 
     def close(self) -> None:
         self._mlflow.end_run()

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
 import shutil
 import sys
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from ._trainer import Error
 
 BUNDLED = pathlib.Path(__file__).resolve().parent / "bin"
+PACKAGES = {
+    "fl-client": "tributary-client", "fl-server": "tributary-server", "fl-sim": "tributary-sim",
+}  # fmt: skip
+# This file names the release of libtorch that the wheel's built-in models were made with. Each release
+# has an ABI of its own, so no other one will do.
+TORCH_RELEASE = "libtorch-release.txt"
 
 
 def find(name: str) -> str:
@@ -19,8 +26,8 @@ def find(name: str) -> str:
     found = in_folders(name) or shutil.which(name)
     if found is None:
         raise Error(
-            f"{name} is not installed: use a wheel of tributary-fl that has it, or let FL_BIN name "
-            "the folder where ./dev build has put it"
+            f"{name} is not installed: use a wheel of tributary-fl that has it, install the Debian "
+            f"package {PACKAGES[name]}, or let FL_BIN name the folder where ./dev build has put it"
         )
     return found
 
@@ -48,11 +55,28 @@ def last_error(name: str, lines: Sequence[str], code: int) -> str:
     return (errors or said or [f"{name} has ended with status {code}"])[-1]
 
 
+def with_libtorch(environment: Mapping[str, str], folder: pathlib.Path) -> dict[str, str]:
+    """The environment in which the programs of a folder find the libtorch of pip's PyTorch, where that
+    is the release that they need."""
+    changed = dict(environment)
+    file = folder / TORCH_RELEASE
+    if not file.exists():
+        return changed
+    try:
+        installed = importlib.metadata.distribution("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return changed
+    if str(installed.version).partition("+")[0] == file.read_text(encoding="utf-8").strip():
+        paths = [str(installed.locate_file("torch/lib")), environment.get("LD_LIBRARY_PATH", "")]
+        changed["LD_LIBRARY_PATH"] = os.pathsep.join(path for path in paths if path)
+    return changed
+
+
 def _become(name: str) -> None:
     path = in_folders(name)
     if path is None:
         sys.exit(f"this installation of tributary-fl has no {name}")
-    os.execv(path, [name, *sys.argv[1:]])
+    os.execve(path, [name, *sys.argv[1:]], with_libtorch(os.environ, pathlib.Path(path).parent))
 
 
 def client() -> None:

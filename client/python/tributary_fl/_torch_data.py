@@ -14,8 +14,8 @@ import torch.utils.data as torch_data
 class Data:
     """Examples to train or to measure on.
 
-    data: a torch Dataset (with or without a length), a DataLoader, or a tuple of tensors or arrays
-        with the examples along dimension 0.
+    data: a torch Dataset (with or without a length), a DataLoader, a tuple or a dict of tensors or
+        arrays with the examples along dimension 0, or a list of dicts, each an example.
     examples: how many there are, for data without a length.
     workers: processes that load examples, of a Dataset."""
 
@@ -26,8 +26,11 @@ class Data:
         workers: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
     ):
-        if isinstance(data, (tuple, list)):
-            data = torch_data.TensorDataset(*(torch.as_tensor(part) for part in data))
+        if isinstance(data, Mapping):
+            data = Columns({name: _tensor(part, f"'{name}'") for name, part in data.items()})
+        elif isinstance(data, (tuple, list)) and not _are_examples(data):
+            parts = [_tensor(part, f"part {at}") for at, part in enumerate(data)]
+            data = torch_data.TensorDataset(*parts)
         self._data, self._workers, self._collate = data, workers, collate
         self._is_loader = isinstance(data, torch_data.DataLoader)
         self.examples = _count(data) if examples is None else examples
@@ -60,6 +63,8 @@ class Data:
         chunks = [order[begin:end] for begin, end in _chunks(self.examples, batch_size)]
         if isinstance(self._data, torch_data.TensorDataset) and self._collate is None:
             return self._slices(self._data.tensors, chunks)
+        if isinstance(self._data, Columns) and self._collate is None:
+            return (self._data.rows(chunk) for chunk in chunks)
         return iter(self._loader(shuffle, batch_sampler=[chunk.tolist() for chunk in chunks]))
 
     @staticmethod
@@ -73,7 +78,7 @@ class Data:
         return torch_data.DataLoader(
             self._data,
             num_workers=self._workers,
-            collate_fn=self._collate,
+            collate_fn=self._collate or _batch,
             generator=generator,
             **options,
         )
@@ -91,6 +96,64 @@ def _tell_epoch(data: Any, epoch: int) -> None:
             part.set_epoch(epoch)
         inner = (getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset"))
         waiting += [one for one in inner if one is not None]
+
+
+class Columns:
+    """Tensors by name, with the examples along dimension 0."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]):
+        self._tensors = dict(tensors)
+        sizes = {name: tensor.shape[0] if tensor.dim() else 1 for name, tensor in tensors.items()}
+        if len(set(sizes.values())) != 1:
+            raise ValueError(f"the columns of the data have unlike numbers of examples: {sizes}")
+        (self._examples,) = set(sizes.values())
+
+    def __len__(self) -> int:
+        return self._examples
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return {name: tensor[number] for name, tensor in self._tensors.items()}
+
+    def rows(self, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: tensor[numbers.to(tensor.device)] for name, tensor in self._tensors.items()}
+
+
+def _are_examples(data: Sequence[Any]) -> bool:
+    return isinstance(data, list) and len(data) > 0 and isinstance(data[0], Mapping)
+
+
+def _tensor(part: Any, where: str) -> torch.Tensor:
+    try:
+        return torch.as_tensor(part)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{where} of the data, a {type(part).__name__}, is no tensor or array ({error}): give a "
+            "tuple (inputs, targets) or a dict of these, a list of dicts, a Dataset or a DataLoader"
+        ) from error
+
+
+def _batch(examples: list[Any]) -> Any:
+    """A batch of a Dataset's examples."""
+    if not isinstance(examples[0], Mapping):
+        return torch_data.default_collate(examples)
+    return {name: _column(name, [one[name] for one in examples]) for name in examples[0]}
+
+
+def _column(name: str, values: list[Any]) -> Any:
+    """Numbers and lists of numbers, as tokenizers and the data sets of Hugging Face have them, become
+    a tensor."""
+    first = values[0]
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    try:
+        if isinstance(first, (bool, int, float)):
+            return torch.tensor(values)
+        return torch_data.default_collate(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"no batch can be made of the examples' '{name}' ({error}): pad what has unlike lengths, "
+            "leave the column out, or give collate=, such as DataCollatorWithPadding of transformers"
+        ) from error
 
 
 def _count(data: Any) -> int:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Sequence
 
 import torch
 
+from ._torch_spread import Spread
 from ._torch_tensors import Named, own
+from ._trainer import Task
 
 
 def dense(gradient: torch.Tensor) -> torch.Tensor:
@@ -17,22 +18,25 @@ def dense(gradient: torch.Tensor) -> torch.Tensor:
 
 class Gradients:
     """The gradients of a round's steps, with what the method adds to them: FedProx's term, which is
-    mu * (w - w_start) with the values that the parameters have when this is made, and a correction
-    of each parameter, if there are any.
+    mu * (w - w_start) with the values that the parameters have when this is made, and the task's
+    correction of each parameter, if it has any.
 
     Sparse gradients, as those of an Embedding with sparse=True, become dense where there are terms,
-    which are of all rows, or where the optimizer takes no sparse ones."""
+    which are of all rows, or where the optimizer takes no sparse ones.
+
+    speaks: whether this rank is the one that reads files."""
 
     def __init__(
-        self,
-        parameters: Named,
-        mu: float,
-        corrections: Sequence[torch.Tensor],
-        takes_sparse: bool,
+        self, parameters: Named, spread: Spread, task: Task, speaks: bool, takes_sparse: bool
     ):
-        self._parameters, self._mu, self._corrections = parameters, mu, corrections
-        self._start = [own(p).clone() for _, p in parameters] if mu else []
-        self._has_terms = bool(self._start or corrections)
+        self._parameters, self._mu = parameters, task.settings.proximal_mu
+        self._start = [own(p).clone() for _, p in parameters] if self._mu else []
+        self._corrections: list[torch.Tensor] = []
+        if task.request.get("correction"):
+            self._corrections = [torch.empty_like(own(p)) for _, p in parameters]
+            named = [(name, part) for (name, _), part in zip(parameters, self._corrections)]
+            spread.load(named, task.correction() if speaks else None)
+        self._has_terms = bool(self._start or self._corrections)
         self._makes_dense = self._has_terms or not takes_sparse
         self._made_dense: list[torch.Tensor] = []
 

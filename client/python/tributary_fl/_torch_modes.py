@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import torch
 
@@ -43,10 +43,21 @@ class Modes:
             part.training = False
 
 
-def has_batch_norm(model: torch.nn.Module) -> bool:
-    """Whether the model has one in training mode."""
-    kind = torch.nn.modules.batchnorm._BatchNorm
-    return any(isinstance(part, kind) and part.training for part in model.modules())
+@contextlib.contextmanager
+def explained_batch_norm(model: torch.nn.Module, examples: Callable[[], int]) -> Iterator[None]:
+    """In this context the error of a BatchNorm that gets one example says what helps."""
+    try:
+        yield
+    except ValueError as error:
+        kind = torch.nn.modules.batchnorm._BatchNorm
+        has_batch_norm = any(isinstance(part, kind) and part.training for part in model.modules())
+        if not has_batch_norm or examples() != 1:
+            raise
+        raise ValueError(
+            f"a BatchNorm can't train on a batch of one example ({error}): use larger "
+            "batches (fl-server --batch-size, drop_last=True of a DataLoader, "
+            "eval_batch_size for gradients of all examples), or put it into evaluation mode"
+        ) from error
 
 
 def _is_frozen(part: torch.nn.Module) -> bool:

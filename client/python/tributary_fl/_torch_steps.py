@@ -55,3 +55,18 @@ def take_step(optimizer: torch.optim.Optimizer, scaler: Any) -> None:
     else:
         scaler.step(optimizer)
         scaler.update()
+
+
+def three_of(said: Any) -> tuple[Any, Any, Any]:
+    """What eval_step() has returned."""
+    if not isinstance(said, tuple) or len(said) != 3:
+        raise TypeError(
+            f"eval_step() has returned a {type(said).__name__}: it must return three things, the mean "
+            "loss over the batch, and the outputs and targets, which metrics compare"
+        )
+    return said
+
+
+def counted(loss: torch.Tensor, count: float) -> torch.Tensor:
+    """The mean over nothing is not a number: here it is 0."""
+    return loss if count else torch.nan_to_num(loss)

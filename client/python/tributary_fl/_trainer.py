@@ -44,12 +44,18 @@ def told_count(predictions: float, examples: int) -> float | None:
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """A metric as the server hears of it. `better` is "higher" or "lower". `combine` says how the
-    values of several clients make one: "mean", "log_mean" (perplexity), or "none"."""
+    """A metric as the server hears of it. The name is any text of at most 64 bytes, but not "loss",
+    and not beginning with "own_". `better` is "higher" or "lower". `combine` says how the values of
+    several clients make one: "mean", "log_mean" (perplexity), or "none". None: as is right for a
+    name that the server knows (accuracy, mae, ...: docs/guide/operate.md), else "higher" and
+    "mean"."""
 
     name: str
-    better: str = "higher"
-    combine: str = "mean"
+    better: str | None = None
+    combine: str | None = None
+
+    def message(self) -> dict[str, str]:
+        return {name: said for name, said in vars(self).items() if said is not None}
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Hello:
             ],
             "train_examples": self.train_examples,
             "holdout_examples": self.holdout_examples,
-            "metrics": [vars(metric) for metric in self.metrics],
+            "metrics": [metric.message() for metric in self.metrics],
             "supports": list(self.supports),
             "frozen": self.frozen,
             **({"clients": True} if self.plays_clients else {}),

@@ -29,10 +29,14 @@ MASKED = -100  # As a target: what torch's cross_entropy leaves out, too.
 class Metric(Protocol):
     """Measures batch after batch, for one evaluation at a time."""
 
-    better: str
-    """"higher" or "lower"."""
-    combine: str
-    """How the server makes one value of those of several clients: "mean", "log_mean" or "none"."""
+    @property
+    def better(self) -> str | None:
+        """"higher" or "lower"; None: as the metric's name says, else "higher"."""
+
+    @property
+    def combine(self) -> str | None:
+        """How the server makes one value of those of several clients: "mean", "log_mean" or "none";
+        None: as the metric's name says, else "mean"."""
 
     def reset(self) -> None:
         """Begins an evaluation."""
@@ -51,8 +55,8 @@ class _Mean:
     """The mean of a function of batches, each of which weighs what the function says, or as many
     examples as it has."""
 
-    def __init__(self, function: Function, better: str = "higher"):
-        self.better, self.combine = better, "mean"
+    def __init__(self, function: Function, better: str | None, combine: str | None = "mean"):
+        self.better, self.combine = better, combine
         self._function = function
         self.reset()
 
@@ -73,12 +77,13 @@ class _Mean:
 
 
 def as_metric(metric: MetricLike) -> Metric:
-    """The metric itself, or one made of a function. A function may have an attribute `better`."""
+    """The metric itself, or one made of a function. A function may have an attribute `better`;
+    without it, it is what the metric's name says."""
     if isinstance(metric, Metric):
         return metric
     if metric is accuracy:
-        return _Mean(_accuracy)
-    return _Mean(metric, getattr(metric, "better", "higher"))
+        return _Mean(_accuracy, "higher")
+    return _Mean(metric, getattr(metric, "better", None), None)
 
 
 def info(name: str, metric: Metric) -> MetricInfo:
@@ -131,7 +136,7 @@ def top_k(k: int) -> Metric:
         is_right: npt.NDArray[np.bool_] = (scores > own).sum(axis=1) < k
         return int(is_right.sum()) / max(1, len(classes)), len(classes)
 
-    return _Mean(fraction)
+    return _Mean(fraction, "higher")
 
 
 class _Ratio:

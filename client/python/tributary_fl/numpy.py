@@ -22,7 +22,8 @@ class Trainer(_trainer.Trainer):
     weights: the model's tensors by name, of float32, float64 or float16: their shapes, and the
         initial weights that `initial` gives.
     train_examples, holdout_examples: how many there are.
-    metrics: what `evaluate` measures besides the loss, the main one first: names, or MetricInfo.
+    metrics: what `evaluate` measures besides the loss, the main one first: names, or MetricInfo
+        where lower values are better and the name is none that the server knows.
     supports: what `train` can do, of "optimizer", "proximal" and "correction". "gradient" and
         "initial" are known from the methods that there are.
     frozen: a hexadecimal digest of weights that belong to the model and never change.

@@ -20,11 +20,14 @@ from ._tensors import TensorFile
 from ._torch_counts import known_count
 from ._torch_data import Data, batch_examples, groups, moved
 from ._torch_gradients import Gradients, dense
-from ._torch_modes import Modes, evaluation_mode, has_batch_norm
+from ._torch_modes import Modes, evaluation_mode, explained_batch_norm
+from ._torch_named import Inputs, Loss, loss_of, predicted, split, targets_name
 from ._torch_optimizer import KeptOptimizer
 from ._torch_sharded import Sharded, is_sharded
 from ._torch_spread import Spread, Whole
-from ._torch_steps import grad_scaler, run_optimizer, seed_all, take_step, takes_sparse
+from ._torch_steps import (
+    counted, grad_scaler, run_optimizer, seed_all, take_step, takes_sparse, three_of,
+)  # fmt: skip
 from ._torch_tensors import (
     Named, freeze, load, load_all, own, real, save, spec, travelling,
 )  # fmt: skip
@@ -34,7 +37,6 @@ from ._trainer import (
 
 __all__ = ["EvalReport", "Settings", "Task", "TrainReport", "Trainer", "load", "save"]
 
-Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 Model = Union[torch.nn.Module, Callable[[], torch.nn.Module]]
 Report = TypeVar("Report")
@@ -50,15 +52,19 @@ class Trainer(_trainer.Trainer):
         evaluation mode now stay so in training: BatchNorms do not change their statistics there,
         dropouts drop nothing. Only a model that is in it as a whole, as from_pretrained() gives it,
         is put into training mode, but for layers whose parameters are all frozen.
-    train_data: a Dataset, a DataLoader, or a tuple (inputs, targets) of tensors or arrays. A batch
-        is (inputs, targets), or (input, input, ..., targets). A DataLoader keeps its own batch size
-        and order; set_epoch() of its sampler or data set is called. None: this client only measures.
-    loss: loss(outputs, targets), the mean over a batch's predictions.
+    train_data: a Dataset, a DataLoader, a tuple (inputs, targets) or a dict of tensors or arrays, or
+        a list of dicts. A batch is (inputs, targets), or (input, input, ..., targets), or a dict as
+        the models of Hugging Face take it, with its targets under "labels". A DataLoader keeps its
+        own batch size and order; set_epoch() of its sampler or data set is called. None: this client
+        only measures.
+    loss: loss(outputs, targets), the mean over a batch's predictions. None: of a batch that is a
+        dict the model's own, if it returns one; else cross-entropy.
     predictions: a function of a batch's targets that says how many predictions the loss is a mean
         over, where batches of as many examples may have unlike numbers: in texts of several
         lengths, with masked targets, with weights (then their sum). Means of several batches, ranks
         and clients weigh by it, and a batch without any adds nothing. None: known of torch's
-        cross-entropy and negative log likelihood, else the batch's examples.
+        cross-entropy and negative log likelihood, and of models of Hugging Face (labels that are
+        -100 do not count, nor does the first one of a ...ForCausalLM), else the batch's examples.
     optimizer: a function of the parameters that makes an optimizer, as in
         `lambda parameters: torch.optim.SGD(parameters, 0.01)`. None: the run's, with the run's
         learning rate, momentum and weight decay. With one of your own, methods that count steps
@@ -86,15 +92,16 @@ class Trainer(_trainer.Trainer):
     measures alone; a sharded model is measured by all ranks, each on rank 0's batches, so that an
     `evaluate` of your own runs on all of them.
 
-    For what does not fit, override `train_step` and `eval_step`, or the whole of `train` and
-    `evaluate`."""
+    For what does not fit, override `train_step(batch)`, which returns the mean loss over the batch,
+    and `eval_step(batch)`, which returns that, the outputs and the targets; or the whole of `train`
+    and `evaluate`."""
 
     def __init__(
         self,
         model: Model,
         train_data: Any = None,
         *,
-        loss: Loss = torch.nn.functional.cross_entropy,
+        loss: Loss | None = None,
         optimizer: MakeOptimizer | None = None,
         eval_data: Any = None,
         metrics: Mapping[str, _metrics.MetricLike] | None = None,
@@ -120,8 +127,10 @@ class Trainer(_trainer.Trainer):
         self.device = self._spread.put_on(device)
         self._module: torch.nn.Module = self._spread.module
         self._modes = Modes(self.model)
-        self.loss = loss
-        self._count = predictions or known_count(loss)
+        self.loss: Loss = loss or torch.nn.functional.cross_entropy
+        self._has_loss = loss is not None
+        self._count = predictions or known_count(self.loss)
+        self._is_count_given = predictions is not None
         self.eval_batch_size = eval_batch_size
         self._tensors = travelling(self._module)
         self._specs = [spec(name, tensor) for name, tensor in self._tensors]
@@ -143,14 +152,10 @@ class Trainer(_trainer.Trainer):
 
     # What to override.
 
-    def inputs_and_targets(self, batch: Any) -> tuple[Sequence[Any], Any]:
-        """What the model takes, as separate arguments, and what the loss compares with."""
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise TypeError(
-                f"a batch is a {type(batch).__name__}, not (inputs, targets): "
-                "override inputs_and_targets, or train_step and eval_step"
-            )
-        return batch[:-1], batch[-1]
+    def inputs_and_targets(self, batch: Any) -> tuple[Inputs, Any]:
+        """What the model takes, as separate arguments or as named ones, and what the loss compares
+        with."""
+        return split(batch, self._module)
 
     def batch_examples(self, batch: Any) -> int:
         """How many examples a batch has."""
@@ -159,22 +164,23 @@ class Trainer(_trainer.Trainer):
     def batch_predictions(self, batch: Any) -> float:
         """How many predictions the mean loss over a batch is a mean over: its weight. Asked before
         the batch is moved to the device."""
-        if self._count is None or not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        if self._count is None or not self._has_known_targets(batch):
             return self.batch_examples(batch)
-        count = self._count(self.inputs_and_targets(batch)[1])
+        targets = self.inputs_and_targets(batch)[1]
+        if isinstance(batch, Mapping) and not (self._has_loss or self._is_count_given):
+            targets = predicted(targets, self._module)
+        count = self._count(targets)
         return self.batch_examples(batch) if count is None else float(count)
 
     def train_step(self, batch: Any) -> torch.Tensor:
         """The mean loss over a batch, which is on the device; with its graph, for backward(). If it is
         a mean over something else than batch_predictions() says, override that, too."""
-        inputs, targets = self.inputs_and_targets(batch)
-        return self.loss(self.model(*inputs), targets)
+        return self._forward(batch)[0]
 
     def eval_step(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
-        """The mean loss over a batch, and the outputs and targets, which metrics compare."""
-        inputs, targets = self.inputs_and_targets(batch)
-        outputs = self.model(*inputs)
-        return self.loss(outputs, targets), outputs, targets
+        """Three things: the mean loss over a batch, and the outputs and the targets, which metrics
+        compare. Without metrics these two may be None."""
+        return self._forward(batch)
 
     def train(self, task: Task) -> TrainReport:
         """Trains self.model, which has the round's weights already, and leaves the result in it."""
@@ -187,7 +193,8 @@ class Trainer(_trainer.Trainer):
         first = task.first_epoch(epoch_steps)
         passes = (data.one_pass(settings.batch_size, shuffle, n) for n in itertools.count(first))
         steps = groups(passes, accumulate)
-        gradients = self._gradients(task)
+        takes = self._make_optimizer is not None or takes_sparse(settings)
+        gradients = Gradients(self._named, self._spread, task, self._speaks, takes)
         optimizer = self._optimizer(task)
         scaler = grad_scaler(self.device) if self._autocast_type == torch.float16 else None
         # On the device, so that no step waits for it.
@@ -234,7 +241,7 @@ class Trainer(_trainer.Trainer):
             for number, batch in enumerate(self._eval_batches(task)):
                 task.progress(number)
                 with self.autocast():
-                    loss, outputs, targets = self.eval_step(moved(batch, self.device))
+                    loss, outputs, targets = three_of(self.eval_step(moved(batch, self.device)))
                 count = self.batch_predictions(batch)
                 loss_sum += float(loss) * count if count else 0.0
                 examples += self.batch_examples(batch)
@@ -378,7 +385,7 @@ class Trainer(_trainer.Trainer):
                 loss = self._training_loss(batch)
                 predictions += count
                 weight = count * self._spread.gradient_parts / self._examples
-                torch.autograd.backward(_counted(loss, count) * weight)
+                torch.autograd.backward(counted(loss, count) * weight)
         gradients = [
             torch.zeros_like(tensor) if tensor.grad is None else dense(tensor.grad)
             for _, tensor in self._tensors
@@ -404,7 +411,21 @@ class Trainer(_trainer.Trainer):
             tensors = travelling(module)
         self._spread.store(tensors, self._out(task))
 
-    # Parts of train().
+    # Parts of train() and evaluate().
+
+    def _forward(self, batch: Any) -> tuple[torch.Tensor, Any, Any]:
+        """The mean loss over a batch, the outputs and the targets."""
+        inputs, targets = self.inputs_and_targets(batch)
+        return loss_of(self.model, self._module, inputs, targets, self.loss, self._has_loss)
+
+    def _has_known_targets(self, batch: Any) -> bool:
+        """Whether inputs_and_targets() can tell the targets whose number is a batch's weight."""
+        if isinstance(batch, Mapping):
+            reads_as_here = type(self).inputs_and_targets is Trainer.inputs_and_targets
+            trains_as_here = reads_as_here and type(self).train_step is Trainer.train_step
+            is_known = not reads_as_here or targets_name(batch) is not None
+            return is_known and (trains_as_here or self._is_count_given)
+        return isinstance(batch, (tuple, list)) and len(batch) > 1
 
     def _require(self, data: Data | None) -> Data:
         if data is None:
@@ -418,8 +439,9 @@ class Trainer(_trainer.Trainer):
         return self._spread.of_rank_0(batches, task)
 
     def _add_gradients(self, batches: list[Any], scaler: Any, total: torch.Tensor) -> float:
-        """Sets the gradients, which are zero, to those of the mean loss over all predictions of the batches, of all
-        ranks together. Adds each of this rank's losses to the total, and returns their number."""
+        """Sets the gradients, which are zero, to those of the mean loss over all predictions of the
+        batches, of all ranks together. Adds each of this rank's losses to the total, and returns
+        their number."""
         counts = [self.batch_predictions(batch) for batch in batches]
         predictions = sum(counts)
         more = self._spread.most(len(batches)) - len(batches)
@@ -436,7 +458,7 @@ class Trainer(_trainer.Trainer):
             with contextlib.nullcontext() if is_last else self._spread.without_exchange():
                 loss = self._training_loss(batch)
                 weight = count / all_counts if all_counts else 0.0
-                part = loss if weight == 1 else _counted(loss, count) * weight
+                part = loss if weight == 1 else counted(loss, count) * weight
                 torch.autograd.backward(part if scaler is None else scaler.scale(part))
             if count:
                 total.add_(loss.detach(), alpha=count)
@@ -448,26 +470,9 @@ class Trainer(_trainer.Trainer):
         return predictions
 
     def _training_loss(self, batch: Any) -> torch.Tensor:
-        with self.autocast():
-            try:
-                return self.train_step(moved(batch, self.device))
-            except ValueError as error:
-                if self.batch_examples(batch) != 1 or not has_batch_norm(self._module):
-                    raise
-                raise ValueError(
-                    f"a BatchNorm can't train on a batch of one example ({error}): use larger "
-                    "batches (fl-server --batch-size, drop_last=True of a DataLoader, "
-                    "eval_batch_size for gradients of all examples), or put it into evaluation mode"
-                ) from error
-
-    def _gradients(self, task: Task) -> Gradients:
-        corrections: list[torch.Tensor] = []
-        if task.request.get("correction"):
-            corrections = [torch.empty_like(own(parameter)) for parameter in self._parameters]
-            named = [(name, part) for (name, _), part in zip(self._named, corrections)]
-            self._spread.load(named, task.correction() if self._speaks else None)
-        takes = self._make_optimizer is not None or takes_sparse(task.settings)
-        return Gradients(self._named, task.settings.proximal_mu, corrections, takes)
+        explained = explained_batch_norm(self._module, lambda: self.batch_examples(batch))
+        with self.autocast(), explained:
+            return self.train_step(moved(batch, self.device))
 
     def _optimizer(self, task: Task) -> torch.optim.Optimizer:
         make = self._make_optimizer
@@ -488,11 +493,6 @@ def _spread(model: Any, ranks: Ranks | None, frozen: Sequence[str]) -> Spread:
     if ranks is not None and is_sharded(model):
         return Sharded(model, ranks, frozen)
     return Whole(model, ranks, frozen)
-
-
-def _counted(loss: torch.Tensor, count: float) -> torch.Tensor:
-    """The mean over nothing is not a number: here it is 0."""
-    return loss if count else torch.nan_to_num(loss)
 
 
 def _data(data: Any, examples: int | None, workers: int, collate: Any) -> Data | None:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fl-rank: one rank of a site. fl-client starts it and tells it its place by environment variables.
 #include "client/site/rank/rank.hpp"
+#include "shared/base/documents.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -12,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <unistd.h>
-#include <cstdio>
 #include <string>
 
 namespace fl::site {
@@ -86,9 +86,10 @@ Result<void> run() {
 int main(int argc, char** argv) {
   if (argc > 1) {
     const bool is_version = std::string_view(argv[1]) == "--version";
-    std::puts(is_version ? fmt::format("fl-rank {}", fl::software_version_and_commit).c_str()
-                         : "fl-rank is one rank of a site. Start it by fl-client --ranks N, or by "
-                           "fl-client --site under a launcher; docs/guide/sites.md");
+    fmt::print("{}\n", is_version ? fmt::format("fl-rank {}", fl::software_version_and_commit)
+                                  : "fl-rank is one rank of a site. Start it by fl-client --ranks "
+                                    "N, or by fl-client --site under a launcher; see " +
+                                        fl::document_path("docs/guide/sites.md"));
     return is_version || std::string_view(argv[1]) == "--help" ? 0 : 2;
   }
   fl::keep_files_private();

@@ -42,7 +42,7 @@ export function number(value, digits = 4) {
 // An accuracy is shown in percent, as everywhere else.
 export function metric(name, value, isExact = true) {
   if (!isKnown(value)) return unknown;
-  const text = /accuracy$/.test(name) ? `${(100 * value).toFixed(2)} %` : number(value);
+  const text = /accuracy$/i.test(name) ? `${(100 * value).toFixed(2)} %` : number(value);
   return isExact ? text : `~${text}`;
 }
 

@@ -2,9 +2,11 @@
 #include "tests/client/learn/csv_table.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -118,6 +120,27 @@ TEST_CASE("csv: the words of a schema may be numbers, and words that elsewhere m
   CHECK(table.read("target=y,schema=" + table.schema).targets == Values{2, 0});
 }
 
+TEST_CASE("csv: a schema of very many columns takes time in proportion to them") {
+  constexpr std::size_t columns = 100'000;
+  std::string names = "y";
+  std::string row = "1";
+  std::string schema;
+  for (std::size_t i = 0; i < columns; ++i) {  // The file's order is not the schema's.
+    names += fmt::format(",gene {}", i);
+    row += fmt::format(",{}", i);
+    schema += fmt::format("{}\"gene {}\": \"number\"", i == 0 ? "" : ", ", columns - 1 - i);
+  }
+  const Table table(names + "\n" + row + "\n");
+  table.with_schema("{\"columns\": {" + schema + "}}");
+  const std::clock_t begin = std::clock();
+  const Values values = values_of(table.read("target=y,schema=" + table.schema));
+  // A square of the columns would take minutes.
+  CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 30);
+  REQUIRE(values.size() == columns);
+  for (const std::size_t i : {0, 1, 70'000, 99'999})
+    CHECK(values[i] == static_cast<float>(columns - 1 - i));
+}
+
 TEST_CASE("csv: names and words are the same in every form of Unicode") {
   const std::string one =
       "m\xc3\xbc"
@@ -134,6 +157,9 @@ TEST_CASE("csv: names and words are the same in every form of Unicode") {
   table.with_schema(R"({"columns": {"a": [")" + two + R"(", ")" + one + R"("]}})");
   expect_no_data(table.data("target=y,schema=" + table.schema), Errc::invalid_input,
                  {"stands in it twice"});
+  table.with_schema(R"({"columns": {")" + two + R"(": "number", ")" + one + R"(": "number"}})");
+  expect_no_data(table.data("target=y,schema=" + table.schema), Errc::invalid_input,
+                 {"has a column twice"});
 }
 
 TEST_CASE("csv: words that no schema names are refused, with line, column and word") {
@@ -223,6 +249,8 @@ TEST_CASE("csv: a schema that is wrong is refused, and the error names it") {
            {R"({"columns": {"a": ["x", 1]}})", "column \"a\": 1 is not a word"},
            {R"({"columns": {"a": ["x", ""]}})", "column \"a\": \"\" is not a word"},
            {R"({"columns": {"a": ["x", "x"]}})", "\"x\" stands in it twice"},
+           {R"({"columns": {"a": "number", "a": ["x"]}})", "\"columns\" has a column twice"},
+           {R"({"columns": {"a": "number"}, "columns": {"a": "number"}})", "stands in it twice"},
            {R"({"columns": {"a": "number"}, "target": 3})", "\"target\": must be"}}) {
     CAPTURE(refused.text);
     table.with_schema(refused.text);

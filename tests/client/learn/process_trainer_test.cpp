@@ -189,6 +189,35 @@ TEST_CASE("a start that fails is tried again, and the last error is final") {
   CHECK(state.starts() == 2);
 }
 
+TEST_CASE("a program whose hello is wrong is not started again, and hears why") {
+  const State state;
+  auto command = command_of(state, "-");
+  command.command += fmt::format(" > {}", (state.path / "said").string());
+  command.variables.emplace_back("METRICS", R"([{"name": "mae", "better": "higher"}])");
+  const auto started = TrainerProgram::start(command, state.path, {});
+  REQUIRE_FALSE(started);
+  CHECK(started.error().code() == Errc::conflict);
+  const std::string reason =
+      "the trainer's 'metrics': of metric mae lower values are better, not higher ones";
+  CHECK(started.error().message() == reason);
+  CHECK(state.starts() == 1);
+  CHECK(posix_files().read_all(state.path / "said", 1000).value() == "bye: " + reason + "\n");
+}
+
+TEST_CASE("a program's metrics have any names, and the known ones have their direction") {
+  const auto kinds_of = [](const std::string& metrics) {
+    Running running([&](TrainerCommand& c) { c.variables.emplace_back("METRICS", metrics); }, "-");
+    return running.program->hello().metrics;
+  };
+  const MetricKind lower{.name = "mae", .lower_is_better = true};
+  CHECK(kinds_of(R"(["mae"])") == std::vector{lower});
+  CHECK(kinds_of(R"([{"name": "mae", "combine": "mean"}])") == std::vector{lower});
+  CHECK(kinds_of(R"([{"name": "RMSE", "better": "lower"}])") == std::vector{known_metric("RMSE")});
+  CHECK(kinds_of(R"x(["F1 (macro)", {"name": "Fläche", "better": "lower"}])x") ==
+        std::vector{MetricKind{.name = "F1 (macro)"},
+                    MetricKind{.name = "Fläche", .lower_is_better = true}});
+}
+
 TEST_CASE("a program that ends during a task fails it, and is started anew for the next") {
   Running running("exit-in-train");
   auto report = running.train();

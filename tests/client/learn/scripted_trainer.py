@@ -8,7 +8,7 @@ argument says what it does wrong:
   cancellable | fifo | deep | short | misshapen | not-finite | stale | flood | other-layout-later | once [NAME]
 
 Environment: each start adds a line to the file STARTS; a training takes SECONDS; DTYPE, SUPPORTS and
-FROZEN go into hello; TENSORS has other shapes by name (JSON); ADDS has the numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
+FROZEN go into hello, and METRICS (JSON); TENSORS has other shapes by name (JSON); ADDS has the numbers that a training adds, in place of 1; with ALWAYS it does wrong in each start, not in the first one only. With CLIENTS
 it plays clients: number k of n has 40 + k examples, and each training adds 1 + k and a line to the
 file `trained` in the client's folder; the program itself has CLIENTS examples to measure on."""
 
@@ -77,7 +77,7 @@ def hello(number):
         "train_examples": 40,
         "holdout_examples": int(clients or 10),
         "clients": clients is not None,
-        "metrics": ["accuracy", {"name": "f1"}],
+        "metrics": json.loads(os.environ.get("METRICS", '["accuracy", {"name": "f1"}]')),
         "supports": os.environ.get(
             "SUPPORTS", "optimizer proximal correction gradient initial"
         ).split(),
@@ -161,6 +161,7 @@ def serve():
     for text in line.makefile(encoding="utf-8"):
         request = json.loads(text)
         if request["type"] == "bye":
+            print("bye:", request.get("reason", "no reason"), flush=True)
             break
         if request["type"] == "cancel":
             continue

@@ -22,6 +22,9 @@ TEST_CASE("a target is a metric, a sign and a number") {
       {" loss <= 1e-3 ", {"loss", true, 0.001}},
       {"my.score/a-b>=-4", {"my.score/a-b", false, -4}},
       {"mine<=-0.5", {"mine", true, -0.5}},
+      {"F1 (macro) >= 0.8", {"F1 (macro)", false, 0.8}},
+      {"share of p<=0.05>=0.9", {"share of p<=0.05", false, 0.9}},
+      {"a >= b <= 2", {"a >= b", true, 2}},
   };
   for (const auto& one : cases) {
     CAPTURE(std::string(one.first));
@@ -48,7 +51,8 @@ TEST_CASE("the error for a wrong target says what to write") {
       {"accuracy>=inf", "write 'NAME>=NUMBER'"},
       {"accuracy>=0.8 0.9", "write 'NAME>=NUMBER'"},
       {">=0.8", "the name of a metric is missing before the sign"},
-      {"Accuracy>=0.8", "a metric's name has"},
+      {"a\tb>=0.8", "'a?b' can't be the name of a metric"},
+      {"RMSE>=0.8", "lower values are better: write 'RMSE<=0.8'"},
       {"own_accuracy>=0.8", "reserved"},
       {"accuracy<=0.86", "higher values are better: write 'accuracy>=0.86'"},
       {"perplexity>=20", "lower values are better: write 'perplexity<=20'"},
@@ -81,9 +85,9 @@ TEST_CASE("settings have one target, also in the short form") {
   settings.target = "perplexity";
   CHECK(check_settings(settings).error().message().starts_with("--target: write"));
   settings.target.clear();
-  settings.metric = "Top 5";
-  CHECK(check_settings(settings).error().message().starts_with("--metric: a metric's name"));
-  for (const char* const name : {"", "loss", "top5"}) {
+  settings.metric = "top5 ";
+  CHECK(check_settings(settings).error().message().starts_with("--metric: 'top5 ' can't be"));
+  for (const char* const name : {"", "loss", "top5", "Top 5"}) {
     settings.metric = name;
     CHECK(check_settings(settings));
   }

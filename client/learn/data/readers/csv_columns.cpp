@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace fl {
@@ -51,27 +52,27 @@ class Assignment {
   Result<void> assign_inputs();
   Result<void> assign_schema();
   [[nodiscard]] CsvColumn* find(std::string_view name) {
-    const auto found = std::ranges::find(columns_.all, name, &CsvColumn::name);
-    return found == columns_.all.end() ? nullptr : &*found;
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &columns_.all[found->second];
   }
 
   CsvRows& rows_;
   const CsvPlan& plan_;
   CsvColumns columns_;
+  std::map<std::string, std::size_t, std::less<>> places_;  // Where in columns_.all, by name.
 };
 
 Result<void> Assignment::read_names() {
   FL_TRY(const bool has_names, rows_.next());
   if (!has_names) return rows_.wrong("the file is empty; its first line must name the columns");
-  std::map<std::string, std::size_t> seen;
   for (const std::string_view name : rows_.fields()) {
-    const std::size_t number = columns_.all.size() + 1;
+    const std::size_t at = columns_.all.size();
     CsvColumn column{.name = normal_form(name)};
     if (name.empty()) {
-      column.role = number == 1 ? Role::ignored : Role::empty;
-    } else if (const bool is_new = seen.emplace(column.name, number).second; !is_new) {
+      column.role = at == 0 ? Role::ignored : Role::empty;
+    } else if (const auto [place, is_new] = places_.emplace(column.name, at); !is_new) {
       return rows_.wrong(fmt::format("columns {} and {} are both called {}; rename one",
-                                     seen[column.name], number, csv_shown(name)));
+                                     place->second + 1, at + 1, csv_shown(name)));
     }
     columns_.all.push_back(std::move(column));
   }
@@ -91,7 +92,7 @@ Result<void> Assignment::expect_names() const {
     for (const auto& column : plan_.schema->columns) wanted.push_back(column.name);
   }
   for (const std::string& name : wanted) {
-    if (std::ranges::find(columns_.all, name, &CsvColumn::name) != columns_.all.end()) continue;
+    if (places_.contains(name)) continue;
     std::string all;
     for (const CsvColumn& column : columns_.all) all += (all.empty() ? "" : ", ") + column.name;
     return rows_.wrong(fmt::format("there is no column {}; the columns are: {}{}", csv_shown(name),
@@ -153,7 +154,9 @@ Result<void> Assignment::assign_inputs() {
 }
 
 Result<void> Assignment::assign_schema() {
+  std::set<std::string_view> known;
   for (const auto& wanted : plan_.schema->columns) {
+    known.insert(wanted.name);
     CsvColumn& column = *find(wanted.name);
     if (column.role != Role::number) {
       return rows_.wrong(
@@ -167,10 +170,7 @@ Result<void> Assignment::assign_schema() {
     if (!wanted.words.empty()) column.role = Role::words;
   }
   for (const CsvColumn& column : columns_.all) {
-    const bool is_known =
-        std::ranges::find(plan_.schema->columns, column.name, &CsvSchema::Column::name) !=
-        plan_.schema->columns.end();
-    if (column.role == Role::number && !is_known) {
+    if (column.role == Role::number && !known.contains(column.name)) {
       return rows_.wrong(
           fmt::format("column {} is not in the schema; add it there, or leave it "
                       "out: ignore={}",
