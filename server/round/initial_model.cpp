@@ -40,13 +40,26 @@ Awaitable<Result<void>> InitialModel::make() {
   auto record = [run = parts_.control.plan.run.id, made = *made](Store& store) {
     return store.rounds().set_initial_model(run, made);
   };
-  FL_CO_CHECK(co_await parts_.control.store.with_store(std::move(record)));
+  const auto recorded = co_await parts_.control.store.with_store(std::move(record));
+  if (!recorded && recorded.error().code() == Errc::conflict)
+    co_return co_await end_removed(recorded.error());
+  FL_CO_CHECK(recorded);
   failpoint("initial.committed");
   FL_CO_CHECK(parts_.versions.publish(*made));
   log_info("initial model of {} parameters, digest {}", parts_.control.plan.layout.elements(),
            made->digest.hex());
   parts_.evaluations.ask_all(false);
   parts_.control.changed.notify();
+  co_return success();
+}
+
+/// The run did not wait for this model any more. If an operator has removed it meanwhile (Runs::
+/// give_up()), it ends now; otherwise `error` comes back.
+Awaitable<Result<void>> InitialModel::end_removed(Error error) {
+  auto find = [run = parts_.control.plan.run.id](Store& store) { return store.runs().find(run); };
+  FL_CO_TRY(const auto run, co_await parts_.control.store.with_store(std::move(find)));
+  if (!run || run->state != RunState::stopped || run->early_end.empty()) co_return error;
+  parts_.evaluations.take_end(run->early_end);
   co_return success();
 }
 

@@ -30,10 +30,12 @@ class InitialModel {
       : parts_(parts), from_seed_(std::move(from_seed)) {}
 
   /// Makes version 0, from the file that --initial-weights names or else from the seed, records and
-  /// publishes it. Waits for room on the disk. Errors name the file.
+  /// publishes it. Waits for room on the disk. Errors name the file. If an operator has removed the
+  /// run meanwhile, the run ends, and there is no model.
   Awaitable<Result<void>> make();
 
  private:
+  Awaitable<Result<void>> end_removed(Error error);
   [[nodiscard]] std::vector<ColumnSummary> summaries() const;
   [[nodiscard]] Result<CheckpointRecord> write(std::span<const ColumnSummary> summaries) const;
   [[nodiscard]] Result<std::vector<float>> values_of_file() const;

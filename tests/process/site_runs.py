@@ -103,6 +103,7 @@ class SiteTest(FederationTest):
     def of_a_launcher(self):
         """The flags of all ranks that a launcher starts."""
         secret = self.root / "secret"
-        secret.write_text("a secret of this site\n")
-        secret.chmod(0o600)
+        if not secret.exists():  # A rank that has been started may be reading it.
+            secret.write_text("a secret of this site\n")
+            secret.chmod(0o600)
         return "--site", "--site-secret-file", secret, "--site-interface", "lo"

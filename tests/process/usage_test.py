@@ -287,12 +287,13 @@ class Flags(FederationTest):
 
     def test_the_history_of_a_run_that_is_not_there(self):
         federation = self.make()
-        code, _, err = federation.server_command("history", "--run", 0)
+        code, _, err = federation.server_command("history", "--run", "")
         self.assertEqual(code, 2)
         self.assertIn("--run", err)
-        code, out, err = federation.server_command("history", "--run", 99)
-        self.assertEqual((code, out), (1, ""))
-        self.assertIn("--run 99: there is no such run", err)
+        for run in (0, 99, -1, "0123456789abcdef"):
+            code, out, err = federation.server_command("history", f"--run={run}")
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn(f"--run: there is no run {run}", err)
 
     def test_commands_without_a_history_say_so(self):
         federation = Federation(self.root / "empty")
