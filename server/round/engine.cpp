@@ -260,7 +260,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
     }
     auto why_all_fail = roster_.common_failure(plan_.settings.min_clients);
     if (!why_all_fail.empty() && !evaluations_.has_end()) {
-      control_.report(EventLevel::warning, why_all_fail);
+      control_.report(EventLevel::warning, fmt::format("the run ends: {}", why_all_fail));
       evaluations_.take_end(std::move(why_all_fail));
     }
     const TimePoint now = Clock::now();

@@ -47,6 +47,9 @@ constexpr std::array table{
            "Nothing: the client sends it again. If it happens often, look at its disk and memory."},
     Remedy{"its upload sends", "The link is slower than the round allows.",
            "A longer --deadline, or fewer bytes: --codec auto chooses by the link."},
+    Remedy{"the run ends: ", "All clients fail for the same reason, again and again.",
+           "Mend what the text names, a learning rate, say, and begin another run. A start with a "
+           "larger --rounds goes on with this one."},
     Remedy{"times in a row without an update that counts",
            "The client fails or is late again and again.",
            "Look at its log; it is asked again after the pause by itself."},
