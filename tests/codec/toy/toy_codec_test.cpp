@@ -47,7 +47,7 @@ TEST_CASE("the table has the new row, and its specs parse") {
   const auto unknown = parse_codec("toys:1");
   REQUIRE(unknown.has_error());
   CHECK(unknown.error().message().starts_with("codec \"toys:1\": there is no such codec"));
-  CHECK(unknown.error().message().ends_with(" toy"));
+  CHECK(unknown.error().message().find(" toy") != std::string::npos);
 }
 
 TEST_CASE("the new codec decodes a vector within half a step") {
