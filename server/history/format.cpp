@@ -355,7 +355,7 @@ std::string format_rows(const std::vector<EventRecord>& events, Format format) {
 std::string format_event(const EventRecord& event, Format format) {
   FL_ASSERT(format != Format::csv);
   if (format == Format::json) return json_text(object_of(event)) + "\n";
-  constexpr std::size_t level_width = 7;  // Of "warning", the longest.
+  constexpr std::size_t level_width = 7;  // As wide as "warning", the longest.
   const Line line = line_of(event);
   return fmt::format("{}  {:<{}}  {}\n", line[0], line[1], level_width, line[2]);
 }

@@ -33,7 +33,7 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
              past_}),
       intake_({control_, compute_, files_.references, tasks_, sums_, past_}),
       verdicts_(control_, files_.spool),
-      decisions_({control_, roster_, tasks_, verdicts_, end_}),
+      decisions_({control_, roster_, tasks_, verdicts_, evaluations_, end_}),
       upload_files_(control_, compute_, files_.spool),
       transfers_(std::move(shared.bulk)),
       uploads_({control_, tasks_, decisions_, upload_files_, intake_, evaluations_, past_,
@@ -257,11 +257,6 @@ Awaitable<Result<void>> RoundEngine::collect() {
     if (plan_.mode.is_async) {
       FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
       if (dropped) continue;
-    }
-    auto why_all_fail = roster_.common_failure(plan_.settings.min_clients);
-    if (!why_all_fail.empty() && !evaluations_.has_end()) {
-      control_.report(EventLevel::warning, fmt::format("the run ends: {}", why_all_fail));
-      evaluations_.take_end(std::move(why_all_fail));
     }
     const TimePoint now = Clock::now();
     const std::uint32_t ready = tasks_.ready();

@@ -25,16 +25,6 @@ Duration bench_time(int misses, Duration lost) {
   return std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
 }
 
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::optional<std::string_view> rest = text; rest;) {
-    const auto [word, next] = cut(*rest, ' ');
-    words.push_back(word);
-    rest = next;
-  }
-  return words;
-}
-
 /// A word of a text as a number, without the marks around it. "nan" and "inf" are numbers.
 std::optional<double> number_of_word(std::string_view word) {
   constexpr std::string_view marks = "()[],.;:";
@@ -46,7 +36,7 @@ std::optional<double> number_of_word(std::string_view word) {
 /// The text with '#' in place of each number: what two failures for one reason have in common.
 std::string without_numbers(std::string_view text) {
   std::string out;
-  for (const std::string_view word : words_of(text))
+  for (const std::string_view word : parts_of(text, ' '))
     out += number_of_word(word) ? "# " : fmt::format("{} ", word);
   return out;
 }
@@ -57,7 +47,8 @@ bool is_divergence(std::string_view text) {
     const auto number = number_of_word(word);
     return number && !std::isfinite(*number);
   };
-  return text.find("not finite") != text.npos || std::ranges::any_of(words_of(text), is_not_finite);
+  return text.find("not finite") != text.npos ||
+         std::ranges::any_of(parts_of(text, ' '), is_not_finite);
 }
 
 }  // namespace
@@ -220,8 +211,9 @@ void Roster::count_update(const std::string& name) {
 
 void Roster::note_failure(const std::string& name, const std::string& reason) {
   Client& client = clients_[name];
-  const bool is_alike = without_numbers(client.failure) == without_numbers(reason);
-  client.failures = is_alike ? client.failures + 1 : 1;
+  std::string kind = without_numbers(reason);
+  client.failures = client.failure_kind == kind ? client.failures + 1 : 1;
+  client.failure_kind = std::move(kind);
   client.failure = reason;
 }
 
@@ -232,7 +224,7 @@ std::string Roster::common_failure(std::size_t least) const {
     if (!is_trainer(client)) continue;
     if (client.failures < limits::failures_alike_max) return "";
     if (first == nullptr) first = &client;
-    if (without_numbers(client.failure) != without_numbers(first->failure)) return "";
+    if (client.failure_kind != first->failure_kind) return "";
   }
   FL_ASSERT(first != nullptr);
   return fmt::format(

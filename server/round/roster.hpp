@@ -122,9 +122,10 @@ class Roster {
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};
     int displaced = 0;
-    int misses = 0;       // Misses in a row.
-    int failures = 0;     // Failures in a row for the same reason.
-    std::string failure;  // That reason, as the client told it last.
+    int misses = 0;            // Misses in a row.
+    int failures = 0;          // Failures in a row of this kind.
+    std::string failure_kind;  // The reason without its numbers.
+    std::string failure;       // The reason, as it was told last.
     TimePoint benched_until{};
   };
 

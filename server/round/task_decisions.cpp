@@ -51,7 +51,7 @@ Awaitable<Result<void>> TaskDecisions::end_task(Task& task, TaskRecord record) {
   // An update that counts can only be one of the open round, which does not close meanwhile.
   FL_ASSERT(record.state != TaskState::accepted || parts_.tasks.has_round());
   if (record.state == TaskState::accepted) parts_.roster.count_update(record.client);
-  if (record.state == TaskState::refused) parts_.roster.note_failure(record.client, record.reason);
+  if (record.state == TaskState::refused) note_failure(record.client, record.reason);
   // After a restart of the server the offer is younger than the work.
   if (record.seconds == 0)
     record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
@@ -90,8 +90,16 @@ Awaitable<void> TaskDecisions::lose_task(std::string client, TaskId id, std::str
 }
 
 Awaitable<void> TaskDecisions::fail_task(std::string client, TaskId id, std::string reason) {
-  if (parts_.tasks.find(client, id) != nullptr) parts_.roster.note_failure(client, reason);
+  if (parts_.tasks.find(client, id) != nullptr) note_failure(client, reason);
   co_await lose_task(std::move(client), id, std::move(reason));
+}
+
+void TaskDecisions::note_failure(const std::string& client, const std::string& reason) {
+  parts_.roster.note_failure(client, reason);
+  std::string why = parts_.roster.common_failure(parts_.control.plan.settings.min_clients);
+  if (why.empty() || parts_.evaluations.has_end()) return;
+  parts_.control.report(EventLevel::warning, fmt::format("the run ends: {}", why));
+  parts_.evaluations.take_end(std::move(why));
 }
 
 void TaskDecisions::note_miss(const Task& task) {

@@ -19,6 +19,7 @@ class TaskDecisions {
     Roster& roster;
     Tasks& tasks;
     VerdictLog& verdicts;
+    Evaluations& evaluations;
     const RunEnd& end;
   };
   explicit TaskDecisions(const Parts& parts) : parts_(parts) {}
@@ -40,7 +41,8 @@ class TaskDecisions {
   /// Ends a client's open task without an update: the task with this id, or with any_task any task
   /// that it has. While a round is closing its tasks stay as they are, so this waits.
   Awaitable<void> lose_task(std::string client, TaskId id, std::string reason);
-  /// Ends a task that its client can't do, as lose_task() does, and keeps in mind why.
+  /// Ends a task that its client can't do, as lose_task() does. Once all clients fail for one
+  /// reason (Roster::common_failure()) the run ends.
   Awaitable<void> fail_task(std::string client, TaskId id, std::string reason);
   /// The deadline of a synchronous round has passed: notes a miss for each client whose update has
   /// not come. Where late updates count, a slow client does no harm, and gets no miss.
@@ -53,6 +55,7 @@ class TaskDecisions {
   void end_tasks_of_expelled();
 
  private:
+  void note_failure(const std::string& client, const std::string& reason);
   /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.
   void note_miss(const Task& task);

@@ -3,28 +3,21 @@
 
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/variables.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <string>
 
 namespace fl::test {
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
 Result<void> checked(const Variables& variables, const std::filesystem::path& zones) {
-  return check_time_zone(
-      [&variables](const char* name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-      },
-      zones);
+  return check_time_zone(environment_of(variables), zones);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which proxy leads to which server: as tables of what a user may write.
 #include "shared/net/proxy.hpp"
+#include "tests/support/variables.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,13 +9,6 @@
 
 namespace fl {
 namespace {
-
-Environment variables(std::map<std::string, std::string> values) {
-  return [values = std::move(values)](const char* name) {
-    const auto found = values.find(name);
-    return found == values.end() ? std::nullopt : std::optional(found->second);
-  };
-}
 
 std::string chosen(const ProxyRules& rules, const ServerAddress& server) {
   const auto proxy = rules.proxy_for(server);
@@ -125,30 +119,37 @@ TEST_CASE("NO_PROXY has names with all below them, networks, ports and a star") 
 TEST_CASE("the flag comes before the variables, in curl's order") {
   const ServerAddress server{"fed.example.org", 443};
   CHECK(chosen(ProxyRules(), server) == "direct");
-  CHECK(chosen(ProxyRules("", variables({})), server) == "direct");
+  CHECK(chosen(ProxyRules("", test::environment_of({})), server) == "direct");
   std::map<std::string, std::string> values{{"ALL_PROXY", "d:4"}};
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://d:4 (from ALL_PROXY)");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://d:4 (from ALL_PROXY)");
   values["all_proxy"] = "c:3";
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://c:3 (from all_proxy)");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://c:3 (from all_proxy)");
   values["HTTPS_PROXY"] = "b:2";
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://b:2 (from HTTPS_PROXY)");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://b:2 (from HTTPS_PROXY)");
   values["https_proxy"] = "a:1";
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://a:1 (from https_proxy)");
-  CHECK(chosen(ProxyRules("e:5", variables(values)), server) == "http://e:5 (from --proxy)");
-  CHECK(chosen(ProxyRules("none", variables(values)), server) == "direct");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://a:1 (from https_proxy)");
+  CHECK(chosen(ProxyRules("e:5", test::environment_of(values)), server) ==
+        "http://e:5 (from --proxy)");
+  CHECK(chosen(ProxyRules("none", test::environment_of(values)), server) == "direct");
   values["https_proxy"] = "";  // As if it were not set.
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://b:2 (from HTTPS_PROXY)");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://b:2 (from HTTPS_PROXY)");
 
   values["NO_PROXY"] = ".example.org";
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "direct");
-  CHECK(chosen(ProxyRules("e:5", variables(values)), server) == "direct");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) == "direct");
+  CHECK(chosen(ProxyRules("e:5", test::environment_of(values)), server) == "direct");
   values["no_proxy"] = "other";  // It comes before NO_PROXY.
-  CHECK(chosen(ProxyRules("", variables(values)), server) == "http://b:2 (from HTTPS_PROXY)");
+  CHECK(chosen(ProxyRules("", test::environment_of(values)), server) ==
+        "http://b:2 (from HTTPS_PROXY)");
 }
 
 TEST_CASE("a proxy of a wrong kind is an error only for servers that need it") {
-  const ProxyRules rules("",
-                         variables({{"ALL_PROXY", "socks5h://p:1080"}, {"NO_PROXY", "localhost"}}));
+  const ProxyRules rules(
+      "", test::environment_of({{"ALL_PROXY", "socks5h://p:1080"}, {"NO_PROXY", "localhost"}}));
   CHECK(chosen(rules, {"localhost", 1}) == "direct");
   CHECK(chosen(rules, {"other", 1}).find("not to socks5h:// ones") != std::string::npos);
 }

@@ -28,7 +28,7 @@ struct DataSet {
   /// values: what to add to each value of an example, where fp32 alone would be too coarse
   /// (ShiftedValues); empty if nothing.
   std::vector<double> input_offsets = {};
-  std::vector<std::string> input_names = {};  // Of each value of an example; empty if it has none.
+  std::vector<std::string> input_names = {};  // One for each value of an example, or none.
 
   // What a model learns to predict: classes or values. A set of texts has neither. Whole numbers
   // that may be either (a column "y" with 0 and 1) are in both.

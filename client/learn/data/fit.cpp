@@ -95,7 +95,7 @@ void add_inputs(std::span<ColumnSummary> summaries, const DataSet& set, std::uin
   }
 }
 
-/// What an error calls a value that the model scales: an input, or behind those a target.
+/// Names a value that the model scales, for an error: an input, or behind those a target.
 std::string name_of(const DataSet& set, std::uint64_t value, std::uint64_t inputs) {
   const bool is_input = value < inputs;
   const auto& names = is_input ? set.input_names : set.target_names;

@@ -10,8 +10,9 @@ namespace fl {
 namespace {
 
 constexpr std::size_t first_values_max = 1 << 18;
-// Of a deviation, by the mean. Above the first, fp32 keeps at least 14 bits of what tells values
-// apart, and they stay as they are. Below the second, they differ by the rounding of fp64.
+// Bounds of a column's deviation divided by its mean. Above the first, fp32 keeps at least 14 bits
+// of what tells values apart, and they stay as they are. Below the second, they differ by the
+// rounding of fp64.
 constexpr double deviation_plain = 0x1p-10;
 constexpr double deviation_noise = 0x1p-40;
 constexpr double offset_max = 0x1p100;  // A value minus its offset is still finite as fp32.

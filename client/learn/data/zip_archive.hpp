@@ -63,9 +63,9 @@ class ZipArchive {
   // All below is about the member that is being read.
   Member member_;
   std::uint64_t packed_at_ = 0;    // Where the next packed byte is in the file.
-  std::uint64_t packed_left_ = 0;  // From there.
+  std::uint64_t packed_left_ = 0;  // The packed bytes from there on.
   std::uint64_t left_ = 0;         // Bytes of the member that were not read yet.
-  std::uint32_t crc_ = 0;          // Of those that were.
+  std::uint32_t crc_ = 0;          // The checksum of those that were.
   std::unique_ptr<z_stream, End> stream_;
   std::vector<std::byte> packed_;
 };

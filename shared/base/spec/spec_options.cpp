@@ -16,16 +16,6 @@ namespace {
 
 constexpr std::size_t shown_bytes_max = 512;  // As much of a spec stands in errors about it.
 
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::optional<std::string_view> rest = text; rest;) {
-    const auto [word, next] = cut(*rest, ' ');
-    words.push_back(word);
-    rest = next;
-  }
-  return words;
-}
-
 /// Returns NaN if the text is not a number.
 double number_of(std::string_view text) {
   return number_in<double>(text).value_or(std::numeric_limits<double>::quiet_NaN());
@@ -128,7 +118,7 @@ Result<void> SpecOptions::finish() const {
     const std::string& unknown = left_.begin()->first;
     what = fmt::format("{} has no option '{}'; {}{}", name_, unknown,
                        known_.empty() ? "it has none" : "it has: " + known_,
-                       did_you_mean(unknown, words_of(known_)));
+                       did_you_mean(unknown, parts_of(known_, ' ')));
   }
   if (what.empty()) return {};
   return Error(Errc::invalid_input,

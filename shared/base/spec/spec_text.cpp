@@ -12,6 +12,16 @@ std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_vie
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
+std::vector<std::string_view> parts_of(std::string_view text, char mark) {
+  std::vector<std::string_view> parts;
+  for (std::optional<std::string_view> rest = text; rest;) {
+    const auto [part, next] = cut(*rest, mark);
+    parts.push_back(part);
+    rest = next;
+  }
+  return parts;
+}
+
 // A greedy match: if the rest does not fit, the last `*` takes one character more. Trying an
 // earlier `*` again could not help.
 bool fits_pattern(std::string_view pattern, std::string_view name) {

@@ -18,6 +18,9 @@ namespace fl {
 [[nodiscard]] std::pair<std::string_view, std::optional<std::string_view>> cut(
     std::string_view text, char mark);
 
+/// The texts between the marks: one more than there are marks.
+[[nodiscard]] std::vector<std::string_view> parts_of(std::string_view text, char mark);
+
 /// All of `text` as a number; none if it is not one, or out of Number's range.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_in(std::string_view text) {

@@ -7,26 +7,18 @@
 #include "client/site/slurm_place.hpp"
 #include "shared/base/machine.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/variables.hpp"
 
 #include <doctest/doctest.h>
 #include <CLI/CLI.hpp>
-
-#include <map>
 
 namespace fl::test {
 
 using namespace fl::site;
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
 Result<SitePlace> place_of(const Variables& variables, const std::string& address = "") {
-  return find_place(
-      [&variables](const char* name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-      },
-      address);
+  return find_place(environment_of(variables), address);
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ struct UploadsWorld {
   Evaluations evaluations{{control, roster, versions}};
   RunEnd end{plan, tasks, versions, evaluations};
   VerdictLog verdicts{control, spool};
-  TaskDecisions decisions{{control, roster, tasks, verdicts, end}};
+  TaskDecisions decisions{{control, roster, tasks, verdicts, evaluations, end}};
   UploadFiles upload_files{control, caller, spool};
   OpaqueIntake intake{tasks, spool, 2};
   PastRounds past;

@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where traces go, as tables of what a user may set.
 #include "server/traces/otlp_settings.hpp"
+#include "tests/support/variables.hpp"
 
 #include "tests/support/print_result.hpp"
 
 #include <doctest/doctest.h>
 
-#include <map>
+#include <utility>
 
 namespace fl::test {
 
 using namespace fl::server;
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
 Result<std::optional<OtlpSettings>> settings_of(const std::string& flag, Variables variables) {
-  return read_otlp_settings(
-      flag, [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        if (found == variables.end()) return std::nullopt;
-        return found->second;
-      });
+  return read_otlp_settings(flag, environment_of(std::move(variables)));
 }
 
 std::string url_of(const std::string& flag, Variables variables) {

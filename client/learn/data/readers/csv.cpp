@@ -188,7 +188,7 @@ Error CsvTable::missing_target(const CsvColumn& column) const {
   return wrong_field(column, "the target is missing; remove the line, or fill it in");
 }
 
-/// What to do about a field that is no number.
+/// Says what to do about a field that is no number.
 std::string CsvTable::advice(const CsvColumn& column, std::string_view field) const {
   if (std::string advice = notation_.advice(field); !advice.empty()) return advice;
   const std::string name = printable(column.name, csv_shown_bytes_max);

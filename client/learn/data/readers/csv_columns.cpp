@@ -101,7 +101,7 @@ Result<void> Assignment::expect_names() const {
   return {};
 }
 
-/// What may be wrong with a first line that lacks a column.
+/// Says what may be wrong with a first line that lacks a column; "" if nothing shows.
 std::string Assignment::advice() const {
   const std::string& first = columns_.all.front().name;
   if (first.starts_with('#'))

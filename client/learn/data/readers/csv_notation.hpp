@@ -24,7 +24,7 @@ class CsvNotation {
   /// The field as a number; True is 1 and False is 0, in letters of any case. A number too small
   /// for a double is 0, and one too large is infinite. None if the field is no number.
   [[nodiscard]] std::optional<double> number_in(std::string_view field) const;
-  /// What a field that is no number looks like, and what to do about it, in a sentence; "" if it
+  /// Says in a sentence what a field that is no number looks like, and how to read it; "" if it
   /// looks like a word.
   [[nodiscard]] std::string advice(std::string_view field) const;
 

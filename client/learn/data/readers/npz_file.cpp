@@ -82,7 +82,7 @@ bool parse_shape(HeaderText& text, std::vector<std::uint64_t>& shape) {
 
 Error unsupported(std::string_view what) { return {Errc::invalid_input, std::string(what)}; }
 
-/// What to do about an array of a type that is not read, by numpy's dtype.kind.
+/// Says how to convert an array whose type is not read. `kind` is numpy's dtype.kind.
 std::string_view remedy_of(char kind) {
   switch (kind) {
     case 'O':

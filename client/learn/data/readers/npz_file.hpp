@@ -16,7 +16,7 @@
 
 namespace fl {
 
-/// What an array holds, in little-endian numbers.
+/// Describes an array of little-endian numbers.
 struct NpyHeader {
   char kind = 0;  // As numpy's dtype.kind: b, i, u, f, S or U.
   std::uint64_t item_bytes = 0;
@@ -64,7 +64,7 @@ class NpzFile {
   std::uint64_t memory_bytes_;
   NpyHeader header_;
   std::uint64_t items_ = 0;
-  // Of an array in Fortran's order:
+  // An array in Fortran's order is read through these two.
   Storage columns_;                   // The bytes of the array as they are in the file.
   std::vector<std::uint64_t> index_;  // The index of the next item.
 };

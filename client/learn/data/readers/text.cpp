@@ -107,7 +107,7 @@ Result<void> add_document(TextPieces& pieces, const ListedFile& document, BadFil
   const bool is_checked = bad.is_skipping() || bad.count() > 0;
   auto read = is_checked ? check_document(document) : pieces.add(document);
   if (read) return bad.is_skipping() ? pieces.add(document) : success();
-  // What keeps the pieces may have failed instead.
+  // The storage of the pieces may have failed instead of the document.
   const auto checked = is_checked ? read : check_document(document);
   if (checked) return read;
   bad.add(checked.error());
