@@ -20,10 +20,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <string_view>
 #include <thread>
 
@@ -37,7 +39,8 @@ namespace {
 constexpr auto look = std::chrono::milliseconds(20);  // Between two looks at a running command.
 constexpr int files_max = 1 << 16;  // The child closes all files up to this number.
 
-/// The watcher of a group. It reads the command's process id, then waits for the end of the pipe,
+/// The watcher of a group. It reads the command's process id, which the command's process writes
+/// itself before it becomes the command, then waits for the end of the pipe,
 /// whose other end only this program has: then this program has ended, in whatever way. It kills
 /// what the command has started in turn, in other groups too, and at last its own group. A process
 /// is stopped before its children are listed, so that it can't start more meanwhile.
@@ -65,11 +68,30 @@ struct Streams {
   int output;  // Standard output and standard error.
 };
 
+/// What a new process needs of its group.
+struct GroupLine {
+  pid_t number = 0;  // 0: a new group.
+  int pipe = -1;     // The watcher reads from it; -1: the process is the watcher.
+};
+
+/// Writes this process's number to the watcher's pipe, if there is one (-1: none).
+void tell_watcher(int pipe) {
+  if (pipe < 0) return;
+  std::array<char, std::numeric_limits<pid_t>::digits10 + 2> text{};
+  char* const end = std::to_chars(text.data(), text.data() + text.size() - 1, getpid()).ptr;
+  *end = '\n';
+  // The write fails only if the watcher is gone: Group::kill_all() needs no watcher.
+  [[maybe_unused]] const ssize_t sent =
+      write(pipe, text.data(), static_cast<std::size_t>(end + 1 - text.data()));
+}
+
 /// Turns a child into a command of the group, after fork(); group 0: a new one. It calls only what
 /// POSIX allows there in a program with threads.
 [[noreturn]] void become(const char* const* arguments, char** variables, const char* folder,
-                         const Streams& streams, pid_t group, pid_t parent) {
-  setpgid(0, group);
+                         const Streams& streams, const GroupLine& group, pid_t parent) {
+  setpgid(0, group.number);
+  // Before the command can start anything in another group, which only its tree leads to.
+  tell_watcher(group.pipe);
   // From here on the watcher ends the child with this program. This program may have ended before.
   if (getppid() != parent) _exit(127);
   sigset_t none;
@@ -89,11 +111,11 @@ struct Streams {
 
 /// Starts /bin/sh with these arguments; -1 with errno.
 pid_t start_shell(const std::array<const char*, 4>& arguments, char** variables, const char* folder,
-                  const Streams& streams, pid_t group) {
+                  const Streams& streams, const GroupLine& group) {
   const pid_t self = getpid();
   const pid_t pid = fork();
   if (pid == 0) become(arguments.data(), variables, folder, streams, group, self);
-  if (pid > 0) setpgid(pid, group);  // The child does this, too: either may be first.
+  if (pid > 0) setpgid(pid, group.number);  // The child does this, too: either may be first.
   return pid;
 }
 
@@ -218,17 +240,12 @@ class ChildProcess::Group {
     Pipe pipe{};
     if (pipe2(pipe.data(), O_CLOEXEC) != 0) return errno_error("can't make a pipe");
     const std::array<const char*, 4> arguments{"sh", "-c", watch, nullptr};
-    pid_ = start_shell(arguments, variables, "", {pipe[0], nothing}, 0);
+    pid_ = start_shell(arguments, variables, "", {pipe[0], nothing}, {});
     const Error failure = errno_error("can't start a process");
     close(pipe[0]);
     line_ = pipe[1];
     if (pid_ < 0) return failure;
     return {};
-  }
-  void watch_command(pid_t command) const {
-    const std::string text = fmt::format("{}\n", command);
-    // The write fails only if the watcher is gone: kill_all() needs no watcher.
-    [[maybe_unused]] const ssize_t sent = write(line_, text.data(), text.size());
   }
   void signal_all(int number) const { kill(-pid_, number); }
   /// Ends the group, and what its command has started in other groups if the command still runs.
@@ -241,7 +258,7 @@ class ChildProcess::Group {
   }
   /// Ends what is left of the group when its command has ended.
   void kill_rest() const { signal_all(SIGKILL); }
-  [[nodiscard]] pid_t number() const { return pid_; }
+  [[nodiscard]] GroupLine for_command() const { return {.number = pid_, .pipe = line_}; }
 
  private:
   [[nodiscard]] bool has_ended() const {
@@ -288,9 +305,8 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const Options& options
   if (const auto started = group->start(pointers.data(), nothing.number()); !started)
     return failed(started.error());
   const pid_t pid = start_shell(arguments, pointers.data(), folder.c_str(),
-                                {nothing.number(), input.number()}, group->number());
+                                {nothing.number(), input.number()}, group->for_command());
   if (pid < 0) return failed(errno_error("can't start a process"));
-  group->watch_command(pid);
   const WithoutStopSignals guard;
   return std::unique_ptr<ChildProcess>(
       new ChildProcess(std::move(group), pid,
