@@ -287,6 +287,7 @@ struct Agent::MessageRow {
         {wire::Header::kVerdict, &Agent::take_verdict},
         {wire::Header::kFailed, &Agent::take_failure},
         {wire::Header::kRenewed, &Agent::take_renewal},
+        {wire::Header::kNotice, &Agent::take_notice},
     };
     const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
     return found == std::end(rows) ? nullptr : found;
@@ -353,6 +354,11 @@ Awaitable<Result<void>> Agent::take_failure(Message& message) {
 
 Awaitable<Result<void>> Agent::take_renewal(Message& message) {
   co_return conversation_.take_renewal(message.header.renewed());
+}
+
+Awaitable<Result<void>> Agent::take_notice(Message& message) {
+  conversation_.take_notice(message.header.notice());
+  co_return success();
 }
 
 Awaitable<Result<void>> Agent::finish_job(JobDone done) {

@@ -87,6 +87,7 @@ class Agent {
   Awaitable<Result<void>> take_verdict(Message& message);
   Awaitable<Result<void>> take_failure(Message& message);
   Awaitable<Result<void>> take_renewal(Message& message);
+  Awaitable<Result<void>> take_notice(Message& message);
   Awaitable<Result<void>> finish_job(JobDone done);
   Awaitable<Result<void>> report_failure(const JobDone& done);
   Awaitable<void> leave_run();

@@ -72,6 +72,7 @@ Awaitable<Result<wire::Welcome>> Conversation::hello(wire::Hello hello) {
   for (const auto& row : codec::codec_rows()) hello.add_codecs(std::string(row.name));
   hello.add_codecs(std::string(codec::delta_codec));
   *hello.mutable_features() = Features::of(End::client).to_wire();
+  hello.set_uptime_s(seconds(Clock::now() - began_at_));
   wire::Header header;
   *header.mutable_hello() = std::move(hello);
   FL_CO_CHECK(co_await send(std::move(header)));
@@ -156,6 +157,10 @@ Awaitable<Result<void>> Conversation::check_renewal() {
   header.mutable_renew()->set_csr_pem(**request);
   wants_renewal_ = true;
   co_return co_await send(std::move(header));
+}
+
+void Conversation::take_notice(const wire::Notice& notice) {
+  if (notices_.passes("notice")) log_warn("the server says: {}", shown_reason(notice.text()));
 }
 
 Result<void> Conversation::take_renewal(const wire::Renewed& renewed) {

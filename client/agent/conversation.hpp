@@ -13,6 +13,7 @@
 #include "client/agent/events.hpp"
 #include "proto/wire.pb.h"
 #include "shared/base/error.hpp"
+#include "shared/base/line_limit.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/wire/features.hpp"
 #include "shared/wire/link.hpp"
@@ -27,6 +28,7 @@ namespace fl::client {
 class Conversation {
  public:
   /// `keeper` may be null: then no certificate is renewed.
+  /// The client begins now: what Hello says of its uptime counts from here.
   explicit Conversation(IdentityKeeper* keeper) : keeper_(keeper) {}
 
   /// Takes a new connection. If the one before it ended between two runs, renews the certificate
@@ -66,15 +68,19 @@ class Conversation {
   /// Stores the certificate, if this client has asked for it. Without room on the disk the next
   /// check asks again; the old certificate is valid until then.
   [[nodiscard]] Result<void> take_renewal(const wire::Renewed& renewed);
+  /// Writes what the server wants the user to know into the log, a few times in a minute at most.
+  void take_notice(const wire::Notice& notice);
 
  private:
   Awaitable<Result<void>> renew_between_runs();
 
   IdentityKeeper* keeper_;
   std::shared_ptr<Link> link_;
+  const TimePoint began_at_ = Clock::now();
   std::uint64_t number_ = 0;
   std::string authorities_;  // As the Welcome of this connection names them.
   Features server_features_ = Features::before_lists(End::server);
+  LineLimit notices_;
   std::string declined_run_;      // The last run that this client declined.
   bool wants_renewal_ = false;    // This client has asked for a new certificate.
   bool is_between_runs_ = false;  // The last answer to Hello: no run is on.

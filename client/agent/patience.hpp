@@ -34,8 +34,7 @@ class Attempts {
   /// When the client gives up at the latest.
   [[nodiscard]] TimePoint latest() const {
     if (patience_.wait_s <= 0) return never;
-    return since_ +
-           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(patience_.wait_s));
+    return since_ + duration_of(patience_.wait_s);
   }
   /// The last line of a client that gives up.
   [[nodiscard]] std::string text(const Error& last) const {

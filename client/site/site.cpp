@@ -20,10 +20,6 @@ using nlohmann::json;
 
 namespace {
 
-Duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 /// Puts a rank of this machine first, because the first rank of a group maps the agent's files.
 std::vector<SiteMember> from_here(std::vector<SiteMember> members) {
   std::rotate(members.begin(), std::ranges::find_if(members, &SiteMember::is_here), members.end());

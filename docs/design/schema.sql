@@ -43,7 +43,7 @@ CREATE TABLE client (
   last_seen_at       REAL,
   revoked_at         REAL,
   evaluator          INTEGER NOT NULL CHECK (evaluator IN (0, 1))
-, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0)) STRICT, WITHOUT ROWID;
+, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0), pardoned_at REAL) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
   id     INTEGER PRIMARY KEY,

@@ -150,6 +150,16 @@ ControlAction revoke_action() {
           client_of, [](const json&) { return std::string("revokes the client"); }};
 }
 
+ControlAction pardon_action() {
+  return {"pardon", AdminRole::run_operator,
+          [](Store& store, const json& body, const std::string&) -> Result<json> {
+            FL_TRY(const std::string name, text_in(body, "client"));
+            FL_TRY(const std::string done, pardon_member(store, name));
+            return json{{"done", done}};
+          },
+          client_of, [](const json&) { return std::string("pardons the client"); }};
+}
+
 ControlAction enroll_action(const SharedOptions& options) {
   return {"enroll", AdminRole::admin,
           [options](Store& store, const json& body, const std::string&) -> Result<json> {
@@ -243,6 +253,14 @@ Result<std::string> revoke_member(Store& store, const std::string& name) {
                      name);
 }
 
+Result<std::string> pardon_member(Store& store, const std::string& name) {
+  FL_CHECK(store.members().pardon(name));
+  return fmt::format(
+      "'{}' is pardoned: what it missed up to now counts no more, and it is asked as "
+      "before",
+      name);
+}
+
 Result<std::string> name_operator(Operators& operators, const std::string& name,
                                   const std::string& role, std::string_view by) {
   if (!is_good_name(name)) {
@@ -260,8 +278,9 @@ Result<std::string> name_operator(Operators& operators, const std::string& name,
 }
 
 std::vector<ControlAction> control_actions(const RunOptions& options) {
-  return {queue_action(options),  drop_action(),         stop_action(),           revoke_action(),
-          enroll_action(options), add_operator_action(), revoke_operator_action()};
+  return {queue_action(options), drop_action(),           stop_action(),
+          revoke_action(),       pardon_action(),         enroll_action(options),
+          add_operator_action(), revoke_operator_action()};
 }
 
 }  // namespace fl::server

@@ -31,7 +31,7 @@ struct EnrollOptions : SharedOptions {
   std::string output;  // "": standard output.
 };
 
-struct RevokeOptions : SharedOptions {
+struct MemberOptions : SharedOptions {
   std::string name;
 };
 
@@ -84,19 +84,30 @@ Act enroll_act(const EnrollOptions& options) {
   return {.text = text_of_invitation(options.role, options.examples_max), .client = options.name};
 }
 
-void declare_revoke(CLI::App& command, RevokeOptions& options) {
+void declare_member(CLI::App& command, MemberOptions& options) {
   command.add_option("NAME", options.name, "The client's name")->required();
 }
 
-Result<void> revoke_client(const RevokeOptions& options) {
+Result<void> revoke_client(const MemberOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
   FL_TRY(const std::string done, revoke_member(*store, options.name));
   fmt::print("{}\n", done);
   return {};
 }
 
-Act revoke_act(const RevokeOptions& options) {
+Act revoke_act(const MemberOptions& options) {
   return {.text = "revokes the client", .client = options.name};
+}
+
+Result<void> pardon_client(const MemberOptions& options) {
+  FL_TRY(const auto store, open_store(options.state, false));
+  FL_TRY(const std::string done, pardon_member(*store, options.name));
+  fmt::print("{}\n", done);
+  return {};
+}
+
+Act pardon_act(const MemberOptions& options) {
+  return {.text = "pardons the client", .client = options.name};
 }
 
 void declare_rotate(CLI::App& command, RotateOptions& options) {
@@ -161,9 +172,17 @@ Command enroll_command() {
 }
 
 Command revoke_command() {
-  return make_command<RevokeOptions>(
+  return make_command<MemberOptions>(
       "revoke", "Ends a client's sessions and never admits it again",
-      {.declare = declare_revoke, .run = revoke_client, .act = revoke_act});
+      {.declare = declare_member, .run = revoke_client, .act = revoke_act});
+}
+
+Command pardon_command() {
+  return make_command<MemberOptions>(
+      "pardon",
+      "Has a client asked again that was asked several times without an update that counts, and is "
+      "not asked for a while",
+      {.declare = declare_member, .run = pardon_client, .act = pardon_act});
 }
 
 Command rotate_command() {

@@ -10,6 +10,7 @@ namespace fl::server {
 
 [[nodiscard]] Command enroll_command();
 [[nodiscard]] Command revoke_command();
+[[nodiscard]] Command pardon_command();
 [[nodiscard]] Command rotate_command();
 
 }  // namespace fl::server

@@ -183,6 +183,17 @@ Result<void> Members::revoke(std::string_view name) {
   });
 }
 
+Result<void> Members::pardon(std::string_view name) {
+  return db_.write([&]() -> Result<void> {
+    FL_TRY(const auto known, client_named(db_, name));
+    if (!known) return no_such_client(name);
+    if (known->revoked_at != 0) return is_revoked(name);
+    FL_TRY(const double now, db_.now());
+    FL_CHECK(db_.run("UPDATE client SET pardoned_at = ?2 WHERE name = ?1", name, now));
+    return {};
+  });
+}
+
 Result<std::vector<ClientRecord>> Members::all() {
   return db_.query(client_table.select("ORDER BY name"), client_table.reader());
 }

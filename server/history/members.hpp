@@ -48,6 +48,9 @@ class Members {
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.
   [[nodiscard]] Result<void> revoke(std::string_view name);
+  /// Notes that what the client missed up to now counts no more (Rounds::misses). Errors:
+  /// not_found; conflict, if it is revoked.
+  [[nodiscard]] Result<void> pardon(std::string_view name);
   [[nodiscard]] Result<std::vector<ClientRecord>> all();  // By name.
   [[nodiscard]] Result<std::optional<ClientRecord>> find(std::string_view name);
 

@@ -305,7 +305,9 @@ Result<std::map<std::string, Misses>> Rounds::misses(RunId run, double deadline_
                 " LEFT JOIN (SELECT client, max(id) AS id FROM task"
                 " WHERE run_id = ?1 AND state = 'accepted' GROUP BY client) AS counted"
                 " ON counted.client = t.client"
+                " LEFT JOIN client AS c ON c.name = t.client"
                 " WHERE t.run_id = ?1 AND t.id > ifnull(counted.id, 0)"
+                " AND t.decided_at > ifnull(c.pardoned_at, 0)"
                 " AND (t.state IN ('lost', 'refused') OR (t.state = 'late' AND ?2 > 0"
                 " AND r.ended_at - r.started_at >= ?2 - 0.001)) GROUP BY t.client",
                 note, run, deadline_s));

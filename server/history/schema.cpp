@@ -359,6 +359,11 @@ constexpr const char* predictions = R"sql(
 ALTER TABLE task ADD COLUMN predictions REAL CHECK (predictions >= 0);
 )sql";
 
+// When an operator has pardoned a client: what it missed before counts no more. NULL: never.
+constexpr const char* pardons = R"sql(
+ALTER TABLE client ADD COLUMN pardoned_at REAL;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -372,7 +377,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"steps of sites in fp32", fp32_steps},
                                          Migration{"cosines of updates", cosines},
                                          Migration{"weights of losses", predictions},
-                                         Migration{"bounded claims", bounded_claims}};
+                                         Migration{"bounded claims", bounded_claims},
+                                         Migration{"pardons of clients", pardons}};
 
 struct Marks {
   int application = 0;

@@ -95,6 +95,7 @@ inline constexpr Column<ClientRecord> client_columns[] = {
     column<&ClientRecord::revoked_at, OrNull>("revoked_at"),
     column<&ClientRecord::evaluator>("evaluator"),
     column<&ClientRecord::examples_max>("examples_max"),
+    column<&ClientRecord::pardoned_at, OrNull>("pardoned_at"),
 };
 inline constexpr Table<ClientRecord> client_table{"client", client_columns};
 

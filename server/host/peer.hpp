@@ -4,6 +4,7 @@
 #pragma once
 
 #include "proto/wire.pb.h"
+#include "shared/base/async/clock.hpp"
 #include "shared/params/column_summary.hpp"
 #include "shared/params/metric.hpp"
 #include "shared/wire/features.hpp"
@@ -31,6 +32,8 @@ class Peer {
     Features features = Features::before_lists(End::client);
     std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
+    /// How long ago its program began, as it says; zero: it does not say.
+    Duration uptime{};
   };
 
   virtual ~Peer() = default;

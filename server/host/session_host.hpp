@@ -94,6 +94,9 @@ class SessionHost {
 
   /// Expels a client that was revoked, and forgets its evaluations.
   virtual void revoke(const std::string& name) = 0;
+  /// An operator has pardoned a client (Members::pardon()) at this time, in Unix seconds: its
+  /// misses before that don't count any more.
+  virtual void pardon(const std::string& name, double at) = 0;
   /// Ends the session of a client whose certificate is not valid any more, and its task.
   virtual void expel(const std::string& name, const std::string& reason) = 0;
   /// An operator has ended the run, and the history says so: no round opens after this one.

@@ -184,7 +184,8 @@ Awaitable<Result<wire::Renewed>> Admission::renew(std::string name, std::string 
 }
 
 /// Acts on what other processes and the admin pages have written into the history: ends the
-/// sessions of revoked clients, and a run that was ended. `seen`: what the last call acted on.
+/// sessions of revoked clients, and a run that was ended, and has pardoned clients asked again.
+/// `seen`: what the last call acted on.
 Awaitable<void> Admission::follow_history(HistorySeen& seen) {
   auto look = [](Store& store) { return store.data_version(); };
   const auto version = co_await store_.with_store(std::move(look));
@@ -206,6 +207,7 @@ Awaitable<void> Admission::follow_history(HistorySeen& seen) {
     if (!ends[i].empty()) hosts[i]->end_early(ends[i]);
     for (const auto& client : *clients) {
       if (client.revoked_at != 0) hosts[i]->revoke(client.name);
+      if (client.pardoned_at != 0) hosts[i]->pardon(client.name, client.pardoned_at);
     }
   }
 }

@@ -193,6 +193,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
   facts_.software = printable(hello.software(), limits::software_bytes_max);
+  facts_.uptime = duration_of(hello.uptime_s());
   facts_.certificate_ends_at = link_->certificate_ends_at();
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();
@@ -351,7 +352,7 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
   const auto piece =
       static_cast<double>(std::min<std::uint64_t>(limits::chunk_bytes_min, upload_.begin.bytes()));
   const double window_s = std::max(seconds(limits::upload_window), piece / bytes_per_s_min);
-  const auto window = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(window_s));
+  const Duration window = duration_of(window_s);
   for (;;) {
     const std::uint64_t before = link_->bytes_arrived();
     const TimePoint until = Clock::now() + window;

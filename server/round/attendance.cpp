@@ -144,6 +144,12 @@ Awaitable<Result<void>> Attendance::join(std::shared_ptr<Peer> peer) {
   replace_session_of(facts.name);
   parts_.roster.enter(peer);
   refused_.erase(facts.name);
+  if (parts_.roster.bench().forgive_fresh_start(facts.name, facts.uptime)) {
+    report_unless_over(facts.name,
+                       facts.name + " was started anew: its misses don't count any more");
+  } else {
+    parts_.roster.tell_benched(facts.name);
+  }
   parts_.evaluations.welcome(*peer, parts_.end.is_over());
   Task* const task = parts_.tasks.task_of(facts.name);
   if (task != nullptr && task->record.state == TaskState::offered && !parts_.end.is_over())
@@ -181,6 +187,15 @@ void Attendance::leave(const std::shared_ptr<Peer>& peer, bool for_good, std::st
     parts_.control.group.spawn(
         parts_.decisions.lose_task(peer->facts().name, task->record.id, std::move(reason)));
   report_unless_over(peer->facts().name, peer->facts().name + " left");
+  parts_.control.changed.notify();
+}
+
+void Attendance::pardon(const std::string& name, double at) {
+  parts_.control.expect_strand();
+  // A clock that was set back makes the time since then negative: then it counts as zero.
+  const Duration ago = duration_of(Clock::unix_seconds() - at);
+  if (!parts_.roster.bench().pardon(name, Clock::now() - ago)) return;
+  parts_.control.report(EventLevel::info, name + " was pardoned: it may be asked again");
   parts_.control.changed.notify();
 }
 

@@ -32,6 +32,7 @@ class Attendance {
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
   void leave(const std::shared_ptr<Peer>& peer, bool for_good, std::string reason);
   void expel(const std::string& name, const std::string& reason);
+  void pardon(const std::string& name, double at);
 
  private:
   [[nodiscard]] Result<void> check_figures_of(const Peer::Facts& facts) const;

@@ -163,7 +163,7 @@ Awaitable<Result<void>> RoundEngine::restore_clients() {
     return store.rounds().misses(run, deadline, now);
   };
   FL_CO_TRY(const auto misses, co_await store_.with_store(std::move(list_misses)));
-  roster_.set_misses(misses);
+  roster_.bench().restore(misses);
   auto refer = [run](Store& store) { return store.rounds().newest_deltas(run); };
   FL_CO_TRY(auto newest, co_await store_.with_store(std::move(refer)));
   co_return files_.references.prepare(std::move(newest));

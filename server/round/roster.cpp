@@ -15,16 +15,6 @@ namespace fl::server {
 
 namespace {
 
-/// For how long a client is not asked that has missed `misses` times in a row and took `lost` each
-/// time.
-Duration bench_time(int misses, Duration lost) {
-  if (misses < limits::misses_max) return Duration::zero();
-  constexpr int doublings_max = 10;
-  const Duration pause = std::min<Duration>(lost, limits::bench_max) *
-                         (2 << std::min(misses - limits::misses_max, doublings_max));
-  return std::clamp<Duration>(pause, limits::bench_min, limits::bench_max);
-}
-
 /// A word of a text as a number, without the marks around it. "nan" and "inf" are numbers.
 std::optional<double> number_of_word(std::string_view word) {
   constexpr std::string_view marks = "()[],.;:";
@@ -204,9 +194,8 @@ void Roster::join_pace(const std::string& name) {
 void Roster::count_update(const std::string& name) {
   Client& client = clients_[name];
   ++client.updates;
-  client.misses = 0;
   client.failures = 0;
-  client.benched_until = {};
+  bench_.clear(name);
 }
 
 void Roster::note_failure(const std::string& name, const std::string& reason) {
@@ -233,42 +222,19 @@ std::string Roster::common_failure(std::size_t least) const {
       is_divergence(first->failure) ? ". The training diverges: try a lower --lr" : "");
 }
 
-void Roster::set_misses(const std::map<std::string, Misses>& all) {
-  const auto duration_of = [](double seconds) {
-    const double bounded = std::clamp(seconds, 0.0, fl::seconds(limits::bench_max));
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
-  };
-  for (const auto& [name, misses] : all) {
-    Client& client = clients_[name];
-    client.misses = misses.in_a_row;
-    // A clock that was set back makes the time since then negative: then it counts as zero.
-    client.benched_until = Clock::now() +
-                           bench_time(misses.in_a_row, duration_of(misses.lost_seconds)) -
-                           duration_of(misses.seconds_since);
-  }
-}
-
-Duration Roster::note_miss(const std::string& name, Duration lost) {
-  Client& client = clients_[name];
-  const Duration pause = bench_time(++client.misses, lost);
-  if (pause > Duration::zero()) client.benched_until = Clock::now() + pause;
-  return pause;
-}
-
-int Roster::misses_of(const std::string& client) const {
-  const auto found = clients_.find(client);
-  return found != clients_.end() ? found->second.misses : 0;
-}
-
-TimePoint Roster::benched_until(const std::string& client) const {
-  const auto found = clients_.find(client);
-  return found != clients_.end() ? found->second.benched_until : TimePoint{};
+void Roster::tell_benched(const std::string& name) const {
+  std::string why = bench_.why(name);
+  const auto peer = find(name);
+  if (why.empty() || !peer || !peer->facts().features.has(Feature::notices)) return;
+  wire::Header header;
+  header.mutable_notice()->set_text(std::move(why));
+  peer->post(std::move(header));
 }
 
 std::vector<Roster::PeerPointer> Roster::trainers_to_ask(std::size_t least) const {
   std::vector<PeerPointer> found;
   for (const auto& [name, client] : clients_) {
-    if (is_trainer(client) && Clock::now() >= client.benched_until) found.push_back(client.peer);
+    if (is_trainer(client) && Clock::now() >= bench_.until(name)) found.push_back(client.peer);
   }
   return found.size() >= least ? found : trainers();
 }
@@ -278,8 +244,9 @@ std::vector<Roster::PeerPointer> Roster::trainers_in_pace(std::size_t least) con
   if (ahead_ == 0) return found;
   std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max() - ahead_;
   for (const auto& peer : found) {
-    const Client& client = clients_.at(peer->facts().name);
-    if (client.misses < limits::misses_max) slowest = std::min(slowest, client.updates);
+    const std::string& name = peer->facts().name;
+    if (bench_.misses_of(name) < limits::misses_max)
+      slowest = std::min(slowest, clients_.at(name).updates);
   }
   std::erase_if(found, [&](const auto& peer) {
     return clients_.at(peer->facts().name).updates > slowest + ahead_;

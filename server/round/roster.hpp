@@ -3,8 +3,8 @@
 // received, whether it is waited for, and how many updates it has sent. On the engine's strand.
 #pragma once
 
-#include "server/history/records.hpp"
 #include "server/host/peer.hpp"
+#include "server/round/bench.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <cstdint>
@@ -85,7 +85,7 @@ class Roster {
   // Pace: bounded staleness (SSP) of an asynchronous run ------------------------------------------
 
   void set_update_counts(const std::map<std::string, std::uint64_t>& counts);
-  /// Counts an accepted update. Its client has no misses any more (note_miss()).
+  /// Counts an accepted update. Its client has no misses any more.
   void count_update(const std::string& client);
   /// trainers_to_ask() without those that must wait for the slowest one. Nobody waits for a client
   /// with limits::misses_max misses.
@@ -93,21 +93,17 @@ class Roster {
 
   // Clients without updates that count ------------------------------------------------------------
 
-  /// Sets the misses that the history has of clients (Rounds::misses), at a start.
-  void set_misses(const std::map<std::string, Misses>& misses);
-  /// A client was asked, and after the time `lost` it has no update that counts. Returns for how
-  /// long it is not asked from now on: zero, if it has missed fewer than limits::misses_max times.
-  Duration note_miss(const std::string& client, Duration lost);
+  /// The clients that are not asked for a while.
+  [[nodiscard]] Bench& bench() { return bench_; }
+  [[nodiscard]] const Bench& bench() const { return bench_; }
+  /// Tells the client why it is not asked, if it is not, and is here, and shows notices.
+  void tell_benched(const std::string& client) const;
   /// The client, or the check of its update, has said why there is no update that counts.
   void note_failure(const std::string& client, const std::string& reason);
   /// Why the run can't go on: all trainers that are here, and they are at least `least`, have
   /// failed limits::failures_alike_max times in a row, each time for this reason, numbers in it
   /// aside. "" otherwise.
   [[nodiscard]] std::string common_failure(std::size_t least) const;
-  /// How many times in a row the client has missed (note_miss()).
-  [[nodiscard]] int misses_of(const std::string& client) const;
-  /// Until when the client is not asked; if that is past, it may be asked.
-  [[nodiscard]] TimePoint benched_until(const std::string& client) const;
   /// The trainers that are here and may be asked, sorted by name. If these are fewer than `least`:
   /// all trainers that are here.
   [[nodiscard]] std::vector<PeerPointer> trainers_to_ask(std::size_t least) const;
@@ -122,11 +118,9 @@ class Roster {
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};
     int displaced = 0;
-    int misses = 0;            // Misses in a row.
     int failures = 0;          // Failures in a row of this kind.
     std::string failure_kind;  // The reason without its numbers.
     std::string failure;       // The reason, as it was told last.
-    TimePoint benched_until{};
   };
 
   void join_pace(const std::string& client);
@@ -135,6 +129,7 @@ class Roster {
   }
 
   std::uint32_t ahead_;
+  Bench bench_;
   std::map<std::string, Client> clients_;
   std::size_t sessions_ = 0;
   std::size_t trainers_ = 0;

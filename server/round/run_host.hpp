@@ -70,6 +70,7 @@ class RunHost final : public SessionHost {
   }
 
   void revoke(const std::string& name) override;
+  void pardon(const std::string& name, double at) override { parts_.attendance.pardon(name, at); }
   void expel(const std::string& name, const std::string& reason) override {
     parts_.attendance.expel(name, reason);
   }

@@ -100,7 +100,7 @@ Activity RunView::activity_of(const std::string& client, const Peer* peer, const
     if (task->has_arrived) return Activity::waiting;
     return task->begun_at == TimePoint{} ? Activity::training : Activity::interrupted;
   }
-  if (!peer->facts().evaluator && parts_.roster.benched_until(client) > Clock::now())
+  if (!peer->facts().evaluator && parts_.roster.bench().until(client) > Clock::now())
     return Activity::paused;
   return task != nullptr ? Activity::failed : Activity::idle;
 }
@@ -129,9 +129,9 @@ MemberStatus RunView::member(const std::string& name) const {
     if (task->offered_at != TimePoint{}) member.task_s = seconds(now - task->offered_at);
     if (task->is_open()) member.due_s = seconds_until(parts_.tasks.due(*task), now);
   }
-  if (const TimePoint until = parts_.roster.benched_until(name); until > now)
+  if (const TimePoint until = parts_.roster.bench().until(name); until > now)
     member.pause_s = seconds(until - now);
-  member.misses = parts_.roster.misses_of(name);
+  member.misses = parts_.roster.bench().misses_of(name);
   if (const auto* const trouble = parts_.control.trouble_of(name)) {
     member.trouble = trouble->text;
     member.trouble_at = trouble->at;

@@ -104,14 +104,10 @@ void TaskDecisions::note_failure(const std::string& client, const std::string& r
 
 void TaskDecisions::note_miss(const Task& task) {
   const std::string& client = task.record.client;
-  const Duration pause = parts_.roster.note_miss(client, Clock::now() - task.offered_at);
+  const Duration pause = parts_.roster.bench().note_miss(client, Clock::now() - task.offered_at);
   if (pause == Duration::zero()) return;
-  parts_.control.report_of(
-      client, EventLevel::warning,
-      fmt::format(
-          "{} was asked {} times in a row without an update that counts: it is not asked for "
-          "{:.0f} s",
-          client, parts_.roster.misses_of(client), seconds(pause)));
+  parts_.control.report_of(client, EventLevel::warning, parts_.roster.bench().why(client));
+  parts_.roster.tell_benched(client);
 }
 
 void TaskDecisions::note_misses() {

@@ -43,8 +43,7 @@ std::uint32_t RunPlan::target_clients(std::size_t available) const {
 
 TimePoint RunPlan::deadline_after(TimePoint start) const {
   if (settings.deadline_s == 0) return never;
-  return start +
-         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.deadline_s));
+  return start + duration_of(settings.deadline_s);
 }
 
 std::uint64_t RunPlan::examples_max(std::vector<std::uint64_t> examples) const {

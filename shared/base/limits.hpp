@@ -360,6 +360,9 @@ inline constexpr auto ask_again_max = 5min;
 inline constexpr int misses_max = 3;
 inline constexpr auto bench_min = 10s;
 inline constexpr auto bench_max = 24h;
+/// A client's misses are forgotten when its program is started anew, so many times between two
+/// updates that count.
+inline constexpr int fresh_starts_max = 5;
 /// A run ends when all its clients fail for one reason, each so many times in a row.
 inline constexpr int failures_alike_max = 5;
 /// The pace of an upload is checked once in each window (a longer one where chunk_bytes_min takes

@@ -38,6 +38,10 @@ constexpr Row rows[] = {
      .what = "the client's Ready has means and deviations of the values that the model scales",
      .of_client = true,
      .before_lists = true},
+    {.feature = Feature::notices,
+     .name = "notices",
+     .what = "the client shows the text of a Notice to its user",
+     .of_client = true},
 };
 
 std::string_view name_of(End end) { return end == End::client ? "client" : "server"; }

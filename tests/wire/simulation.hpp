@@ -30,6 +30,12 @@ struct Simulation {
     CHECK(running == 0);
   }
 
+  /// Lets so much time go by.
+  void wait(Duration duration) {
+    spawn(sleep_for(duration));
+    run();
+  }
+
   /// Runs until the task and all others have ended. Returns the task's result.
   template <class T>
   T result_of(Awaitable<T> task) {

@@ -121,6 +121,46 @@ TEST_CASE("a client that answers again is asked as before") {
   CHECK(count(tasks_of_client(world, "client-3"), TaskState::accepted) > 50);
 }
 
+TEST_CASE(
+    "a client that is not asked any more is asked at once when it is started anew or pardoned") {
+  enum class End { none, start, pardon };
+  for (const End end : {End::none, End::start, End::pardon}) {
+    CAPTURE(static_cast<int>(end));
+    WorldOptions options = calm(3);
+    options.settings.min_clients = 2;
+    options.settings.rounds = 60;
+    options.settings.deadline_s = 100;  // Then it is not asked for 200 s: longer than the run.
+    options.sessions_first = 3;
+    World world(options);
+    class Mend {
+     public:
+      static Awaitable<void> run(World& world, End end) {
+        co_await sleep_for(101s);  // The third round has closed without client-3.
+        if (end == End::start) world.restart_client("client-3");
+        if (auto* const link = world.link_of("client-3")) link->cut();
+        co_await sleep_for(3s);
+        if (end == End::pardon) world.pardon("client-3");
+      }
+    };
+    int offers = 0;
+    std::string notice;
+    world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+      if (client != "client-3" || is_up) return;
+      if (header.has_notice()) notice = header.notice().text();
+      if (!header.has_offer() || ++offers > 3) return;
+      world.link_of(client)->slow_down(0.01);
+      if (offers == 3) world.spawn(Mend::run(world, end));
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(has_event(world, "client-3 was asked 3 times in a row without an update that counts"));
+    CHECK(notice.starts_with("client-3 was asked 3 times in a row without an update that counts"));
+    const auto counted = count(tasks_of_client(world, "client-3"), TaskState::accepted);
+    if (end == End::none) CHECK(counted == 0);
+    if (end != End::none) CHECK(counted > 10);
+  }
+}
+
 TEST_CASE("nobody waits for a member whose updates never count, also where updates are in pace") {
   WorldOptions options = calm(3);
   options.settings.mode = "async:buffer=2,ahead=2";

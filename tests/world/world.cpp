@@ -301,6 +301,16 @@ void World::revoke(const std::string& client) {
   });
 }
 
+void World::pardon(const std::string& client) {
+  if (engine() == nullptr) return;
+  Server& server = *servers_.back();
+  net::post(server.engine->executor(), [&server, now = server.engine, client] {
+    // As the sub-command does.
+    if (server.store) FL_ASSERT(server.store->members().pardon(client));
+    now->host().pardon(client, Clock::unix_seconds());
+  });
+}
+
 void World::kill_server(bool power_loss) {
   if (engine() == nullptr) return;
   power_loss_ = power_loss;

@@ -154,6 +154,7 @@ class World {
   /// Revokes the client's certificate, on the engine's strand. Does nothing while there is no
   /// server.
   void revoke(const std::string& client);
+  void pardon(const std::string& client);
   [[nodiscard]] RoundEngine* engine();  // Null while there is no server.
   [[nodiscard]] MemFiles& server_disk() { return server_disk_; }
   /// Call when a fault of the server's disk is planned: the server may end with an error once.

@@ -349,8 +349,7 @@ Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token
                                                    double silence_s) {
   const double shortest =
       silence_s > 0 ? std::min(silence_s, command_.silence_s) : command_.silence_s;
-  const auto silence =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(shortest));
+  const Duration silence = duration_of(shortest);
   asked_ = {fmt::format("'{}'", request.at("type").get<std::string>())};
   if (const auto client = request.find("client"); client != request.end())
     asked_.push_back(fmt::format("{} for client {}", asked_.front(), json_text(*client)));

@@ -52,7 +52,8 @@ constexpr std::array table{
            "larger --rounds goes on with this one."},
     Remedy{"times in a row without an update that counts",
            "The client fails or is late again and again.",
-           "Look at its log; it is asked again after the pause by itself."},
+           "Look at its log. Once it is mended, start its program anew or pardon it (Control, or "
+           "fl-server pardon NAME); or wait, it is asked again by itself."},
     Remedy{"the deadline passed without", "These clients were slower than --deadline.",
            "Look at their timeline: training, upload, or no answer at all."},
     Remedy{"updates at the deadline; waiting for another",

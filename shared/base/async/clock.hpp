@@ -11,6 +11,7 @@
 
 #include <boost/asio/basic_waitable_timer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -37,6 +38,13 @@ inline constexpr TimePoint never = TimePoint::max();
 
 [[nodiscard]] inline double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
+}
+
+/// The duration of so many seconds: at least zero, at most ten years, and zero for NaN.
+[[nodiscard]] inline Duration duration_of(double seconds) {
+  constexpr double years = 10.0 * 365 * 24 * 60 * 60;
+  const double bounded = seconds > 0 ? std::min(seconds, years) : 0.0;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
 }
 
 /// One wait, which ends at `time` or at cancel(). In a simulation Asio never sees the timer expire:

@@ -114,8 +114,7 @@ TEST_CASE("a full disk puts off the renewal, and other errors of it end the clie
 }
 
 TEST_CASE("without a keeper, no certificate is renewed") {
-  ConversationWorld world;
-  world.conversation = client::Conversation(nullptr);
+  ConversationWorld world(false);
   world.hear_that_no_run_is_on();
   REQUIRE(world.begin());
   CHECK(world.simulation.result_of(world.conversation.check_renewal()));

@@ -92,6 +92,16 @@ TEST_CASE("Hello names protocol, program and all codecs, with the role and model
   CHECK(Features::read(hello).value() == Features::of(End::client));
 }
 
+TEST_CASE("Hello says for how long the client has been running, on each connection") {
+  ConversationWorld world;
+  for (const double uptime : {90.0, 180.0}) {
+    world.simulation.wait(std::chrono::seconds(90));
+    REQUIRE(world.begin({welcome()}));
+    REQUIRE(world.hello());
+    CHECK(world.link->sent.front().header.hello().uptime_s() == uptime);
+  }
+}
+
 TEST_CASE("what the server can do is what its Welcome lists, and an older one has what it had") {
   wire::Header listed = welcome();
   listed.mutable_welcome()->mutable_features()->add_names("evaluation");

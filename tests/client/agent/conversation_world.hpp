@@ -45,8 +45,11 @@ struct Keeper final : client::IdentityKeeper {
 struct ConversationWorld {
   Simulation simulation;
   Keeper keeper;
-  client::Conversation conversation{&keeper};
+  client::Conversation conversation;
   std::shared_ptr<ScriptedLink> link;
+
+  explicit ConversationWorld(bool has_keeper = true)
+      : conversation(has_keeper ? &keeper : nullptr) {}
 
   /// Begins a connection on which the server will answer this.
   Result<void> begin(std::vector<wire::Header> answers = {}) {

@@ -77,6 +77,8 @@ const std::map<std::string, Elsewhere> elsewhere{
     {"EventLevel::warning, std::move(news))",
      {2, {"paused, the disk is full", "paused: too many files are open"}}},
     {"EventLevel::warning, to_string(left_out))", {1, {" more within "}}},
+    {"EventLevel::warning, parts_.roster.bench().why(client))",
+     {1, {" times in a row without an update that counts"}}},
     {"EventLevel::warning, fmt::format(, name, reason))",
      {1, {"it was revoked", "was enrolled again with a new key"}}},
     {"EventLevel::warning, fmt::format(, name, text))", {1, {"its upload sends"}}},

@@ -164,6 +164,35 @@ TEST_CASE("misses() counts the tasks since the last one that counted") {
   CHECK(world.store->rounds().misses(world.run + 1, deadline, now).value().empty());
 }
 
+TEST_CASE("misses() counts nothing from before a client was pardoned") {
+  StoreWorld world;
+  REQUIRE(world.store->members().touch("a", false));
+  REQUIRE(world.store->members().touch("b", false));
+  const auto miss = [&](Round round) {
+    const auto tasks = round == 1 ? world.start_round({"a", "b"}) : world.open(round, {"a", "b"});
+    REQUIRE(world.store->rounds().decide(
+        {with_state(tasks[0], TaskState::lost), with_state(tasks[1], TaskState::lost)}));
+    REQUIRE(world.store->rounds().commit(some_commit(world.run, round)));
+  };
+  const auto in_a_row = [&](const std::string& client) {
+    const auto misses = world.store->rounds().misses(world.run, 7, 0).value();
+    return misses.contains(client) ? misses.at(client).in_a_row : 0;
+  };
+  miss(1);
+  miss(2);
+  REQUIRE(world.store->members().pardon("a"));
+  CHECK(world.store->members().find("a").value()->pardoned_at > 0);
+  CHECK(world.store->members().find("b").value()->pardoned_at == 0);
+  CHECK(in_a_row("a") == 0);
+  CHECK(in_a_row("b") == 2);
+  miss(3);
+  CHECK(in_a_row("a") == 1);
+  CHECK(in_a_row("b") == 3);
+  CHECK(code_of(world.store->members().pardon("nobody")) == Errc::not_found);
+  REQUIRE(world.store->members().revoke("b"));
+  CHECK(code_of(world.store->members().pardon("b")) == Errc::conflict);
+}
+
 TEST_CASE("closed() has a recorded round with its tasks, and no open one") {
   StoreWorld world;
   const auto tasks = world.start_round({"a", "b"});

@@ -145,14 +145,16 @@ TEST_CASE("a token may be used again by its key, some times at once and then slo
   CHECK(again().error().code() == Errc::unavailable);
 }
 
-TEST_CASE("the hosts are told what another process has written: revoked clients, and a run's end") {
+TEST_CASE("the hosts are told what another process has written about clients, and a run's end") {
   AdmissionWorld world([](Store& store) {
     enrol_two(store);
+    store.members().pardon("alice").value();
     store.runs().end_early(1, "an operator has ended it").value();
   });
   world.watch_at(some_time);
   CHECK(world.hosts->host->calls ==
-        std::vector<std::string>{"the run ends: an operator has ended it", "bob is revoked"});
+        std::vector<std::string>{"the run ends: an operator has ended it", "alice is pardoned",
+                                 "bob is revoked"});
 }
 
 TEST_CASE("a client that the history can't be asked about is told to come again") {

@@ -86,6 +86,7 @@ class FakeHost final : public SessionHost {
   void report_of(const std::string&, EventLevel, std::string text) override { note("{}", text); }
   void report_full_disk(std::string text) override { note("{}", text); }
   void revoke(const std::string& name) override { note("{} is revoked", name); }
+  void pardon(const std::string& name, double) override { note("{} is pardoned", name); }
   void expel(const std::string& name, const std::string&) override { note("{} is expelled", name); }
   void end_early(std::string why) override { note("the run ends: {}", why); }
 

@@ -203,35 +203,111 @@ TEST_CASE("a client without updates that count is not asked for twice as long af
   Simulation simulation;
   Roster roster(0);
   for (const char* const name : {"a", "b", "mute"}) roster.enter(trainer(name));
-  CHECK(roster.note_miss("mute", 30s) == Duration::zero());
-  CHECK(roster.note_miss("mute", 30s) == Duration::zero());
+  CHECK(roster.bench().note_miss("mute", 30s) == Duration::zero());
+  CHECK(roster.bench().note_miss("mute", 30s) == Duration::zero());
   CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
-  CHECK(roster.note_miss("mute", 30s) == 60s);
-  CHECK(roster.misses_of("mute") == 3);
+  CHECK(roster.bench().note_miss("mute", 30s) == 60s);
+  CHECK(roster.bench().misses_of("mute") == 3);
   CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b"});
   CHECK(names_of(roster.trainers_in_pace(2)) == Names{"a", "b"});
   CHECK(names_of(roster.trainers_to_ask(3)) == Names{"a", "b", "mute"});  // Needed for a quorum.
-  CHECK(roster.note_miss("mute", 30s) == 120s);
-  CHECK(roster.note_miss("mute", 0s) == limits::bench_min);
-  for (int i = 0; i < 100; ++i) CHECK(roster.note_miss("mute", 1000h) <= limits::bench_max);
-  CHECK(roster.note_miss("mute", 1000h) == limits::bench_max);
+  CHECK(roster.bench().note_miss("mute", 30s) == 120s);
+  CHECK(roster.bench().note_miss("mute", 0s) == limits::bench_min);
+  for (int i = 0; i < 100; ++i) CHECK(roster.bench().note_miss("mute", 1000h) <= limits::bench_max);
+  CHECK(roster.bench().note_miss("mute", 1000h) == limits::bench_max);
   roster.count_update("mute");
-  CHECK(roster.misses_of("mute") == 0);
+  CHECK(roster.bench().misses_of("mute") == 0);
   CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
+}
+
+/// Lets the client miss so often that it is not asked for a while.
+void bench(Roster& roster, const std::string& client) {
+  for (int i = 0; i < limits::misses_max; ++i) roster.bench().note_miss(client, 1h);
+  REQUIRE(roster.bench().until(client) > Clock::now());
+}
+
+TEST_CASE("a client is asked again once it is pardoned, unless it has missed since") {
+  Simulation simulation;
+  Roster roster(0);
+  for (const char* const name : {"a", "b", "mute"}) roster.enter(trainer(name));
+  CHECK(!roster.bench().pardon("mute", Clock::now()));
+  CHECK(!roster.bench().pardon("nobody", Clock::now()));
+  const TimePoint before = Clock::now();
+  simulation.wait(10s);
+  bench(roster, "mute");
+  CHECK(!roster.bench().pardon("mute", before));
+  CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b"});
+  simulation.wait(10s);
+  CHECK(roster.bench().pardon("mute", Clock::now()));
+  CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
+  CHECK(roster.bench().misses_of("mute") == 0);
+  CHECK(roster.bench().why("mute").empty());
+}
+
+TEST_CASE("a new start of a client's program is forgiven, but not again and again") {
+  Simulation simulation;
+  Roster roster(0);
+  roster.enter(trainer("mute"));
+  for (int i = 0; i < limits::fresh_starts_max; ++i) {
+    simulation.wait(100s);
+    bench(roster, "mute");
+    CHECK(roster.bench().why("mute").find("start its program anew") != std::string::npos);
+    simulation.wait(100s);
+    CHECK(!roster.bench().forgive_fresh_start("mute", 0s));    // It does not say when it began.
+    CHECK(!roster.bench().forgive_fresh_start("mute", 101s));  // It began before it missed.
+    CHECK(roster.bench().misses_of("mute") == limits::misses_max);
+    CHECK(roster.bench().forgive_fresh_start("mute", 99s));
+    CHECK(roster.bench().misses_of("mute") == 0);
+    CHECK(!roster.bench().forgive_fresh_start("mute", 99s));  // There is nothing to forgive.
+  }
+  bench(roster, "mute");
+  simulation.wait(100s);
+  CHECK(!roster.bench().forgive_fresh_start("mute", 1s));
+  CHECK(roster.bench().why("mute").find("program") == std::string::npos);
+  CHECK(roster.bench().why("mute").find("fl-server pardon mute") != std::string::npos);
+  SUBCASE("an update counts") { roster.count_update("mute"); }
+  SUBCASE("an operator pardons it") { CHECK(roster.bench().pardon("mute", Clock::now())); }
+  bench(roster, "mute");
+  simulation.wait(100s);
+  CHECK(roster.bench().forgive_fresh_start("mute", 1s));
+}
+
+TEST_CASE("a client that shows notices is told why it is not asked, and for how long") {
+  Simulation simulation;
+  Roster roster(0);
+  const auto shows = trainer("shows");
+  const auto older = trainer("older");
+  shows->editable_facts().features = Features::of(End::client);
+  roster.enter(shows);
+  roster.enter(older);
+  for (const char* const name : {"shows", "older", "away"}) {
+    roster.tell_benched(name);
+    bench(roster, name);
+    roster.tell_benched(name);
+  }
+  CHECK(older->posted.empty());
+  REQUIRE(shows->posted.size() == 1);
+  const std::string text = shows->posted.front().notice().text();
+  CHECK(text == roster.bench().why("shows"));
+  CHECK(
+      text.starts_with("shows was asked 3 times in a row without an update that counts: it is not "
+                       "asked before 20"));
+  simulation.wait(limits::bench_max);
+  CHECK(roster.bench().why("shows").empty());
 }
 
 TEST_CASE("after a restart a client is not asked for the rest of its time") {
   Simulation simulation;
   Roster roster(0);
   for (const char* const name : {"a", "b", "c", "d", "e"}) roster.enter(trainer(name));
-  roster.set_misses({{"a", {.in_a_row = 2, .lost_seconds = 30, .seconds_since = 0}},
-                     {"b", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 59}},
-                     {"c", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 60}},
-                     {"d", {.in_a_row = 4, .lost_seconds = 30, .seconds_since = 119}},
-                     {"e", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = -1e9}}});
+  roster.bench().restore({{"a", {.in_a_row = 2, .lost_seconds = 30, .seconds_since = 0}},
+                          {"b", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 59}},
+                          {"c", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = 60}},
+                          {"d", {.in_a_row = 4, .lost_seconds = 30, .seconds_since = 119}},
+                          {"e", {.in_a_row = 3, .lost_seconds = 30, .seconds_since = -1e9}}});
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"a", "c"});
-  CHECK(roster.misses_of("d") == 4);
-  CHECK(roster.note_miss("a", 30s) == 60s);  // The client's third update.
+  CHECK(roster.bench().misses_of("d") == 4);
+  CHECK(roster.bench().note_miss("a", 30s) == 60s);  // The client's third update.
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c"});
   roster.count_update("e");
   CHECK(names_of(roster.trainers_to_ask(0)) == Names{"c", "e"});
