@@ -7,6 +7,14 @@
 
 namespace fl::client {
 
+std::unique_ptr<MemoryShare> MemoryShare::take(BytesLeft left, std::uint64_t bytes) {
+  std::uint64_t before = left->load();
+  do {
+    if (before < bytes) return nullptr;
+  } while (!left->compare_exchange_weak(before, before - bytes));
+  return std::unique_ptr<MemoryShare>(new MemoryShare(std::move(left), bytes));
+}
+
 Result<StoredValues> StoredValues::read_or_map(std::unique_ptr<File> file, std::uint64_t elements,
                                                bool is_new) {
   StoredValues out;
@@ -43,10 +51,11 @@ Result<StoredValues> StoredValues::open(Files& files, const std::filesystem::pat
   return values;
 }
 
-StoredValues StoredValues::resized(std::size_t elements) && {
-  std::vector<float> memory = std::move(memory_);
-  memory.resize(elements);
-  return StoredValues(std::move(memory));
+std::vector<float> StoredValues::release_memory() && {
+  file_.reset();
+  mapping_.reset();
+  share_.reset();
+  return std::exchange(memory_, {});
 }
 
 Result<void> StoredValues::write(std::uint64_t first, std::span<const float> values) {
@@ -104,24 +113,43 @@ Result<void> fill_zeros(StoredValues& target, std::size_t first) {
   });
 }
 
+ValuePool::ValuePool(Files& files, std::filesystem::path folder, std::uint64_t memory_bytes_max)
+    : files_(&files), folder_(std::move(folder)) {
+  if (files.can_map())
+    memory_left_ = std::make_shared<std::atomic<std::uint64_t>>(memory_bytes_max);
+}
+
+/// A kept vector, or none. One of this length is best, and one in memory is better than a file.
+StoredValues ValuePool::take_kept(std::size_t elements) {
+  const MutexLock lock(mutex_);
+  const auto worth = [elements](const StoredValues& kept) {
+    return std::pair(kept.size() == elements, kept.is_in_memory());
+  };
+  const auto best = std::ranges::max_element(kept_, {}, worth);
+  if (best == kept_.end()) return {};
+  StoredValues kept = std::move(*best);
+  kept_.erase(best);
+  return kept;
+}
+
 Result<StoredValues> ValuePool::borrow(std::size_t elements) {
-  StoredValues kept;
-  {
-    const MutexLock lock(mutex_);
-    if (!kept_.empty()) {
-      kept = std::move(kept_.back());
-      kept_.pop_back();
-    }
-  }
-  const bool is_in_file =
-      files_ != nullptr && files_->can_map() && elements * sizeof(float) > memory_bytes_max_;
-  if (!is_in_file) return std::move(kept).resized(elements);
+  StoredValues kept = take_kept(elements);
   if (kept.size() == elements) return kept;
-  kept = StoredValues();  // Frees its room before more is taken.
-  const std::filesystem::path path = folder_ / ("scratch-" + std::to_string(++files_made_));
-  FL_TRY(auto fresh, StoredValues::make(*files_, path, elements));
-  FL_CHECK(files_->remove(path));
-  return fresh;
+  std::vector<float> memory = std::move(kept).release_memory();
+  std::unique_ptr<MemoryShare> share;
+  if (memory_left_) {
+    share = MemoryShare::take(memory_left_, elements * sizeof(float));
+    if (!share) {
+      memory = {};  // Frees its room before more is taken.
+      const std::filesystem::path path = folder_ / ("scratch-" + std::to_string(++files_made_));
+      FL_TRY(auto fresh, StoredValues::make(*files_, path, elements));
+      FL_CHECK(files_->remove(path));
+      return fresh;
+    }
+    if (memory.size() > elements) memory = {};  // A part of it would be counted for nobody.
+  }
+  memory.resize(elements);
+  return StoredValues(std::move(memory), std::move(share));
 }
 
 void ValuePool::give_back(StoredValues values) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoredValues: a flat vector of fp32 that is as large as a model. It lies in a file, which is
 // written piece by piece and read as a mapping, so that it takes the page cache and no memory of
-// the program; or in memory, if it is small or the file can't be mapped (tests, fl-sim).
+// the program; or in memory, if there is room or the file can't be mapped (tests, fl-sim).
 #pragma once
 
 #include "shared/base/async/mutex.hpp"
@@ -20,13 +20,31 @@
 
 namespace fl::client {
 
+/// A share of the memory that vectors may take together. It is given back when this object ends.
+class MemoryShare {
+ public:
+  using BytesLeft = std::shared_ptr<std::atomic<std::uint64_t>>;
+  /// Null if so much is not left.
+  [[nodiscard]] static std::unique_ptr<MemoryShare> take(BytesLeft left, std::uint64_t bytes);
+  ~MemoryShare() { *left_ += bytes_; }
+  MemoryShare(const MemoryShare&) = delete;
+  MemoryShare& operator=(const MemoryShare&) = delete;
+
+ private:
+  MemoryShare(BytesLeft left, std::uint64_t bytes) : left_(std::move(left)), bytes_(bytes) {}
+
+  BytesLeft left_;
+  std::uint64_t bytes_;
+};
+
 /// values() and write() on disjoint ranges: any thread. All else: one thread at a time.
 class StoredValues {
  public:
   /// No values.
   StoredValues() = default;
-  /// Values in memory.
-  explicit StoredValues(std::vector<float> values) : memory_(std::move(values)) {}
+  /// Values in memory, which may be a share of a limited one.
+  explicit StoredValues(std::vector<float> values, std::unique_ptr<MemoryShare> share = nullptr)
+      : memory_(std::move(values)), share_(std::move(share)) {}
   /// A new file of `elements` values in place of what has that name; their contents are arbitrary.
   /// Takes the room on the disk at once. Errors: no_space and others of the disk.
   [[nodiscard]] static Result<StoredValues> make(Files& files, const std::filesystem::path& path,
@@ -42,10 +60,11 @@ class StoredValues {
     return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
   }
   [[nodiscard]] std::size_t size() const { return values().size(); }
+  [[nodiscard]] bool is_in_memory() const { return file_ == nullptr; }
   /// The values themselves, if they lie in memory only; else empty.
   [[nodiscard]] std::span<float> memory() { return file_ ? std::span<float>() : memory_; }
-  /// A vector of another length in the same memory; the contents are arbitrary.
-  [[nodiscard]] StoredValues resized(std::size_t elements) &&;
+  /// The memory of values that lie in no file, for other values; its share is given back.
+  [[nodiscard]] std::vector<float> release_memory() &&;
   /// Replaces the values from `first` on. values() has the new ones at once.
   [[nodiscard]] Result<void> write(std::uint64_t first, std::span<const float> values);
   /// Replaces bytes of the values, from any byte on.
@@ -62,6 +81,7 @@ class StoredValues {
   std::unique_ptr<File> file_;  // Null: in memory only.
   std::unique_ptr<FileMapping> mapping_;
   std::vector<float> memory_;  // Without a mapping.
+  std::unique_ptr<MemoryShare> share_;
 };
 
 /// Pieces in which long vectors are worked on: 4 MiB.
@@ -85,18 +105,17 @@ using ChangePiece = std::function<void(std::size_t at, std::span<float> piece)>;
 /// Writes zeros from element `first` to the end.
 [[nodiscard]] Result<void> fill_zeros(StoredValues& target, std::size_t first);
 
-/// Vectors of a client up to this size lie in memory while they are used.
-inline constexpr std::uint64_t values_in_memory_bytes_max = 64 << 20;
+/// What all vectors of a client's pool may take of its memory.
+inline constexpr std::uint64_t values_in_memory_bytes_max = 224 << 20;
 
 /// Vectors for a short time, used again and again, because getting fresh room costs time: in memory
-/// up to `memory_bytes_max`, else in files without a name, whose room the kernel frees at the
-/// latest when the process ends. Any thread, if `files` may be used by any.
+/// as long as all of them take at most `memory_bytes_max`, else in files without a name, whose room
+/// the kernel frees at the latest when the process ends. Any thread, if `files` may be used by any.
 class ValuePool {
  public:
   /// All in memory.
   ValuePool() = default;
-  ValuePool(Files& files, std::filesystem::path folder, std::uint64_t memory_bytes_max)
-      : files_(&files), folder_(std::move(folder)), memory_bytes_max_(memory_bytes_max) {}
+  ValuePool(Files& files, std::filesystem::path folder, std::uint64_t memory_bytes_max);
 
   /// Returns a vector of so many values with arbitrary contents. Errors: those of the disk.
   [[nodiscard]] Result<StoredValues> borrow(std::size_t elements);
@@ -106,9 +125,11 @@ class ValuePool {
  private:
   static constexpr std::size_t kept_max = 32;
 
+  [[nodiscard]] StoredValues take_kept(std::size_t elements);
+
   Files* files_ = nullptr;
   std::filesystem::path folder_;
-  std::uint64_t memory_bytes_max_ = 0;
+  MemoryShare::BytesLeft memory_left_;  // Null: no limit.
   std::atomic<std::uint64_t> files_made_ = 0;
   Mutex mutex_;
   std::vector<StoredValues> kept_ FL_GUARDED_BY(mutex_);

@@ -96,20 +96,35 @@ TEST_CASE("a full disk shows when the room is taken, not when it is written") {
   CHECK(stored.error().code() == Errc::no_space);
 }
 
-TEST_CASE("a pool keeps small vectors in memory and large ones in files without a name") {
+TEST_CASE("a pool has vectors in memory while they fit, and others in files without a name") {
   const ScratchFolder folder = ScratchFolder::make("pool").value();
   ValuePool pool(posix_files(), folder.path(), 100 * sizeof(float));
-  auto small = pool.borrow(100).value();
-  auto large = pool.borrow(101).value();
-  CHECK_FALSE(small.memory().empty());
-  CHECK(large.memory().empty());
+  auto first = pool.borrow(60).value();
+  auto second = pool.borrow(60).value();
+  auto third = pool.borrow(40).value();
+  CHECK(first.is_in_memory());
+  CHECK_FALSE(second.is_in_memory());
+  CHECK(second.memory().empty());
+  CHECK(third.is_in_memory());
   CHECK(posix_files().list(folder.path()).value().empty());
-  const float* const place = large.values().data();
-  pool.give_back(std::move(large));
-  CHECK(pool.borrow(101).value().values().data() == place);
-  const float* const memory = small.memory().data();
-  pool.give_back(std::move(small));
-  CHECK(pool.borrow(50).value().memory().data() == memory);
+  const float* const place = second.values().data();
+  pool.give_back(std::move(second));
+  CHECK(pool.borrow(60).value().values().data() == place);
+  const float* const memory = first.memory().data();
+  pool.give_back(std::move(first));
+  CHECK(pool.borrow(60).value().memory().data() == memory);
+  CHECK(pool.borrow(60).value().is_in_memory());  // Those before were freed.
+}
+
+TEST_CASE("a vector that a pool keeps takes no room from one of another length") {
+  const ScratchFolder folder = ScratchFolder::make("pool").value();
+  ValuePool pool(posix_files(), folder.path(), 100 * sizeof(float));
+  for (const std::size_t elements : {100, 30, 100, 101, 100}) {
+    auto values = pool.borrow(elements).value();
+    CHECK(values.size() == elements);
+    CHECK(values.is_in_memory() == (elements <= 100));
+    pool.give_back(std::move(values));
+  }
 }
 
 TEST_CASE("a pool of a disk in memory, and one without a disk, keep all in memory") {
