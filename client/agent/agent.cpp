@@ -145,7 +145,11 @@ Awaitable<Result<void>> Agent::shake_hands() {
   wire::Hello hello;
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
-  FL_CO_TRY(const wire::Welcome welcome, co_await conversation_.hello(std::move(hello)));
+  const auto answer = co_await conversation_.hello(std::move(hello));
+  if (!answer && answer.error().code() == Errc::unauthenticated && may_wait())
+    co_return Error(Errc::unavailable,
+                    "this run is not for this client: " + answer.error().message());
+  FL_CO_TRY(const wire::Welcome welcome, answer);
   auto entered = check_server();
   if (entered) entered = co_await enter(welcome);
   const bool has_others = entered && run_.layout().all.digest().raw() != welcome.layout_digest();
@@ -167,15 +171,18 @@ Result<void> Agent::check_server() const {
   return demand(conversation_.server_features(), End::server, Feature::evaluation, "an evaluator");
 }
 
-/// A client that stays, and has been connected before, waits for a run whose model it can train.
+/// A client that stays, and has been part of a run, waits for one that it can train.
+bool Agent::may_wait() const { return options_.stay && conversation_.number() > 0; }
+
 Awaitable<Result<void>> Agent::enter(const wire::Welcome& welcome) {
   const JoinedRun::Pause pause = [this]() -> Awaitable<bool> {
     co_await wait(Clock::now() + limits::full_disk_pause);
     co_return !stopping_;
   };
   const auto entered = co_await run_.enter(welcome, pause);
-  const bool may_wait = options_.stay && conversation_.number() > 0 && run_.lacks_model();
-  if (entered || !may_wait || entered.error().code() != Errc::invalid_input) co_return entered;
+  const bool is_unfit =
+      !entered && run_.lacks_model() && entered.error().code() == Errc::invalid_input;
+  if (!is_unfit || !may_wait()) co_return entered;
   const std::string reason =
       fmt::format("this run is not for this client: {}", entered.error().message());
   if (!conversation_.has_declined(welcome.run_key()))

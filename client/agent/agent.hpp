@@ -73,6 +73,7 @@ class Agent {
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
   [[nodiscard]] Result<void> check_server() const;
+  [[nodiscard]] bool may_wait() const;
   Awaitable<Result<void>> enter(const wire::Welcome& welcome);
   Awaitable<Result<Outcome>> answer_requests();
   Awaitable<Result<void>> advance();

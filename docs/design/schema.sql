@@ -43,7 +43,7 @@ CREATE TABLE client (
   last_seen_at       REAL,
   revoked_at         REAL,
   evaluator          INTEGER NOT NULL CHECK (evaluator IN (0, 1))
-, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0), pardoned_at REAL) STRICT, WITHOUT ROWID;
+, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0), pardoned_at REAL, model TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
   id     INTEGER PRIMARY KEY,
@@ -112,7 +112,7 @@ CREATE TABLE run (
   started_at   REAL NOT NULL,           -- all times: Unix seconds
   queued       INTEGER NOT NULL CHECK (queued IN (0, 1)),  -- 1: behind another
   checkpoints  TEXT NOT NULL DEFAULT '' -- their folder in STATE/checkpoints, '' for that itself
-, early_end TEXT NOT NULL DEFAULT '') STRICT;
+, early_end TEXT NOT NULL DEFAULT '', aside_at REAL) STRICT;
 
 CREATE TABLE task (                     -- one client asked to train in one round
   id             INTEGER PRIMARY KEY,

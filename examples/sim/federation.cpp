@@ -358,7 +358,7 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   Federation federation(options, std::move(run), std::move(learning), *store);
   const auto ended = federation.run();
   // A run that was interrupted can't be resumed, because the clients' state is lost.
-  FL_TRY(const auto open, store->runs().oldest_open());
+  FL_TRY(const auto open, store->runs().next_open());
   if (open && open->id == id) FL_CHECK(store->runs().set_state(id, server::RunState::stopped));
   FL_CHECK(ended);
   FL_TRY(auto rounds, store->summaries().rounds(id));

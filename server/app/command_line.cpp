@@ -74,6 +74,11 @@ void declare_server_flags(CLI::App& app, CommandLine& line) {
       "aside. What was recorded since then is forgotten, members and revocations too"));
   serving(app.add_flag("--stay", options.stay,
                        "Do not exit after the run: wait for the next one (see 'fl-server queue')"));
+  serving(
+      app.add_option("--queue-patience", options.queue_patience_s,
+                     "Seconds after which a run that the clients here can't train lets the next "
+                     "run in the queue go first; 0: never")
+          ->check(real_number_in(0, 1e6)));
   app.add_flag("--log-json", options.log_json, "Log JSON objects, one a line");
   app.add_flag("--verbose", options.verbose, "Log more");
 }

@@ -24,8 +24,8 @@ namespace fl::server {
 /// Revokes a client, or the tokens of a name, and says what was done.
 [[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name);
 
-/// Pardons a client: what it missed up to now counts no more. Says what was done. Errors: not_found;
-/// conflict, if it is revoked.
+/// Pardons a client: what it missed up to now counts no more. Says what was done. Errors:
+/// not_found; conflict, if it is revoked.
 [[nodiscard]] Result<std::string> pardon_member(Store& store, const std::string& name);
 
 /// Makes a new operator's token. Nothing else keeps it: the history has only its hash. Errors:

@@ -49,7 +49,7 @@ RunSettings settings_of(const ServeOptions& options, bool has_history) {
   store.read_only = true;
   const auto opened = Store::open(store);
   if (!opened) return options.settings;
-  const auto run = (*opened)->runs().oldest_open();
+  const auto run = (*opened)->runs().next_open();
   if (!run || !*run) return options.settings;
   auto settings = settings_from_json((*run)->config_json);
   return settings ? *settings : options.settings;

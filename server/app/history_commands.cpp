@@ -105,7 +105,7 @@ Result<void> print_rows(const Result<std::vector<Record>>& rows, Format format) 
 /// The run whose events are printed by default: the one that a server has under way or waits for,
 /// also before its first round; else the newest. Its events say why it waits.
 Result<std::optional<RunRecord>> run_of_events(Runs& runs) {
-  FL_TRY(auto open, runs.oldest_open());
+  FL_TRY(auto open, runs.next_open());
   return open ? std::move(open) : runs.latest();
 }
 

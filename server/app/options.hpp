@@ -46,6 +46,7 @@ struct ServeOptions : RunOptions {
   bool new_run = false;
   bool older_history = false;
   bool stay = false;
+  double queue_patience_s = 600;
 };
 
 }  // namespace fl::server

@@ -6,6 +6,10 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
+#include "shared/base/async/clock.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 
@@ -38,6 +42,26 @@ Result<void> drop_queued_run(const QueueOptions& options) {
   return {};
 }
 
+/// Says so if no trainer that was here lately can train the run, as far as is known: some train
+/// only one model.
+Result<void> warn_if_unfit(Store& store, const RunRecord& run) {
+  const double since = Clock::unix_seconds() - seconds(limits::lately);
+  FL_TRY(const auto clients, store.members().all());
+  std::string others;
+  for (const ClientRecord& client : clients) {
+    if (client.evaluator || client.revoked_at != 0 || client.last_seen_at < since) continue;
+    if (client.model.empty() || client.model == run.model) return {};
+    others += fmt::format("{}{} trains only '{}'", others.empty() ? "" : ", ", client.name,
+                          printable(client.model, limits::run_model_bytes_max));
+  }
+  if (others.empty()) return {};
+  log_warn(
+      "none of the clients that were here in the last day trains '{}': {}. Start one that does; "
+      "meanwhile the run lets others go first (--queue-patience)",
+      run.model, printable(others, limits::reason_bytes_max));
+  return {};
+}
+
 Result<void> queue_another_run(const QueueOptions& options) {
   if (!options.drop.empty()) return drop_queued_run(options);
   if (options.given.empty())
@@ -45,7 +69,7 @@ Result<void> queue_another_run(const QueueOptions& options) {
                  "a queued run has settings of its own: give at least one, such as --rounds 20. "
                  "'fl-server history --runs' shows the runs that wait");
   FL_TRY(const auto store, open_store(options.state, false));
-  FL_TRY(const auto before, store->runs().oldest_open());
+  FL_TRY(const auto before, store->runs().next_open());
   FL_TRY(const auto run, queue_run(store->runs(), options));
   fmt::print("run {} ({}) of '{}' with {} rounds is queued{}\n", run.id, run.key, run.model,
              run.rounds_total,
@@ -54,7 +78,7 @@ Result<void> queue_another_run(const QueueOptions& options) {
                                   before->id)
                     : "; a server that waits with --stay begins it now, otherwise the next start "
                       "does");
-  return {};
+  return warn_if_unfit(*store, run);
 }
 
 bool adds_run(const QueueOptions& options) { return options.drop.empty(); }

@@ -37,23 +37,57 @@ RunLoop::RunLoop(Engines& engines, StoreThread& store, HistoryChanges& changes, 
       run_(std::move(run)),
       options_(options),
       actions_(std::move(actions)),
-      stop_(stop) {}
+      stop_(stop),
+      group_(engines.find(run_.id)->executor()) {}
 
 Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
   using Outcome = RoundEngine::Outcome;
   for (;;) {
     const auto engine = engines_.find(run_.id);
+    is_aside_ = false;
+    const auto has_ended = std::make_shared<bool>(false);
+    group_.spawn(watch_clients(engine, has_ended));
     const auto outcome = co_await engine->run();
+    *has_ended = true;
+    changes_.wake();
+    co_await group_.join();
     engines_.remove(run_.id);
     if (!outcome && (!run_.queued || !is_of_run(outcome.error()))) co_return outcome;
-    if (outcome && *outcome == Outcome::stopped) co_return outcome;
-    if (outcome) {
+    const bool is_stopped = outcome && *outcome == Outcome::stopped;
+    if (is_stopped && !is_aside_) co_return outcome;
+    if (is_stopped) {
+      log_info("run {} comes again after the others that wait", run_.id);
+    } else if (outcome) {
       co_await summarise();
     } else {
       FL_CO_CHECK(co_await give_up(outcome.error()));
     }
     FL_CO_TRY(const bool has_next, co_await begin_next());
     if (!has_next) co_return stop_ ? Outcome::stopped : Outcome::finished;
+  }
+}
+
+/// Lets the run step aside for the next one when the clients that come can't take part in it.
+Awaitable<void> RunLoop::watch_clients(std::shared_ptr<RoundEngine> engine,
+                                       std::shared_ptr<bool> has_ended) {
+  if (options_.queue_patience_s == 0) co_return;
+  const TimePoint patient_until = Clock::now() + duration_of(options_.queue_patience_s);
+  std::uint64_t changes_seen = 0;
+  while (!*has_ended && !is_aside_) {
+    co_await changes_.wait(changes_seen);
+    const std::string why = engine->view().why_unfit();
+    if (*has_ended || Clock::now() < patient_until || why.empty()) continue;
+    auto move = [run = run_.id, why](Store& store) -> Result<bool> {
+      FL_TRY(const bool is_moved, store.runs().step_aside(run));
+      if (is_moved)
+        store.events().note(
+            run, EventLevel::warning,
+            "the run steps aside for the next one, as its clients can't take part: " + why);
+      return is_moved;
+    };
+    const auto moved = co_await store_.with_store(std::move(move));
+    is_aside_ = moved && *moved;
+    if (is_aside_ && !*has_ended) engine->stop();
   }
 }
 

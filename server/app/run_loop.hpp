@@ -7,6 +7,7 @@
 #include "server/history/history_changes.hpp"
 #include "server/history/store_thread.hpp"
 #include "server/round/engines.hpp"
+#include "shared/base/async/task_group.hpp"
 
 #include <atomic>
 #include <functional>
@@ -33,6 +34,8 @@ class RunLoop {
   Awaitable<Result<RoundEngine::Outcome>> run();
 
  private:
+  Awaitable<void> watch_clients(std::shared_ptr<RoundEngine> engine,
+                                std::shared_ptr<bool> has_ended);
   Awaitable<void> summarise();
   Awaitable<Result<void>> give_up(const Error& error);
   Awaitable<Result<bool>> begin_next();
@@ -45,6 +48,8 @@ class RunLoop {
   const ServeOptions& options_;
   Actions actions_;
   const std::atomic<bool>& stop_;
+  TaskGroup group_;
+  bool is_aside_ = false;  // The run at hand has stepped aside for the next one.
 };
 
 }  // namespace fl::server

@@ -184,7 +184,7 @@ Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
   FL_TRY(const auto latest, store.runs().latest());
   if (!latest) return begin_run(store.runs(), options, first);
   if (options.new_run) return begin_run(store.runs(), options);
-  FL_TRY(const auto open, store.runs().oldest_open());
+  FL_TRY(const auto open, store.runs().next_open());
   if (open) return go_on(store, *open, options);
   const bool is_longer =
       options.given.contains("rounds") && options.settings.rounds > latest->rounds_total;
@@ -215,7 +215,7 @@ Result<ChosenRun> choose_run(Store& store, const ServeOptions& options,
 }
 
 Result<std::optional<ChosenRun>> next_run(Runs& runs) {
-  FL_TRY(auto open, runs.oldest_open());
+  FL_TRY(auto open, runs.next_open());
   if (!open) return std::optional<ChosenRun>();
   FL_TRY(RunSettings settings, settings_of(*open));
   return std::optional(ChosenRun{std::move(*open), std::move(settings)});

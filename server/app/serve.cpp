@@ -328,7 +328,7 @@ Result<int> note_end(Store& store, const ServeOptions& options,
     return 0;
   }
   store.events().note(0, EventLevel::info, "fl-server is stopped");
-  const auto open = store.runs().oldest_open();
+  const auto open = store.runs().next_open();
   log_info("stopped{}",
            open && *open
                ? fmt::format("; the next start with --state {} goes on with the run", options.state)

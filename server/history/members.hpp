@@ -43,8 +43,9 @@ class Members {
   [[nodiscard]] Result<void> admit(std::string_view name, std::string_view serial);
   /// Records that the client is connected now. A client that is not in the table (it is simulated)
   /// is added, as enrolled now. `evaluator` is the role of such a client; the role of one with a
-  /// certificate stays.
-  [[nodiscard]] Result<void> touch(std::string_view name, bool evaluator);
+  /// certificate stays. `model`: the only one that it trains; "": any.
+  [[nodiscard]] Result<void> touch(std::string_view name, bool evaluator,
+                                   std::string_view model = "");
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.
   [[nodiscard]] Result<void> revoke(std::string_view name);

@@ -90,6 +90,7 @@ struct RunRecord {
   double started_at = 0;
   bool queued = false;      // Added by `fl-server queue`: a server's flags do not change it.
   std::string checkpoints;  // Folder of its checkpoints in STATE/checkpoints; "": that itself.
+  double aside_at = 0;      // When it stepped aside for others (Runs::step_aside()); 0: never.
   std::string early_end;  // Why it ends before its last round (Runs::end_early()); "": it doesn't.
 };
 
@@ -249,6 +250,7 @@ struct ClientRecord {
   bool evaluator = false;   // The role: it evaluates and never trains. Else it is a trainer.
   std::uint64_t examples_max = 0;  // The most examples that it may claim; 0: no limit.
   double pardoned_at = 0;  // What it missed before counts no more (Members::pardon()); 0: never.
+  std::string model;       // The only one that it trains, as it said last; "": any, or unknown.
 };
 
 /// A join token as it is stored: never the secret.

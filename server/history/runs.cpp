@@ -35,8 +35,10 @@ Result<std::optional<RunRecord>> Runs::latest() {
                   run_table.reader());
 }
 
-Result<std::optional<RunRecord>> Runs::oldest_open() {
-  return db_.find(run_table.select("WHERE state IN ('waiting', 'running') ORDER BY id LIMIT 1"),
+Result<std::optional<RunRecord>> Runs::next_open() {
+  return db_.find(run_table.select("WHERE state IN ('waiting', 'running')"
+                                   " ORDER BY state = 'running' DESC, aside_at NULLS FIRST, id"
+                                   " LIMIT 1"),
                   run_table.reader());
 }
 
@@ -48,11 +50,11 @@ Result<std::size_t> Runs::open_count() {
 }
 
 Result<std::optional<RunRecord>> Runs::shown() {
-  return db_.find(run_table.select(
-                      "ORDER BY state = 'running' DESC,"
-                      " EXISTS (SELECT 1 FROM round WHERE run_id = run.id) DESC,"
-                      " state = 'waiting' DESC, CASE state WHEN 'waiting' THEN -id ELSE id END DESC"
-                      " LIMIT 1"),
+  return db_.find(run_table.select("ORDER BY state = 'running' DESC,"
+                                   " EXISTS (SELECT 1 FROM round WHERE run_id = run.id) DESC,"
+                                   " state = 'waiting' DESC, aside_at NULLS FIRST,"
+                                   " CASE state WHEN 'waiting' THEN -id ELSE id END DESC"
+                                   " LIMIT 1"),
                   run_table.reader());
 }
 
@@ -82,6 +84,17 @@ Result<bool> Runs::give_up(RunId run, const std::string& why) {
     FL_TRY(const int changed, db_.run("UPDATE run SET state = 'stopped', early_end = ?2"
                                       " WHERE id = ?1 AND state = 'waiting'",
                                       run, why));
+    return changed == 1;
+  });
+}
+
+Result<bool> Runs::step_aside(RunId run) {
+  return db_.write([&]() -> Result<bool> {
+    FL_TRY(const double now, db_.now());
+    FL_TRY(const int changed,
+           db_.run("UPDATE run SET aside_at = ?2 WHERE id = ?1 AND state = 'waiting' AND EXISTS"
+                   " (SELECT 1 FROM run WHERE id <> ?1 AND state = 'waiting')",
+                   run, now));
     return changed == 1;
   });
 }

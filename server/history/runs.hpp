@@ -24,8 +24,9 @@ class Runs {
   [[nodiscard]] Result<RunRecord> create(const RunRecord& run, Others others = Others::keep);
   /// The newest run. Queued ones that were dropped or given up before they began come last.
   [[nodiscard]] Result<std::optional<RunRecord>> latest();
-  /// The oldest run that is waiting or running.
-  [[nodiscard]] Result<std::optional<RunRecord>> oldest_open();
+  /// The run to work on: the one that is running; else the oldest that waits, those that have
+  /// stepped aside last.
+  [[nodiscard]] Result<std::optional<RunRecord>> next_open();
   /// The number of runs that are waiting or running.
   [[nodiscard]] Result<std::size_t> open_count();
   /// The run that a reader wants to see first: the running one; else the newest that has a round;
@@ -41,6 +42,9 @@ class Runs {
   /// run's clients reads `why` and goes on with the next run. Returns false if the run does not
   /// wait.
   [[nodiscard]] Result<bool> give_up(RunId run, const std::string& why);
+  /// Puts a run that has no model yet behind the others that wait, because the clients that come
+  /// can't train it. Returns false if no other waits, or the run does not.
+  [[nodiscard]] Result<bool> step_aside(RunId run);
   /// Records that the run ends before its last round. What evaluators answer later does not change
   /// that; other settings (change()) do. Errors: not_found.
   [[nodiscard]] Result<void> end_early(RunId run, const std::string& why);

@@ -364,6 +364,12 @@ constexpr const char* pardons = R"sql(
 ALTER TABLE client ADD COLUMN pardoned_at REAL;
 )sql";
 
+// A run that its clients could not train comes after those that have never stepped aside.
+constexpr const char* queue_order = R"sql(
+ALTER TABLE run ADD COLUMN aside_at REAL;
+ALTER TABLE client ADD COLUMN model TEXT NOT NULL DEFAULT '';
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -378,7 +384,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"cosines of updates", cosines},
                                          Migration{"weights of losses", predictions},
                                          Migration{"bounded claims", bounded_claims},
-                                         Migration{"pardons of clients", pardons}};
+                                         Migration{"pardons of clients", pardons},
+                                         Migration{"order of the queue", queue_order}};
 
 struct Marks {
   int application = 0;

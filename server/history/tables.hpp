@@ -28,6 +28,7 @@ inline constexpr Column<RunRecord> run_columns[] = {
     column<&RunRecord::queued>("queued"),
     column<&RunRecord::checkpoints>("checkpoints", read_only),  // Made from the id.
     column<&RunRecord::early_end>("early_end", read_only),
+    column<&RunRecord::aside_at, OrNull>("aside_at", read_only),
 };
 inline constexpr Table<RunRecord> run_table{"run", run_columns};
 
@@ -96,6 +97,7 @@ inline constexpr Column<ClientRecord> client_columns[] = {
     column<&ClientRecord::evaluator>("evaluator"),
     column<&ClientRecord::examples_max>("examples_max"),
     column<&ClientRecord::pardoned_at, OrNull>("pardoned_at"),
+    column<&ClientRecord::model>("model"),
 };
 inline constexpr Table<ClientRecord> client_table{"client", client_columns};
 

@@ -45,6 +45,8 @@ class SessionHost {
   /// client joins.
   virtual void note_refusal(const std::string& name, const std::string& remote,
                             const Error& error) = 0;
+  /// Notes that a client can't take part in the run, and why, as it says itself.
+  virtual void note_decline(const std::string& name, const std::string& why) = 0;
   /// A client is ready. A second session of the same client replaces the first, whose connection
   /// broke without our noticing. The Error's text goes to the client.
   virtual Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) = 0;

@@ -178,12 +178,9 @@ Awaitable<Result<void>> Session::shake_hands() {
     co_return co_await on(host_->executor(), find_differences(host_, second.header.bye()));
   if (second.header.has_bye()) {
     // The client can't do what the run asks for, and says why: this goes into the history.
-    const std::string text =
-        fmt::format("{} can't take part: {}", facts_.name,
-                    printable(second.header.bye().reason(), limits::reason_bytes_max));
-    net::post(host_->executor(), [host = host_, name = facts_.name, text] {
-      host->report_of(name, EventLevel::warning, text);
-    });
+    const std::string why = printable(second.header.bye().reason(), limits::reason_bytes_max);
+    net::post(host_->executor(),
+              [host = host_, name = facts_.name, why] { host->note_decline(name, why); });
     co_return Error(Errc::unavailable, "the client leaves");
   }
   if (!second.header.has_ready()) {
@@ -192,6 +189,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   }
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
+  facts_.model = hello.model();
   facts_.software = printable(hello.software(), limits::software_bytes_max);
   facts_.uptime = duration_of(hello.uptime_s());
   facts_.certificate_ends_at = link_->certificate_ends_at();

@@ -97,11 +97,18 @@ void Attendance::note_refusal(const std::string& name, const std::string& remote
   const std::string text =
       fmt::format("{} ({}) was turned away: {}", name, remote, error.message());
   parts_.control.note_trouble(name, text);
-  if (std::exchange(refused_[name], error.message()) == error.message()) {
+  if (!parts_.roster.turn_away(name, error.message())) {
     log_warn("{}", text);
   } else {
     parts_.control.report(EventLevel::warning, text);
   }
+}
+
+void Attendance::note_decline(const std::string& name, const std::string& why) {
+  parts_.control.expect_strand();
+  parts_.roster.turn_away(name, why);
+  parts_.control.report_of(name, EventLevel::warning,
+                           fmt::format("{} can't take part: {}", name, why));
 }
 
 /// Checks what the client says of its data and its metrics. The Error's text goes to the client.
@@ -137,13 +144,12 @@ Awaitable<Result<void>> Attendance::join(std::shared_ptr<Peer> peer) {
       FL_TRY(const auto member, store.members().find(facts.name));
       FL_CHECK(check_claims(facts, *member));
     }
-    return store.members().touch(facts.name, facts.evaluator);
+    return store.members().touch(facts.name, facts.evaluator, facts.model);
   };
   FL_CO_CHECK(co_await parts_.control.store.with_store(std::move(touch)));
   if (parts_.control.has_ended()) co_return Error(Errc::unavailable, "the run is over");
   replace_session_of(facts.name);
   parts_.roster.enter(peer);
-  refused_.erase(facts.name);
   if (parts_.roster.bench().forgive_fresh_start(facts.name, facts.uptime)) {
     report_unless_over(facts.name,
                        facts.name + " was started anew: its misses don't count any more");

@@ -5,7 +5,6 @@
 
 #include "server/round/offers.hpp"
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -31,6 +30,7 @@ class Attendance {
   void note_refusal(const std::string& name, const std::string& remote, const Error& error);
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer);
   void leave(const std::shared_ptr<Peer>& peer, bool for_good, std::string reason);
+  void note_decline(const std::string& name, const std::string& why);
   void expel(const std::string& name, const std::string& reason);
   void pardon(const std::string& name, double at);
 
@@ -40,7 +40,6 @@ class Attendance {
   void report_unless_over(const std::string& client, std::string text);
 
   Parts parts_;
-  std::map<std::string, std::string> refused_;  // The reasons, by client.
 };
 
 }  // namespace fl::server

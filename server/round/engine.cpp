@@ -87,7 +87,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   const auto cause = is_finished ? wire::Bye::FINISHED : wire::Bye::RESTARTING;
   // Sessions hold this engine: one that is slow to go would keep it from being freed.
   for (const auto& peer : roster_.here()) {
-    peer->dismiss(cause, is_finished ? "the run is over" : "the server is shutting down");
+    peer->dismiss(cause, is_finished ? "the run is over" : "the server stops its work on this run");
     attendance_.leave(peer, true, "the run has ended");
   }
   co_await control_.group.join();

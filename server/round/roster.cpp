@@ -49,6 +49,7 @@ void Roster::enter(PeerPointer peer) {
   Client& client = clients_[facts.name];
   client.absent_until.reset();
   client.expelled.reset();
+  client.turned_away.clear();
   client.peer = std::move(peer);
   ++sessions_;
   if (is_trainer(client)) ++trainers_;
@@ -143,6 +144,18 @@ std::vector<std::pair<std::string, std::string>> Roster::expelled() const {
 std::string Roster::why_expelled(const std::string& name) const {
   const auto found = clients_.find(name);
   return found != clients_.end() ? found->second.expelled.value_or("") : "";
+}
+
+bool Roster::turn_away(const std::string& name, const std::string& why) {
+  return std::exchange(clients_[name].turned_away, why) != why;
+}
+
+std::vector<std::pair<std::string, std::string>> Roster::turned_away() const {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [name, client] : clients_) {
+    if (!client.turned_away.empty()) found.emplace_back(name, client.turned_away);
+  }
+  return found;
 }
 
 Traffic Roster::traffic_of(const std::string& name) const {

@@ -73,6 +73,11 @@ class Roster {
   /// Why the client was expelled; "": it was not, or has come back since.
   [[nodiscard]] std::string why_expelled(const std::string& client) const;
 
+  /// Notes why a client can't take part in the run, until it can. Returns false if that is known.
+  bool turn_away(const std::string& client, const std::string& why);
+  /// Names and reasons of the clients that can't take part.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> turned_away() const;
+
   // Traffic ---------------------------------------------------------------------------------------
 
   /// The client's traffic in all its sessions since this process began the run.
@@ -114,6 +119,7 @@ class Roster {
     Traffic departed;  // Traffic of its ended sessions.
     std::optional<TimePoint> absent_until;
     std::optional<std::string> expelled;  // Why the client was expelled.
+    std::string turned_away;              // Why it can't take part; "": nothing speaks against it.
     std::uint64_t updates = 0;            // Accepted updates, raised by join_pace().
     bool knows_initial = false;           // This session was told the initial model's digest.
     TimePoint displaced_since{};

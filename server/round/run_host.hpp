@@ -40,6 +40,9 @@ class RunHost final : public SessionHost {
                     const Error& error) override {
     parts_.attendance.note_refusal(name, remote, error);
   }
+  void note_decline(const std::string& name, const std::string& why) override {
+    parts_.attendance.note_decline(name, why);
+  }
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) override {
     return parts_.attendance.join(std::move(peer));
   }

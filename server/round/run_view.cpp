@@ -38,6 +38,20 @@ std::string RunView::phase_text() const {
   return "";
 }
 
+std::string RunView::why_unfit() const {
+  const bool is_enough = parts_.roster.trainer_count() >= parts_.control.plan.settings.min_clients;
+  if (!parts_.versions.empty() || is_enough) return "";
+  constexpr std::size_t shown_max = 3;
+  const auto turned_away = parts_.roster.turned_away();
+  std::string text;
+  for (const auto& [name, why] :
+       std::span(turned_away).first(std::min(shown_max, turned_away.size())))
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", name, why);
+  if (turned_away.size() > shown_max)
+    text += fmt::format("; and {} more clients", turned_away.size() - shown_max);
+  return text;
+}
+
 EngineStatus RunView::status() const {
   const RunPlan& plan = parts_.control.plan;
   EngineStatus status;

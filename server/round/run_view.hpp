@@ -37,6 +37,9 @@ class RunView {
   [[nodiscard]] LiveStatus live_status() const;
   /// The clients with these names and their work, in the same order.
   [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
+  /// Why the run can't begin though clients come: those that can't take part, and their reasons. ""
+  /// if it has a model or enough trainers, or nobody was turned away.
+  [[nodiscard]] std::string why_unfit() const;
   /// The main loop's phase, in words.
   [[nodiscard]] std::string phase_text() const;
 

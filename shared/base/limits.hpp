@@ -363,6 +363,8 @@ inline constexpr auto bench_max = 24h;
 /// A client's misses are forgotten when its program is started anew, so many times between two
 /// updates that count.
 inline constexpr int fresh_starts_max = 5;
+/// A client that was here no longer ago is expected to come again.
+inline constexpr auto lately = 24h;
 /// A run ends when all its clients fail for one reason, each so many times in a row.
 inline constexpr int failures_alike_max = 5;
 /// The pace of an upload is checked once in each window (a longer one where chunk_bytes_min takes

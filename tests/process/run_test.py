@@ -279,6 +279,29 @@ class WholeRun(FederationTest):
             program.signal(signal.SIGTERM)
             self.expect_exit(program)
 
+    def test_a_run_that_no_client_can_train_lets_others_go_first(self):
+        federation = self.make()
+        clients = [federation.client(name, "--stay", "--model", "synthetic:5000") for name in self.names]
+        server = federation.server(*RUN, "--stay", "--queue-patience", 1)
+        server.wait_for("waiting for another run")
+        queue = ("queue", "--min-clients", 3, "--rounds", 2, "--model")
+        code, _, err = federation.server_command(*queue, "synthetic:7000")
+        self.assertEqual(code, 0, err)
+        self.assertIn("none of the clients that were here in the last day trains 'synthetic:7000'", err)
+        for name in self.names:
+            self.assertIn(f"{name} trains only 'synthetic:5000'", err)
+        server.wait_for("was turned away")
+        code, _, err = federation.server_command(*queue, "synthetic:5000")
+        self.assertNotIn("trains only", err)
+        states = "SELECT model, state FROM run WHERE queued ORDER BY id"
+        done = [("synthetic:7000", "waiting"), ("synthetic:5000", "finished")]
+        wait_until("the run that fits is over", lambda: federation.query(states) == done)
+        (text,) = federation.query("SELECT text FROM event WHERE text LIKE '%steps aside%'")[0]
+        self.assertIn("its clients can't take part: a: the client trains 'synthetic:5000'", text)
+        for program in [*clients, server]:
+            program.signal(signal.SIGTERM)
+            self.expect_exit(program)
+
     def test_a_queued_run_keeps_its_own_settings(self):
         federation = self.make()
         self.run_to_end(federation, *RUN, "--rounds", 1)

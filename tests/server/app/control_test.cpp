@@ -120,7 +120,7 @@ TEST_CASE("a run without a model can be removed wherever it is in the queue, by 
       CHECK(run.state == RunState::stopped);
       CHECK(run.early_end == "operator 'eve' has removed it");
       CHECK(desk.store.events().all(removed).value().back().level == EventLevel::notice);
-      CHECK(desk.store.runs().oldest_open().value()->id == 3 - removed);
+      CHECK(desk.store.runs().next_open().value()->id == 3 - removed);
       CHECK(desk.run(action, body.c_str()).error().code() == Errc::conflict);
     }
   }

@@ -73,16 +73,39 @@ TEST_CASE("a run is read as it was created, and latest() is the newest one") {
 
 TEST_CASE("the open run is the oldest one that is not finished") {
   StoreWorld world;
-  CHECK(!world.store->runs().oldest_open().value());
+  CHECK(!world.store->runs().next_open().value());
   const RunId first = world.store->runs().create(some_run("aaaaaaaaaaaaaaaa")).value().id;
   const RunId second = world.store->runs().create(some_run("bbbbbbbbbbbbbbbb")).value().id;
-  CHECK(world.store->runs().oldest_open().value()->id == first);
+  CHECK(world.store->runs().next_open().value()->id == first);
   REQUIRE(world.store->runs().set_state(first, RunState::running));
-  CHECK(world.store->runs().oldest_open().value()->id == first);
+  CHECK(world.store->runs().next_open().value()->id == first);
   REQUIRE(world.store->runs().set_state(first, RunState::stopped));
-  CHECK(world.store->runs().oldest_open().value()->id == second);
+  CHECK(world.store->runs().next_open().value()->id == second);
   REQUIRE(world.store->runs().set_state(second, RunState::finished));
-  CHECK(!world.store->runs().oldest_open().value());
+  CHECK(!world.store->runs().next_open().value());
+}
+
+TEST_CASE("a run that steps aside comes after the others that wait") {
+  StoreWorld world;
+  Runs& runs = world.store->runs();
+  const auto next = [&] { return runs.next_open().value()->id; };
+  const RunId first = runs.create(some_run("aaaaaaaaaaaaaaaa")).value().id;
+  CHECK(!runs.step_aside(first).value());  // There is no other.
+  const RunId second = runs.create(some_run("bbbbbbbbbbbbbbbb")).value().id;
+  const RunId third = runs.create(some_run("cccccccccccccccc")).value().id;
+  CHECK(runs.step_aside(first).value());
+  CHECK(next() == second);
+  CHECK(runs.find(first).value()->aside_at > 0);
+  CHECK(runs.step_aside(second).value());
+  CHECK(next() == third);
+  REQUIRE(runs.set_state(third, RunState::finished));
+  CHECK(next() == first);
+  REQUIRE(runs.set_state(first, RunState::running));
+  CHECK(!runs.step_aside(first).value());  // It has a model.
+  const RunId fourth = runs.create(some_run("dddddddddddddddd")).value().id;
+  CHECK(next() == first);  // A run that has begun goes on, though it stepped aside before.
+  REQUIRE(runs.set_state(first, RunState::finished));
+  CHECK(next() == fourth);
 }
 
 TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
@@ -92,8 +115,8 @@ TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
   RunRecord other = some_run("bbbbbbbbbbbbbbbb");
   other.queued = true;
   const RunRecord second = world.store->runs().create(other).value();
-  CHECK(world.store->runs().oldest_open().value()->id == first.id);
-  CHECK(!world.store->runs().oldest_open().value()->queued);
+  CHECK(world.store->runs().next_open().value()->id == first.id);
+  CHECK(!world.store->runs().next_open().value()->queued);
   CHECK(world.store->runs().open_count().value() == 2);
   REQUIRE(world.store->runs().set_state(first.id, RunState::running));
   CHECK(world.store->runs().shown().value()->id == first.id);
@@ -102,8 +125,8 @@ TEST_CASE("a new run may stop the unfinished ones, and has its own folder") {
   world.reopen();
   CHECK(third.checkpoints == "run-3");
   CHECK(world.store->runs().open_count().value() == 1);
-  CHECK(world.store->runs().oldest_open().value()->id == third.id);
-  CHECK(world.store->runs().oldest_open().value()->checkpoints == "run-3");
+  CHECK(world.store->runs().next_open().value()->id == third.id);
+  CHECK(world.store->runs().next_open().value()->checkpoints == "run-3");
   CHECK(world.store->runs().shown().value()->id == third.id);  // The second run was never shown.
   const auto runs = world.store->runs().all().value();
   REQUIRE(runs.size() == 3);

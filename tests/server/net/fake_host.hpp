@@ -45,6 +45,9 @@ class FakeHost final : public SessionHost {
   void note_refusal(const std::string& name, const std::string&, const Error& error) override {
     note("{} refused: {}", name, error.message());
   }
+  void note_decline(const std::string& name, const std::string& why) override {
+    note("{} can't take part: {}", name, why);
+  }
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) override {
     note("{} joins", peer->facts().name);
     if (admission) joined.push_back(std::move(peer));

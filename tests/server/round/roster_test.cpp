@@ -220,6 +220,19 @@ TEST_CASE("a client without updates that count is not asked for twice as long af
   CHECK(names_of(roster.trainers_to_ask(2)) == Names{"a", "b", "mute"});
 }
 
+TEST_CASE("a client that can't take part is known with its reason until it can") {
+  Simulation simulation;
+  Roster roster(0);
+  CHECK(roster.turn_away("b", "another model"));
+  CHECK(!roster.turn_away("b", "another model"));
+  CHECK(roster.turn_away("b", "no data"));
+  CHECK(roster.turn_away("a", "another model"));
+  using Reasons = std::vector<std::pair<std::string, std::string>>;
+  CHECK(roster.turned_away() == Reasons{{"a", "another model"}, {"b", "no data"}});
+  roster.enter(trainer("b"));
+  CHECK(roster.turned_away() == Reasons{{"a", "another model"}});
+}
+
 /// Lets the client miss so often that it is not asked for a while.
 void bench(Roster& roster, const std::string& client) {
   for (int i = 0; i < limits::misses_max; ++i) roster.bench().note_miss(client, 1h);
