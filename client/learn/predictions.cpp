@@ -26,7 +26,8 @@ Result<void> check_task(const BuiltinModel& model) {
   return Error(Errc::invalid_input,
                fmt::format("model \"{}\" predicts no classes or values of examples{}", model.model,
                            model.spec.task == Task::language
-                               ? ", but the next byte of a text"
+                               ? ", but the next byte of a text; in Python, "
+                                 "tributary_fl.load_builtin(FILE) gives you the model"
                                : ""));
 }
 
