@@ -5,6 +5,7 @@
 #include "client/learn/data/readers/readers.hpp"
 #include "client/learn/precision.hpp"
 #include "client/learn/torch_devices.hpp"
+#include "client/predict_command.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
 #include "shared/base/documents.hpp"
@@ -234,11 +235,13 @@ std::function<int(int, const char* const*)> declare_all(CLI::App& app, const Cli
                                     "exit code is 1 if something fails");
   doctor->add_flag("--json", options.as_json, "Print JSON");
   const auto run_site_command = site::declare_site_commands(app, std::cout);
+  const auto run_predict_command = is_own ? [] { return -1; } : declare_predict_command(app);
   app.require_subcommand(0, 1);
-  return [&app, &options, join, initial, doctor, run_site_command, is_own](
+  return [&app, &options, join, initial, doctor, run_site_command, run_predict_command, is_own](
              int argc, const char* const* argv) {
     app.parse(argc, argv);
-    if (const int code = run_site_command(); code >= 0) return code;
+    for (const auto* const run : {&run_site_command, &run_predict_command})
+      if (const int code = (*run)(); code >= 0) return code;
     check_together(app, *join, *initial, options, is_own);
     options.only_join = static_cast<bool>(*join);
     options.doctor = static_cast<bool>(*doctor);
@@ -264,9 +267,9 @@ Result<ClientOptions> parse_again(int argc, const char* const* argv, ClientProgr
 
 }  // namespace
 
-void declare_data_flags(CLI::App& app, LearnOptions& learn) {
+void declare_reading_flags(CLI::App& app, LearnOptions& learn, const std::string& what) {
   app.add_option("--data", learn.data,
-                 fmt::format("The local data, one of: {} (docs/guide/data.md)", reader_usages()));
+                 fmt::format("{}, one of: {} (docs/guide/data.md)", what, reader_usages()));
   app.add_option(
          "--data-memory",
          [&learn](const CLI::results_t& given) {
@@ -282,6 +285,17 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
       "--skip-bad-files", learn.skip_bad_files,
       "Leave out images and documents that can't be read, and say in the log which and how "
       "many; without it they are an error");
+}
+
+void declare_device_flag(CLI::App& app, LearnOptions& learn, const std::string& what) {
+  app.add_option("--device", learn.device,
+                 what + ": cpu, cuda, cuda:N (the GPU of that number) or auto")
+      ->check(CLI::Validator(check_device, "{cpu,cuda,auto}"))
+      ->capture_default_str();
+}
+
+void declare_data_flags(CLI::App& app, LearnOptions& learn) {
+  declare_reading_flags(app, learn, "The local data");
   app.add_option("--partition", learn.partition,
                  fmt::format("How to divide the data into shards: {}",
                              alternatives(partition_rows(), &PartitionRow::usage)))
@@ -301,10 +315,7 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
   app.add_flag("--keep-moments", learn.keep_moments,
                "Let the optimizer's moments (momentum, Adam) go on from round to round, as DiLoCo "
                "needs it; they are kept on the disk");
-  app.add_option("--device", learn.device,
-                 "Where to train: cpu, cuda, cuda:N (the GPU of that number) or auto")
-      ->check(CLI::Validator(check_device, "{cpu,cuda,auto}"))
-      ->capture_default_str();
+  declare_device_flag(app, learn, "Where to train");
   app.add_option(
          "--precision", learn.precision,
          "Number format of the forward and backward pass: fp32, bf16, fp16 with a loss scale, or "

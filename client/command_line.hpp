@@ -49,6 +49,12 @@ struct ClientOptions {
   std::function<Result<ClientOptions>()> read_again;
 };
 
+/// Declares the flags about what to read: --data, --data-memory and --skip-bad-files. `what` begins
+/// the help of --data. `learn` must live until `app` has parsed, as below.
+void declare_reading_flags(CLI::App& app, LearnOptions& learn, const std::string& what);
+/// Declares --device. `what` begins its help.
+void declare_device_flag(CLI::App& app, LearnOptions& learn, const std::string& what);
+
 /// Declares the flags about data and training that fl-client and fl-sim share: --data, --partition,
 /// --partition-seed, --holdout, --device, --precision. `learn` must live until `app` has parsed.
 void declare_data_flags(CLI::App& app, LearnOptions& learn);

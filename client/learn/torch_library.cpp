@@ -49,6 +49,12 @@ Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options,
   return (*entry())->make_trainer(options, std::move(data));
 }
 
+Result<void> load_torch_predictor(const LearnOptions& options, const BuiltinModel& model,
+                                  const LocalData& data, const TakeOutputs& take) {
+  if (!entry()) return entry().error();
+  return (*entry())->predict(options, model, data, take);
+}
+
 Result<TorchDevices> load_torch_devices() {
   if (!entry()) return entry().error();
   return (*entry())->find_devices();

@@ -7,6 +7,7 @@
 
 #include "client/learn/data/data.hpp"
 #include "client/learn/learn_options.hpp"
+#include "client/learn/predictions.hpp"
 #include "client/learn/torch_devices.hpp"
 
 #include <memory>
@@ -19,6 +20,11 @@ namespace fl {
 [[nodiscard]] Result<std::unique_ptr<Trainer>> load_torch_trainer(const LearnOptions& options,
                                                                   LocalData data);
 
+/// Calls that library's predict_by_torch() (torch_predictor.hpp). Errors: its own, and as above.
+[[nodiscard]] Result<void> load_torch_predictor(const LearnOptions& options,
+                                                const BuiltinModel& model, const LocalData& data,
+                                                const TakeOutputs& take);
+
 /// Asks that library for find_torch_devices().
 [[nodiscard]] Result<TorchDevices> load_torch_devices();
 
@@ -26,6 +32,8 @@ namespace fl {
 struct TorchEntry {
   const char* version;  // The library's torch_library_version.
   Result<std::unique_ptr<Trainer>> (*make_trainer)(const LearnOptions& options, LocalData data);
+  Result<void> (*predict)(const LearnOptions& options, const BuiltinModel& model,
+                          const LocalData& data, const TakeOutputs& take);
   TorchDevices (*find_devices)();
 };
 inline constexpr const char* torch_entry_name = "fl_torch_entry";

@@ -20,16 +20,6 @@ using Json = nlohmann::ordered_json;
 using Line = CellLine;
 constexpr const char* unknown = unknown_cell;
 
-/// RFC 4180: a field with a comma or a quote is put in quotes, and its own quotes are doubled. Line
-/// breaks and other control characters become '?'.
-std::string csv_field(const std::string& given) {
-  const std::string text = printable(given);
-  if (text.find_first_of(",\"") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
 /// JSON has neither infinity nor NaN.
 Json number_or_null(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();

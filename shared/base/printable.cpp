@@ -92,6 +92,14 @@ std::string printable(std::string_view text, std::size_t bytes_max) {
   return printable(text.substr(0, end)) + "...";
 }
 
+std::string csv_field(std::string_view given) {
+  const std::string text = printable(given);
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
 std::string json_escaped(std::string_view text) {
   return rewritten(text, [](std::string& out, const Character& character, std::string_view bytes) {
     if (!character.is_valid) {

@@ -18,6 +18,10 @@ namespace fl {
 /// The printable() text. If it has more than `bytes_max` bytes, its beginning and "...".
 [[nodiscard]] std::string printable(std::string_view text, std::size_t bytes_max);
 
+/// The printable() text as a field of a CSV file (RFC 4180): one with a comma or a quote is put in
+/// quotes, and its own quotes are doubled.
+[[nodiscard]] std::string csv_field(std::string_view text);
+
 /// The text as the inside of a JSON string: what printable() replaces is escaped, and bytes that
 /// are not valid UTF-8 become U+FFFD.
 [[nodiscard]] std::string json_escaped(std::string_view text);

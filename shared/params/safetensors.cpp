@@ -383,6 +383,12 @@ Result<SafetensorsInfo> read_safetensors_header(File& file) {
   return info;
 }
 
+Result<void> check_tensors(const SafetensorsInfo& info, const Layout& wanted,
+                           const std::function<bool(const std::string&)>& may_be_left) {
+  FL_TRY([[maybe_unused]] const auto indices, match(wanted, info.layout, may_be_left));
+  return {};
+}
+
 Result<void> read_safetensors(File& file, const Layout& wanted, std::span<float> out,
                               const std::function<bool(const std::string&)>& may_be_left) {
   FL_ASSERT(out.size() == wanted.elements());

@@ -73,6 +73,12 @@ struct SafetensorsInfo {
 /// message names the tensor), and those of the File.
 [[nodiscard]] Result<SafetensorsInfo> read_safetensors_header(File& file);
 
+/// Whether a file with this header has the tensors of `wanted`: what read_safetensors() checks
+/// before it reads.
+[[nodiscard]] Result<void> check_tensors(
+    const SafetensorsInfo& info, const Layout& wanted,
+    const std::function<bool(const std::string&)>& may_be_left = nullptr);
+
 /// Reads the tensors of `wanted` by name, in whatever order the file has them, into
 /// out[0, wanted.elements()) as fp32. invalid_input: a tensor is missing or has another shape, or
 /// the file has a tensor that is not in `wanted` and for which may_be_left(name) is not true; then

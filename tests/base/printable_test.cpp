@@ -74,6 +74,13 @@ TEST_CASE("a long text is cut between two characters") {
   CHECK(printable("\xbf\xbf\xbf\xbf", 2) == "...");
 }
 
+TEST_CASE("a field of CSV is quoted where it must be") {
+  CHECK(csv_field("a b;'") == "a b;'");
+  CHECK(csv_field("a,b") == "\"a,b\"");
+  CHECK(csv_field("say \"a\"") == "\"say \"\"a\"\"\"");
+  CHECK(csv_field("a\nb\x1b") == "a?b?");
+}
+
 TEST_CASE("JSON text escapes what a terminal would obey and keeps its value") {
   const nlohmann::json value{{"reason",
                               "\xc2\x9b"

@@ -44,6 +44,12 @@ Result<std::shared_ptr<const DataSet>> read_set(const LearnOptions& options,
   return std::make_shared<const DataSet>(std::move(set));
 }
 
+LocalData all_held_out(std::shared_ptr<const DataSet> all) {
+  std::vector<std::uint32_t> whole(all->size());
+  std::iota(whole.begin(), whole.end(), 0U);
+  return {.all = std::move(all), .train = {}, .holdout = std::move(whole)};
+}
+
 Result<std::vector<std::vector<std::uint32_t>>> divide(const DataSet& all,
                                                        const PartitionSpec& spec,
                                                        const LearnOptions& options) {
@@ -67,13 +73,17 @@ Result<LocalData> load_local_data(const LearnOptions& options) {
                  fmt::format("shard {} of {} does not exist", options.shard + 1, options.shards));
   }
   FL_TRY(auto all, read_set(options, spec));
-  if (options.evaluate_only) {
-    std::vector<std::uint32_t> whole(all->size());
-    std::iota(whole.begin(), whole.end(), 0U);
-    return LocalData{.all = std::move(all), .train = {}, .holdout = std::move(whole)};
-  }
+  if (options.evaluate_only) return all_held_out(std::move(all));
   FL_TRY(auto parts, divide(*all, spec, options));
   return split(std::move(all), std::move(parts[options.shard]), options.shard, options);
+}
+
+Result<LocalData> load_data_to_predict(const LearnOptions& options) {
+  FL_TRY(DataSet set, read_data({.text = options.data,
+                                 .memory_bytes = options.data_memory_bytes,
+                                 .skip_bad_files = options.skip_bad_files,
+                                 .to_predict = true}));
+  return all_held_out(std::make_shared<const DataSet>(std::move(set)));
 }
 
 Result<std::vector<LocalData>> load_divided_data(const LearnOptions& options) {

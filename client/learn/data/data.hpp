@@ -33,4 +33,9 @@ struct LocalData {
 /// returns for it. Ignores options.shard and evaluate_only.
 [[nodiscard]] Result<std::vector<LocalData>> load_divided_data(const LearnOptions& options);
 
+/// Loads all examples that options.data describes, for a model to predict what they lack: labels
+/// and targets are not read, and may be missing. All are in the held-out part. Ignores the
+/// partition.
+[[nodiscard]] Result<LocalData> load_data_to_predict(const LearnOptions& options);
+
 }  // namespace fl

@@ -53,6 +53,7 @@ DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
   some.targets = chosen(targets, indices, outputs);
   some.lengths = chosen(lengths, indices);
   some.groups = chosen(groups, indices);
+  some.example_names = chosen(example_names, indices);
   return some;
 }
 

@@ -31,13 +31,15 @@ struct DataSet {
   std::vector<std::string> input_names = {};  // One for each value of an example, or none.
 
   // What a model learns to predict: classes or values. A set of texts has neither. Whole numbers
-  // that may be either (a column "y" with 0 and 1) are in both.
+  // that may be either (a column "y" with 0 and 1) are in both. A set that was read to predict
+  // these has none of them, but may know how many classes there are, and their names.
   std::vector<std::uint32_t> labels = {};  // The class of each example.
-  std::uint32_t classes = 0;               // Labels are less; 0 without labels.
+  std::uint32_t classes = 0;               // Labels are less; 0: not known.
   std::vector<float> targets = {};         // `outputs` values of each example, never NaN.
   std::uint32_t outputs = 0;
   std::vector<double> target_offsets = {};     // As input_offsets, of each of `outputs`.
   std::vector<std::string> target_names = {};  // As input_names.
+  std::vector<std::string> class_names = {};   // One for each of `classes`, or none.
 
   std::vector<std::uint16_t> lengths = {};  // text: bytes of each piece; behind them are zeros.
 
@@ -45,6 +47,9 @@ struct DataSet {
   /// numbered in the order of their names' bytes.
   std::vector<std::uint32_t> groups = {};
   std::vector<std::string> group_names = {};
+
+  /// The file of each example, of a set that was read to predict and has a file for each; or none.
+  std::vector<std::string> example_names = {};
 
   std::string source = {};  // The text of --data, for messages.
 

@@ -136,6 +136,22 @@ Result<void> check_fit(const ModelSpec& spec, std::string_view model, const Loca
   return check_missing(spec, model, data);
 }
 
+Result<void> check_fit_to_predict(const ModelSpec& spec, std::string_view model,
+                                  const LocalData& data) {
+  const DataSet& set = *data.all;
+  if (const auto fits = check_inputs(spec, model, set); !fits) {
+    if (set.input_names.empty()) return fits;
+    return Error(fits.error().code(), fits.error().message() +
+                                          ": name the column to predict with target=, and columns "
+                                          "that were no inputs in training with ignore=");
+  }
+  if (spec.task == Task::classification && set.classes > spec.outputs) {
+    return unfit(model, set, fmt::format("{} classes", spec.outputs),
+                 fmt::format("{}", set.classes));
+  }
+  return check_missing(spec, model, data);
+}
+
 Result<void> check_values(std::string_view model, const LocalData& data) {
   const auto spec = parse_model(model);
   if (!spec || !data.all) return {};

@@ -18,6 +18,11 @@ namespace fl {
 [[nodiscard]] Result<void> check_fit(const ModelSpec& spec, std::string_view model,
                                      const LocalData& data);
 
+/// Checks what of this a model needs to predict: the inputs, and that the data name no more classes
+/// than it has. Errors: as above.
+[[nodiscard]] Result<void> check_fit_to_predict(const ModelSpec& spec, std::string_view model,
+                                                const LocalData& data);
+
 /// check_fit(), and whether fp32 can hold mean and variance of each value that the model scales,
 /// over the training examples. Errors: invalid_input, which names the value's column, how large the
 /// values are, and the remedy. The log warns where fp32 holds a mean too coarsely. A model that is

@@ -35,6 +35,32 @@ Result<void> expect_magic(GzipReader& reader, std::uint32_t wanted, std::string_
                   kind, magic, wanted));
 }
 
+/// `examples`: so many there must be. Their number is known before memory is taken for them.
+Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& path,
+                                                  const std::filesystem::path& images,
+                                                  std::uint64_t examples,
+                                                  std::uint64_t memory_bytes) {
+  FL_TRY(GzipReader reader, GzipReader::open(path));
+  FL_CHECK(expect_magic(reader, labels_magic, "labels"));
+  FL_TRY(const std::uint32_t count, read_number(reader, "its number of labels"));
+  if (count != examples) {
+    return Error(Errc::corrupt, fmt::format("{} holds {} images, but {} holds {} labels",
+                                            images.string(), examples, path.string(), count));
+  }
+  FL_CHECK(KeptBytes::beside(memory_bytes)
+               .add(std::uint64_t{count} * (sizeof(std::uint8_t) + sizeof(std::uint32_t))));
+  std::vector<std::uint8_t> labels;
+  while (labels.size() < count) {
+    const std::size_t begin = labels.size();
+    labels.resize(begin + std::min<std::size_t>(piece_bytes, count - begin));
+    FL_CHECK(reader.read(std::span(labels).subspan(begin), "its labels"));
+  }
+  FL_CHECK(reader.expect_end());
+  return labels;
+}
+
+}  // namespace
+
 Result<DataSet> read_idx_images(const std::filesystem::path& path, std::uint64_t memory_bytes) {
   FL_TRY(GzipReader reader, GzipReader::open(path));
   FL_CHECK(expect_magic(reader, images_magic, "images"));
@@ -66,32 +92,6 @@ Result<DataSet> read_idx_images(const std::filesystem::path& path, std::uint64_t
   return DataSet{
       .kind = DataSet::Kind::pixels, .shape = {1, rows, columns}, .inputs = std::move(pixels)};
 }
-
-/// `examples`: so many there must be. Their number is known before memory is taken for them.
-Result<std::vector<std::uint8_t>> read_idx_labels(const std::filesystem::path& path,
-                                                  const std::filesystem::path& images,
-                                                  std::uint64_t examples,
-                                                  std::uint64_t memory_bytes) {
-  FL_TRY(GzipReader reader, GzipReader::open(path));
-  FL_CHECK(expect_magic(reader, labels_magic, "labels"));
-  FL_TRY(const std::uint32_t count, read_number(reader, "its number of labels"));
-  if (count != examples) {
-    return Error(Errc::corrupt, fmt::format("{} holds {} images, but {} holds {} labels",
-                                            images.string(), examples, path.string(), count));
-  }
-  FL_CHECK(KeptBytes::beside(memory_bytes)
-               .add(std::uint64_t{count} * (sizeof(std::uint8_t) + sizeof(std::uint32_t))));
-  std::vector<std::uint8_t> labels;
-  while (labels.size() < count) {
-    const std::size_t begin = labels.size();
-    labels.resize(begin + std::min<std::size_t>(piece_bytes, count - begin));
-    FL_CHECK(reader.read(std::span(labels).subspan(begin), "its labels"));
-  }
-  FL_CHECK(reader.expect_end());
-  return labels;
-}
-
-}  // namespace
 
 Result<DataSet> read_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::uint64_t memory_bytes) {

@@ -21,4 +21,8 @@ inline constexpr std::uint64_t image_bytes_max = 4ull << 30;  // The pixels of o
                                        const std::filesystem::path& labels,
                                        std::uint64_t memory_bytes = 0);
 
+/// Reads an image file alone: a set without labels. Errors: as above.
+[[nodiscard]] Result<DataSet> read_idx_images(const std::filesystem::path& images,
+                                              std::uint64_t memory_bytes = 0);
+
 }  // namespace fl

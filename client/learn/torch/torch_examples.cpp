@@ -50,14 +50,15 @@ std::int64_t Examples::predictions_of(const Row& row) const {
 Batch Examples::batch(const torch::Tensor& positions) const {
   const std::vector<Row> rows = rows_at(positions);
   if (context_ > 0) return text(rows);
+  return {inputs(positions), targets_of(rows).to(device_)};
+}
+
+torch::Tensor Examples::inputs(const torch::Tensor& positions) const {
   const torch::Tensor stored = resident_.defined()
                                    ? resident_.index_select(0, positions.to(device_))
-                                   : gather(rows).to(device_);
-  const bool is_pixels = all_->kind == DataSet::Kind::pixels;
-  torch::Tensor inputs = is_pixels            ? stored.to(torch::kFloat32).div_(255)
-                         : offsets_.defined() ? (stored + offsets_).to(input_type_)
-                                              : stored;
-  return {std::move(inputs), targets_of(rows).to(device_)};
+                                   : gather(rows_at(positions)).to(device_);
+  if (all_->kind == DataSet::Kind::pixels) return stored.to(torch::kFloat32).div_(255);
+  return offsets_.defined() ? (stored + offsets_).to(input_type_) : stored;
 }
 
 std::vector<Examples::Row> Examples::rows_at(const torch::Tensor& positions) const {

@@ -30,6 +30,9 @@ struct Batch {
 /// A target with this class is not predicted: it is behind the end of a piece of text.
 inline constexpr std::int64_t no_target = -100;
 
+/// Examples of a batch that is only measured or predicted, unless they are text.
+inline constexpr std::int64_t evaluated_at_once = 500;
+
 /// On a GPU inputs of at most this size are kept in its memory; more are copied for each batch.
 inline constexpr std::uint64_t resident_bytes_max = 4ull << 30;
 
@@ -51,6 +54,8 @@ class Examples {
   [[nodiscard]] std::int64_t predictions(const torch::Tensor& positions) const;
   /// `positions` is int64 [n] on the CPU, each from 0 to size() - 1.
   [[nodiscard]] Batch batch(const torch::Tensor& positions) const;
+  /// Their Batch::inputs alone, of examples that are no text and may have no targets.
+  [[nodiscard]] torch::Tensor inputs(const torch::Tensor& positions) const;
   /// The examples at positions [begin, begin + n).
   [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t n) const {
     return batch(torch::arange(begin, begin + n, torch::kInt64));

@@ -317,4 +317,11 @@ FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch
   }
 }
 
+void FlatParameters::load(const torch::Tensor& values) {
+  const torch::NoGradGuard no_grad;
+  model.copy_(values);
+  // Stale updates and rounding may have made a variance near 0 negative.
+  for (torch::Tensor& variance : variances) variance.clamp_min_(0);
+}
+
 }  // namespace fl

@@ -39,6 +39,9 @@ struct FlatParameters {
   FlatParameters(const Module& module, const Layout& layout, torch::Device device,
                  torch::Tensor shared = {});
 
+  /// Copies a model's values, fp32 [layout.elements()], into `model`.
+  void load(const torch::Tensor& values);
+
   torch::Tensor model;     // fp32 [layout.elements()]
   torch::Tensor weights;   // View of its P parameters, which come before the statistics: fp32 [P].
   torch::Tensor gradient;  // fp32 [P]; backward() adds to it.

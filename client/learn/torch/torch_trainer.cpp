@@ -4,6 +4,7 @@
 #include "client/learn/data/fit.hpp"
 #include "client/learn/data/random.hpp"
 #include "client/learn/precision.hpp"
+#include "client/learn/torch/find_device.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
@@ -33,8 +34,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::int64_t evaluated_at_once = 500;         // Examples of a batch; of text,
-constexpr std::int64_t bytes_evaluated_at_once = 8192;  // so many bytes.
+constexpr std::int64_t bytes_evaluated_at_once = 8192;  // Of a batch of text.
 
 /// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
 /// pages to the kernel and asking for them again would take a third of a small model's time.
@@ -44,29 +44,6 @@ void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, kept);
   ::mallopt(M_TRIM_THRESHOLD, kept);
 #endif
-}
-
-Result<torch::Device> find_device(const std::string& name) {
-  if (name == "cpu") return torch::Device(torch::kCPU);
-  const bool is_cuda = name == "cuda" || name.starts_with("cuda:");
-  if (!is_cuda && name != "auto") {
-    return Error(Errc::invalid_input,
-                 fmt::format("unknown device \"{}\"; use one of: cpu, cuda, cuda:N, auto", name));
-  }
-  if (torch::cuda::is_available()) {
-    const auto number = gpu_number(name);
-    const auto devices = static_cast<int>(torch::cuda::device_count());
-    if (number && *number >= devices) {
-      return Error(Errc::invalid_input,
-                   fmt::format("device \"{}\": there are {} CUDA devices", name, devices));
-    }
-    return number ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(*number))
-                  : torch::Device(torch::kCUDA);
-  }
-  if (name == "auto") return torch::Device(torch::kCPU);
-  return Error(Errc::invalid_input,
-               "device \"cuda\": libtorch finds no CUDA device (no GPU, no driver, or a libtorch "
-               "without CUDA); use cpu");
 }
 
 // Checks the settings, because they come from the server.
@@ -268,11 +245,9 @@ class TorchTrainer final : public Trainer {
   }
 
   void load(const torch::Tensor& weights) {
-    const torch::NoGradGuard no_grad;
     holds_update_ = false;
-    first().parameters().model.copy_(weights);
-    // Stale updates and rounding may have made a variance near 0 negative.
-    for (torch::Tensor& variance : first().parameters().variances) variance.clamp_min_(0);
+    first().parameters().load(weights);
+    const torch::NoGradGuard no_grad;
     // A training that was stopped may have left gradients.
     for (Learner& learner : learners_) learner.parameters().gradient.zero_();
   }

@@ -67,9 +67,15 @@ class TensorFile(Mapping[str, Array]):
     file from `create` go to the file."""
 
     def __init__(
-        self, path: Path, tensors: Sequence[Tensor], offsets: Sequence[int], mapped: mmap.mmap
+        self,
+        path: Path,
+        tensors: Sequence[Tensor],
+        offsets: Sequence[int],
+        mapped: mmap.mmap,
+        metadata: Mapping[str, str] | None = None,
     ):
         self.path = os.fspath(path)
+        self.metadata = metadata or {}
         self.mapped = mapped
         self._places = {tensor.name: (tensor, at) for tensor, at in zip(tensors, offsets)}
 
@@ -111,10 +117,12 @@ def read(path: Path) -> TensorFile:
         # Private: writes are this process's own.
         mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
     try:
-        tensors, offsets = _parse(json.loads(header), 8 + length, size)
+        said = json.loads(header)
+        tensors, offsets = _parse(said, 8 + length, size)
+        metadata = {str(key): str(text) for key, text in said.get("__metadata__", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TensorFileError(f"{os.fspath(path)}: {error}") from None
-    return TensorFile(path, tensors, offsets, mapped)
+    return TensorFile(path, tensors, offsets, mapped, metadata)
 
 
 def _parse(header: dict[str, Any], data: int, size: int) -> tuple[list[Tensor], list[int]]:

@@ -82,7 +82,8 @@ void CsvTable::prepare(std::size_t inputs, std::uint32_t classes) {
   inputs_.resize(inputs);
   set_.shape = {static_cast<std::int64_t>(inputs)};
   set_.classes = classes;
-  set_.outputs = static_cast<std::uint32_t>(plan_.targets.size());
+  if (plan_.schema) set_.class_names = plan_.schema->classes;
+  if (plan_.reads_targets) set_.outputs = static_cast<std::uint32_t>(plan_.targets.size());
   if (classes == 0) targets_.resize(set_.outputs);
   set_.input_names.resize(inputs);
   for (const CsvColumn& column : columns_) {
@@ -284,6 +285,7 @@ Result<std::optional<char>> parse_separator(const DataRequest& request, const st
 Result<DataSet> read_csv(const DataRequest& request) {
   FL_TRY(ReaderOptions options, ReaderOptions::parse(request, csv_usage));
   CsvPlan plan{.targets = options.words("target"),
+               .reads_targets = !request.to_predict,
                .ignored = options.words("ignore"),
                .group = std::string(request.group),
                .schema = std::nullopt};
@@ -294,7 +296,7 @@ Result<DataSet> read_csv(const DataRequest& request) {
   for (auto* const names : {&plan.targets, &plan.ignored})
     for (std::string& name : *names) name = normal_form(name);
   plan.group = normal_form(plan.group);
-  if (plan.targets.empty())
+  if (plan.targets.empty() && plan.reads_targets)
     return wrong_data(request, "say which column to predict: target=COLUMN");
   if (!schema.empty()) {
     FL_TRY(plan.schema, read_csv_schema(schema));

@@ -85,8 +85,9 @@ Result<void> Assignment::read_names() {
 
 /// All columns that the command line and the schema name must be there.
 Result<void> Assignment::expect_names() const {
-  std::vector<std::string> wanted = plan_.targets;
-  wanted.insert(wanted.end(), plan_.ignored.begin(), plan_.ignored.end());
+  std::vector<std::string> wanted = plan_.ignored;
+  if (plan_.reads_targets)
+    wanted.insert(wanted.begin(), plan_.targets.begin(), plan_.targets.end());
   if (!plan_.group.empty()) wanted.push_back(plan_.group);
   if (plan_.schema) {
     for (const auto& column : plan_.schema->columns) wanted.push_back(column.name);
@@ -134,13 +135,17 @@ Result<void> Assignment::assign_roles() {
   const bool has_classes = plan_.schema && !plan_.schema->classes.empty();
   if (has_classes && plan_.targets.size() > 1)
     return rows_.wrong("several targets must be numbers, but the schema has words for the target");
+  if (has_classes) columns_.classes = static_cast<std::uint32_t>(plan_.schema->classes.size());
+  if (!plan_.reads_targets) {
+    for (const std::string& name : plan_.targets)
+      if (find(name) != nullptr) FL_CHECK(assign(name, Role::ignored));
+    return {};
+  }
   for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
     FL_TRY(CsvColumn* const column,
            assign(plan_.targets[i], has_classes ? Role::classes : Role::target));
     column->at = i;
-    if (!has_classes) continue;
-    column->words = numbered(plan_.schema->classes);
-    columns_.classes = static_cast<std::uint32_t>(column->words.size());
+    if (has_classes) column->words = numbered(plan_.schema->classes);
   }
   return {};
 }

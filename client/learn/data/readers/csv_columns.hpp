@@ -25,6 +25,7 @@ inline constexpr std::size_t csv_shown_bytes_max = 64;  // Bytes of a name or fi
 /// The options of --data and --partition.
 struct CsvPlan {
   std::vector<std::string> targets;
+  bool reads_targets = true;  // Else their columns may be missing, and are ignored.
   std::vector<std::string> ignored;
   std::string group;
   std::optional<CsvSchema> schema;

@@ -42,6 +42,7 @@ Result<fs::path> find_file(const Source& source, std::string_view kind) {
 
 Result<DataSet> read_files(const Source& source, const DataRequest& request) {
   FL_TRY(const fs::path images, find_file(source, "images-idx3-ubyte"));
+  if (request.to_predict) return read_idx_images(images, request.memory_bytes);
   FL_TRY(const fs::path labels, find_file(source, "labels-idx1-ubyte"));
   return read_idx(images, labels, request.memory_bytes);
 }

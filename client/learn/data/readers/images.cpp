@@ -43,6 +43,7 @@ struct ImagePlan {
   std::uint32_t channels = 3;
   bool by_folder = false;  // Group images by the folders in the classes' folders.
   bool skip_bad_files = false;
+  bool to_predict = false;  // All images in the folder, whatever the names of folders in it.
 };
 
 /// The words of a file, one a line, without blanks around them.
@@ -102,6 +103,7 @@ Result<ImagePlan> parse_plan(const DataRequest& request) {
     return wrong_data(request, fmt::format("by:{}: images are divided by:folder", request.group));
   plan.by_folder = !request.group.empty();
   plan.skip_bad_files = request.skip_bad_files;
+  plan.to_predict = request.to_predict;
   return plan;
 }
 
@@ -134,18 +136,24 @@ class ImageSet {
 
   Result<DataSet> read() {
     FL_TRY(const auto folders, list_folders(plan_.folder));
-    FL_TRY(const auto numbers, numbers_of(folders));
-    for (std::size_t i = 0; i < folders.size(); ++i) FL_CHECK(read_class(folders[i], numbers[i]));
-    FL_CHECK(bad_.finish(plan_.folder, set_.labels.size() + bad_.count()));
-    if (set_.labels.empty()) {
+    if (plan_.to_predict) {
+      FL_CHECK(read_files(plan_.folder, std::nullopt));
+    } else {
+      FL_TRY(const auto numbers, numbers_of(folders));
+      for (std::size_t i = 0; i < folders.size(); ++i)
+        FL_CHECK(read_files(plan_.folder / folders[i], numbers[i]));
+    }
+    FL_CHECK(bad_.finish(plan_.folder, images_ + bad_.count()));
+    if (images_ == 0) {
       return Error(Errc::corrupt,
-                   fmt::format("{}: there are no images; put them into a folder for each class",
-                               plan_.folder.string()));
+                   fmt::format("{}: there are no images{}", plan_.folder.string(),
+                               plan_.to_predict ? "" : "; put them into a folder for each class"));
     }
     const auto size = *plan_.size;
     set_.shape = {plan_.channels, size.rows, size.columns};
-    set_.classes = plan_.classes.empty() ? std::ranges::max(set_.labels) + 1
-                                         : static_cast<std::uint32_t>(plan_.classes.size());
+    set_.classes = static_cast<std::uint32_t>(plan_.classes.size());
+    if (set_.classes == 0 && !set_.labels.empty()) set_.classes = std::ranges::max(set_.labels) + 1;
+    set_.class_names = plan_.classes;
     FL_TRY(set_.inputs, writer_.finish());
     groups_.finish(set_);
     return std::move(set_);
@@ -184,8 +192,9 @@ class ImageSet {
                                  : "not in classes=; each folder must have the name of a class"));
   }
 
-  Result<void> read_class(const std::string& name, std::uint32_t number) {
-    FL_TRY(const auto files, list_files(plan_.folder / name));
+  /// `number`: the class of all images in the folder; none if it is not known.
+  Result<void> read_files(const fs::path& folder, std::optional<std::uint32_t> number) {
+    FL_TRY(const auto files, list_files(folder));
     for (const ListedFile& file : files) {
       auto image = decode(file);
       if (!image) {
@@ -202,11 +211,13 @@ class ImageSet {
     return decode_image(std::as_bytes(std::span(bytes)), plan_.channels);
   }
 
-  Result<void> add(const ListedFile& file, Image& image, std::uint32_t number) {
-    if (set_.labels.size() == examples_max)
+  Result<void> add(const ListedFile& file, Image& image, std::optional<std::uint32_t> number) {
+    if (images_ == examples_max)
       return Error(Errc::too_large, fmt::format("more than {} images", examples_max));
     FL_CHECK(fit(image));
-    set_.labels.push_back(number);
+    ++images_;
+    if (number) set_.labels.push_back(*number);
+    if (!number) set_.example_names.push_back(file.name);
     if (plan_.by_folder) FL_CHECK(groups_.add(normal_form(folder_of(file))));
     // From pixels with channels side by side to one channel behind the other.
     planes_.resize(image.pixels.size());
@@ -244,6 +255,7 @@ class ImageSet {
   BadFiles bad_;
   GroupNames groups_;
   DataSet set_;
+  std::uint64_t images_ = 0;
   std::vector<std::uint8_t> planes_;
   bool is_from_first_ = false;  // The size is that of the first image, not of the command line.
 };

@@ -25,6 +25,8 @@ struct DataRequest {
   std::string_view group = "";     // COLUMN of the partition by:COLUMN; "" for another partition.
   std::uint64_t memory_bytes = 0;  // Inputs beyond this go to the disk; 0: data_memory_default().
   bool skip_bad_files = false;     // --skip-bad-files; refused by a reader of one file.
+  /// The examples are to be predicted: labels and targets are not read, and may be missing.
+  bool to_predict = false;
 };
 
 struct ReaderRow {

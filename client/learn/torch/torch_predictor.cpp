@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/torch/torch_predictor.hpp"
+
+#include "client/learn/torch/find_device.hpp"
+#include "client/learn/torch/guarded.hpp"
+#include "client/learn/torch/torch_learner.hpp"
+#include "shared/base/async/parallel.hpp"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+
+namespace fl {
+
+Result<void> predict_by_torch(const LearnOptions& options, const BuiltinModel& model,
+                              const LocalData& data, const TakeOutputs& take) {
+  return guarded([&]() -> Result<void> {
+    FL_TRY(const torch::Device device, find_device(options.device));
+    FL_TRY(Learner learner, Learner::make(model.model, device, PrecisionPlan()));
+    torch::set_num_threads(threads_for(options.threads));
+    const Examples examples(data.all, data.holdout, model.spec, device);
+    const c10::InferenceMode inference;
+    learner.parameters().load(torch::tensor(at::ArrayRef<float>(model.weights)));
+    for (std::int64_t at = 0; at < examples.size(); at += evaluated_at_once) {
+      const std::int64_t n = std::min(evaluated_at_once, examples.size() - at);
+      const torch::Tensor positions = torch::arange(at, at + n, torch::kInt64);
+      const torch::Tensor outputs =
+          learner.forward(examples.inputs(positions), false).to(torch::kCPU).contiguous();
+      FL_CHECK(take({outputs.const_data_ptr<float>(), static_cast<std::size_t>(outputs.numel())}));
+    }
+    return success();
+  });
+}
+
+}  // namespace fl
