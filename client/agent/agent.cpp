@@ -30,6 +30,12 @@ bool is_final(const Error& error) {
   }
 }
 
+/// An evaluator would wait for ever for a server that asks none.
+Result<void> check_server(bool is_evaluator, const Features& server) {
+  return is_evaluator ? demand(server, End::server, Feature::evaluation, "an evaluator")
+                      : success();
+}
+
 }  // namespace
 
 Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper,
@@ -150,7 +156,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
     co_return Error(Errc::unavailable,
                     "this run is not for this client: " + answer.error().message());
   FL_CO_TRY(const wire::Welcome welcome, answer);
-  auto entered = check_server();
+  auto entered = check_server(options_.evaluator, conversation_.server_features());
   if (entered) entered = co_await enter(welcome);
   const bool has_others = entered && run_.layout().all.digest().raw() != welcome.layout_digest();
   if (has_others)
@@ -163,12 +169,6 @@ Awaitable<Result<void>> Agent::shake_hands() {
   }
   const Layout* const others = has_others ? &run_.layout().all : nullptr;
   co_return co_await conversation_.decline(welcome.run_key(), entered.error(), others);
-}
-
-/// An evaluator would wait for ever for a server that asks none.
-Result<void> Agent::check_server() const {
-  if (!options_.evaluator) return {};
-  return demand(conversation_.server_features(), End::server, Feature::evaluation, "an evaluator");
 }
 
 /// A client that stays, and has been part of a run, waits for one that it can train.

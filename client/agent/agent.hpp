@@ -72,7 +72,6 @@ class Agent {
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
-  [[nodiscard]] Result<void> check_server() const;
   [[nodiscard]] bool may_wait() const;
   Awaitable<Result<void>> enter(const wire::Welcome& welcome);
   Awaitable<Result<Outcome>> answer_requests();

@@ -154,7 +154,7 @@ Awaitable<Result<void>> Attendance::join(std::shared_ptr<Peer> peer) {
     report_unless_over(facts.name,
                        facts.name + " was started anew: its misses don't count any more");
   } else {
-    parts_.roster.tell_benched(facts.name);
+    parts_.roster.bench().tell(*peer);
   }
   parts_.evaluations.welcome(*peer, parts_.end.is_over());
   Task* const task = parts_.tasks.task_of(facts.name);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fl::server {
 
@@ -86,6 +87,14 @@ int Bench::misses_of(const std::string& client) const {
 TimePoint Bench::until(const std::string& client) const {
   const auto found = clients_.find(client);
   return found != clients_.end() ? found->second.until : TimePoint{};
+}
+
+void Bench::tell(Peer& peer) const {
+  std::string text = why(peer.facts().name);
+  if (text.empty() || !peer.facts().features.has(Feature::notices)) return;
+  wire::Header header;
+  header.mutable_notice()->set_text(std::move(text));
+  peer.post(std::move(header));
 }
 
 }  // namespace fl::server

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/host/peer.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <map>
@@ -35,6 +36,8 @@ class Bench {
   [[nodiscard]] TimePoint until(const std::string& client) const;
   /// Why the client is not asked, until when, and what ends that; "" if it may be asked.
   [[nodiscard]] std::string why(const std::string& client) const;
+  /// Tells a client why it is not asked, if it is not and it shows notices.
+  void tell(Peer& peer) const;
 
  private:
   struct Client {

@@ -235,15 +235,6 @@ std::string Roster::common_failure(std::size_t least) const {
       is_divergence(first->failure) ? ". The training diverges: try a lower --lr" : "");
 }
 
-void Roster::tell_benched(const std::string& name) const {
-  std::string why = bench_.why(name);
-  const auto peer = find(name);
-  if (why.empty() || !peer || !peer->facts().features.has(Feature::notices)) return;
-  wire::Header header;
-  header.mutable_notice()->set_text(std::move(why));
-  peer->post(std::move(header));
-}
-
 std::vector<Roster::PeerPointer> Roster::trainers_to_ask(std::size_t least) const {
   std::vector<PeerPointer> found;
   for (const auto& [name, client] : clients_) {

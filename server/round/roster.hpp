@@ -41,7 +41,6 @@ class Roster {
   bool leave(const PeerPointer& peer, bool for_good);
   /// The client's open session; null while it is not here.
   [[nodiscard]] PeerPointer find(const std::string& client) const;
-  [[nodiscard]] bool is_here(const std::string& client) const { return find(client) != nullptr; }
   /// All open sessions, by the clients' names.
   [[nodiscard]] std::vector<PeerPointer> here() const;
   [[nodiscard]] std::vector<PeerPointer> trainers() const;
@@ -101,8 +100,6 @@ class Roster {
   /// The clients that are not asked for a while.
   [[nodiscard]] Bench& bench() { return bench_; }
   [[nodiscard]] const Bench& bench() const { return bench_; }
-  /// Tells the client why it is not asked, if it is not, and is here, and shows notices.
-  void tell_benched(const std::string& client) const;
   /// The client, or the check of its update, has said why there is no update that counts.
   void note_failure(const std::string& client, const std::string& reason);
   /// Why the run can't go on: all trainers that are here, and they are at least `least`, have

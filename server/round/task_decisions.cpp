@@ -107,7 +107,7 @@ void TaskDecisions::note_miss(const Task& task) {
   const Duration pause = parts_.roster.bench().note_miss(client, Clock::now() - task.offered_at);
   if (pause == Duration::zero()) return;
   parts_.control.report_of(client, EventLevel::warning, parts_.roster.bench().why(client));
-  parts_.roster.tell_benched(client);
+  if (const auto peer = parts_.roster.find(client)) parts_.roster.bench().tell(*peer);
 }
 
 void TaskDecisions::note_misses() {

@@ -162,7 +162,7 @@ TimePoint Tasks::next_event(TimePoint now, bool asks_others) const {
     if (task.is_open() && !task.has_arrived) next = std::min(next, due(task));
     // A client that could already be asked, and was not, does not wait for time to pass.
     const bool may_come = asks_others && task.has_failed() && task.ask_again_at > now;
-    if (may_come && roster_.is_here(client)) next = std::min(next, task.ask_again_at);
+    if (may_come && roster_.find(client) != nullptr) next = std::min(next, task.ask_again_at);
   }
   return next;
 }
@@ -199,7 +199,7 @@ std::size_t Tasks::free_places() const {
   if (plan_.mode.is_barrier(round_->record.round) && round_->record.target > 0)
     return accepted + open < quorum() ? quorum() - accepted - open : 0;
   const auto busy = std::ranges::count_if(round_->tasks, [this](const auto& entry) {
-    return entry.second.record.state == TaskState::offered && roster_.is_here(entry.first);
+    return entry.second.record.state == TaskState::offered && roster_.find(entry.first) != nullptr;
   });
   const std::size_t wanted = plan_.target_clients(roster_.trainer_count());
   return wanted - std::min(wanted, static_cast<std::size_t>(busy));

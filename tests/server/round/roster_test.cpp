@@ -293,10 +293,10 @@ TEST_CASE("a client that shows notices is told why it is not asked, and for how 
   shows->editable_facts().features = Features::of(End::client);
   roster.enter(shows);
   roster.enter(older);
-  for (const char* const name : {"shows", "older", "away"}) {
-    roster.tell_benched(name);
-    bench(roster, name);
-    roster.tell_benched(name);
+  for (const auto& peer : {shows, older}) {
+    roster.bench().tell(*peer);
+    bench(roster, peer->facts().name);
+    roster.bench().tell(*peer);
   }
   CHECK(older->posted.empty());
   REQUIRE(shows->posted.size() == 1);
