@@ -3,6 +3,7 @@
 
 #include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
+#include "server/run/best_of_run.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/run/target.hpp"
 #include "shared/base/json.hpp"
@@ -57,12 +58,9 @@ Result<RunRead> read_run(Store& store, const RunRecord& record) {
   FL_TRY(run.settings, settings_from_json(record.config_json));
   run.settings.rounds = record.rounds_total;
   FL_TRY(run.rounds, store.summaries().rounds(record.id));
-  FL_TRY(run.figures.metric, store.measurements().main_metric(record.id));
-  std::vector<MetricKind> kinds;
-  FL_TRY(const auto declared, store.measurements().declared(record.id));
-  for (const DeclaredMetric& metric : declared) kinds.push_back(metric.kind);
-  run.figures.lower_is_better =
-      judged_kind(run.figures.metric, target_of(run.settings), kinds).lower_is_better;
+  FL_TRY(const MetricKind metric, main_metric_of(store, record.id, run.settings));
+  run.figures.metric = metric.name;
+  run.figures.lower_is_better = metric.lower_is_better;
   add_up(run);
   return run;
 }

@@ -115,6 +115,35 @@ Result<std::vector<DeclaredMetric>> Measurements::declared(RunId run) {
       read, run);
 }
 
+Result<MeasuredVersions> Measurements::measured(RunId run, const std::string& metric, Of which) {
+  MeasuredVersions found;
+  // A run without evaluators is known by its declarations: its figures are not searched for one.
+  FL_TRY(const auto by_evaluators,
+         db_.find(
+             "SELECT EXISTS (SELECT 1 FROM metric_declaration WHERE run_id = ?1 AND evaluator = 1)"
+             " AND EXISTS (SELECT 1 FROM metric WHERE run_id = ?1 AND name = ?2 AND evaluator = 1"
+             " AND value IS NOT NULL)",
+             [](const Row& row) { return row.integer(0) != 0; }, run, metric));
+  found.by_evaluators = by_evaluators.value_or(false);
+  const auto note = [&found](const Row& row) {
+    const auto version = static_cast<Version>(row.integer(0));
+    if (found.versions.empty() || found.versions.back().version != version)
+      found.versions.push_back({version, row.integer(1) != 0, {}});
+    found.versions.back().claims.push_back({row.real(2), row.real(3), row.real(4)});
+    return true;
+  };
+  // CROSS JOIN keeps this order of the loops: it reads the figures of the wanted versions only.
+  FL_CHECK(
+      db_.query("SELECT m.version, c.dropped_at IS NULL, m.value, m.weight, m.examples"
+                " FROM checkpoint AS c CROSS JOIN metric AS m"
+                " ON m.run_id = c.run_id AND m.version = c.version"
+                " WHERE c.run_id = ?1 AND (?4 = 0 OR c.dropped_at IS NULL)"
+                " AND m.name = ?2 AND m.evaluator = ?3 AND m.value IS NOT NULL"
+                " ORDER BY c.version, m.client",
+                note, run, metric, found.by_evaluators ? 1 : 0, which == Of::kept ? 1 : 0));
+  return found;
+}
+
 Result<std::string> Measurements::main_metric(RunId run) {
   FL_TRY(const auto name, db_.find(
                               "SELECT name FROM run_metric WHERE run_id = ?1",

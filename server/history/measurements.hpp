@@ -3,6 +3,7 @@
 // transactions and errors are as store.hpp says.
 #pragma once
 
+#include "server/history/best_version.hpp"
 #include "server/history/records.hpp"
 #include "shared/base/error.hpp"
 
@@ -37,6 +38,10 @@ class Measurements {
   /// evaluators, and each group in the order in which they were declared. "loss" is one of them if
   /// an evaluator has no other. What revoked members declare counts where nobody else does.
   [[nodiscard]] Result<std::vector<DeclaredMetric>> declared(RunId run);
+  /// What counts of a run's measurements by one metric: of all its versions, or of the kept ones
+  /// alone, which costs no more in a long run than in a short one.
+  enum class Of { all, kept };
+  [[nodiscard]] Result<MeasuredVersions> measured(RunId run, const std::string& metric, Of which);
   /// The name of the run's main metric. Errors: not_found.
   [[nodiscard]] Result<std::string> main_metric(RunId run);
 
