@@ -16,6 +16,13 @@
 
 namespace fl::server {
 
+/// The default that --help shows of a field with this value.
+template <class T>
+[[nodiscard]] std::string shown_default(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) return value ? "on" : "off";
+  return fmt::format("{}", value);
+}
+
 /// Adds one row's flag. When it is given, the value goes into `settings` and the flag's name into
 /// `given`; both must outlive the parsing, as must the row.
 template <class Settings, class Work>
@@ -33,9 +40,12 @@ void declare_setting(CLI::App& app, const SettingRow<Settings, Work>& row, Setti
       auto* option =
           app.add_option_function<T>(fmt::format("--{}", row.flag), take, row.help_text())
               ->group("The run (stored with it; a restart does not need these flags)")
-              ->default_str(row.default_shown.empty() ? fmt::format("{}", settings.*of)
+              ->default_str(row.default_shown.empty() ? shown_default(settings.*of)
                                                       : std::string(row.default_shown));
-      if constexpr (std::is_unsigned_v<T>)
+      if constexpr (std::is_same_v<T, bool>)  // A TOML file has true and false.
+        option->type_name("TEXT")->check(
+            one_of({"on", "off", "true", "false"}).description("{on,off}"));
+      else if constexpr (std::is_unsigned_v<T>)
         option->check(whole_number(row.flag_min, std::numeric_limits<T>::max()));
       if constexpr (std::is_floating_point_v<T>) option->check(real_number());
       if (row.is_existing_file) option->check(CLI::ExistingFile);

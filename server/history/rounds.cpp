@@ -71,6 +71,19 @@ Result<void> set_cosines(Database& db, const std::vector<TaskCosine>& measured) 
   return {};
 }
 
+/// At the end of the newest round, so that last_dropped() finds all that are dropped after it.
+Result<void> drop_checkpoints(Database& db, RunId run, const std::vector<Version>& versions) {
+  for (const Version version : versions) {
+    FL_CHECK(
+        db.run("UPDATE checkpoint SET dropped_at ="
+               " (SELECT ended_at FROM round WHERE run_id = ?1 AND ended_at IS NOT NULL"
+               " ORDER BY round DESC LIMIT 1)"
+               " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
+               run, version));
+  }
+  return {};
+}
+
 /// The error of a round that must be open and is not.
 Error not_open(Database& db, RunId run, Round round) {
   const auto found = db.find(
@@ -157,16 +170,15 @@ Result<void> Rounds::commit(const RoundCommit& commit) {
                 " (SELECT client FROM task WHERE run_id = ?1 AND round = ?2"
                 " AND state = 'accepted')",
                 commit.run, commit.round, commit.ended_at));
-    for (const Version version : commit.dropped_versions) {
-      FL_CHECK(
-          db_.run("UPDATE checkpoint SET dropped_at = ?3"
-                  " WHERE run_id = ?1 AND version = ?2 AND dropped_at IS NULL",
-                  commit.run, version, commit.ended_at));
-    }
+    FL_CHECK(drop_checkpoints(db_, commit.run, commit.dropped_versions));
     FL_CHECK(
         db_.run("UPDATE run SET state = ?2 WHERE id = ?1", commit.run, to_text(RunState::running)));
     return {};
   });
+}
+
+Result<void> Rounds::drop(RunId run, const std::vector<Version>& versions) {
+  return db_.write([&]() -> Result<void> { return drop_checkpoints(db_, run, versions); });
 }
 
 Result<std::optional<Rounds::StoredRound>> Rounds::unfinished(RunId run) {

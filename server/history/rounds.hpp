@@ -40,6 +40,9 @@ class Rounds {
   /// if the round is not open; then nothing is changed.
   [[nodiscard]] Result<void> commit(const RoundCommit& commit);
 
+  /// Marks checkpoints of a run as dropped, after its last round.
+  [[nodiscard]] Result<void> drop(RunId run, const std::vector<Version>& versions);
+
   struct StoredRound {
     RoundRecord round;
     std::vector<TaskRecord> tasks;  // All tasks of the round, by id.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/engine.hpp"
 
+#include "server/round/retention.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -336,8 +337,8 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   co_return std::optional<CheckpointRecord>(*made);
 }
 
-/// Collects what the round's transaction writes. Decides which versions go (--keep-checkpoints),
-/// and which open tasks end.
+/// Collects what the round's transaction writes. Decides which versions go (retention.hpp), and
+/// which open tasks end.
 RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   const OpenRound& round = tasks_.round();
   RoundCommit commit;
@@ -350,14 +351,8 @@ RoundCommit RoundEngine::commit_of(const CheckpointRecord& made) const {
   commit.bytes_up = now.up - round.before.up;
   commit.bytes_down = now.down - round.before.down;
   commit.oldest_base = made.version > plan_.mode.late_max ? made.version - plan_.mode.late_max : 0;
-  const std::uint32_t keep = plan_.settings.keep_checkpoints;
-  const Version awaited = evaluations_.oldest_awaited(made.version);
-  for (const auto& [version, files] : files_.versions.all()) {
-    const bool is_base = version >= commit.oldest_base && tasks_.is_base(version);
-    const bool is_kept = is_base || plan_.is_for_replay(version, round_of(made.version));
-    if (keep > 0 && version + keep <= made.version && version < awaited && !is_kept)
-      commit.dropped_versions.push_back(version);
-  }
+  const Retention retention{plan_, tasks_, evaluations_, files_.versions};
+  commit.dropped_versions = retention.outdated(made.version, commit.oldest_base);
   for (const auto& [client, task] : round.tasks) {
     const Traffic total = roster_.traffic_of(client);
     const bool is_decided = task.record.state != TaskState::offered;
@@ -388,9 +383,9 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   const KeptRound described = files_.kept.description_of(round);
   auto describe = [this, &described] { return files_.kept.describe(described); };
   FL_CO_CHECK(co_await store_.with_room(compute_, std::move(describe)));
-  auto write = [commit](Store& store) { return store.rounds().commit(commit); };
+  auto write = [this, commit](Store& store) { return commit_round(store, plan_, commit); };
   failpoint("round.before_commit");
-  FL_CO_CHECK(co_await store_.with_store(std::move(write)));
+  FL_CO_TRY(const auto dropped, co_await store_.with_store(std::move(write)));
   failpoint("round.committed");
   if (recorded_) {
     recorded_->add(
@@ -432,7 +427,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
     tidied = tidy_up();
   }
   FL_CO_CHECK(tidied);
-  for (const Version version : commit.dropped_versions) FL_CO_CHECK(files_.versions.drop(version));
+  for (const Version version : dropped) FL_CO_CHECK(files_.versions.drop(version));
   evaluations_.ask_all(end_.is_over());
   control_.changed.notify();
   co_return success();
@@ -455,6 +450,8 @@ Awaitable<Result<void>> RoundEngine::finish() {
   co_await evaluations_.await_last();
   if (!end_.was_over()) {
     co_await dismiss_finished();
+    const Retention retention{plan_, tasks_, evaluations_, files_.versions};
+    FL_CO_CHECK(co_await retention.drop_at_end(store_, files_.versions));
     const RunState state = has_model ? RunState::finished : RunState::stopped;
     auto close = [run = plan_.run.id, state](Store& store) {
       return store.runs().set_state(run, state);

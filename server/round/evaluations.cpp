@@ -92,12 +92,15 @@ void Evaluations::welcome(Peer& peer, bool is_last) {
 }
 
 /// Asks for the versions in order, a few at a time. A new evaluator begins with the newest version.
+/// Between the kept versions there may be some that are not kept.
 void Evaluations::ask_to_catch_up(Peer& peer) {
   const auto& versions = parts_.versions.all();
   if (versions.empty()) return;
   const auto& name = peer.facts().name;
   const Version next = next_.try_emplace(name, versions.rbegin()->first).first->second;
-  const Version first = std::max(next, versions.begin()->first);
+  const auto oldest = versions.lower_bound(next);
+  if (oldest == versions.end()) return;
+  const Version first = oldest->first;
   Version& unasked = unasked_[name];
   for (auto at = versions.lower_bound(std::max(first, unasked));
        at != versions.end() && at->first < first + limits::evaluations_asked_max; ++at) {

@@ -297,7 +297,7 @@ RoundFacts Tasks::facts(const PastRounds& past) const {
 }
 
 bool Tasks::is_base(Version version) const {
-  return std::ranges::any_of(round_->tasks, [version](const auto& entry) {
+  return std::ranges::any_of(round_ ? round_->tasks : carried_, [version](const auto& entry) {
     return entry.second.is_open() && entry.second.record.base_version == version;
   });
 }

@@ -45,8 +45,9 @@ struct WorkRound {
 
 template <class Settings, class Work>
 struct SettingRow {
-  using Field = std::variant<std::string Settings::*, double Settings::*, std::uint32_t Settings::*,
-                             std::uint64_t Settings::*, NamedShapes Settings::*>;
+  using Field =
+      std::variant<std::string Settings::*, double Settings::*, bool Settings::*,
+                   std::uint32_t Settings::*, std::uint64_t Settings::*, NamedShapes Settings::*>;
   Field field;
   /// Without "--"; also the key in a TOML file of flags. "": the setting has no flag.
   std::string_view flag = {};
@@ -148,7 +149,7 @@ class SettingTable {
  private:
   template <class T>
   static Result<void> read(const nlohmann::json& from, T& value) {
-    std::string wanted = "a text";
+    std::string wanted = std::is_same_v<T, bool> ? "true or false" : "a text";
     if constexpr (is_number<T>) {
       if (const auto number = number_in<T>(from)) {
         value = *number;
@@ -160,7 +161,8 @@ class SettingTable {
         from.get_to(value);
         return {};
       } catch (const nlohmann::json::exception& error) {
-        if constexpr (!std::is_same_v<T, std::string>) wanted = error.what();
+        if constexpr (!std::is_same_v<T, std::string> && !std::is_same_v<T, bool>)
+          wanted = error.what();
       }
     }
     return Error(Errc::corrupt, fmt::format("it must be {}, not {}", wanted, short_json(from)));

@@ -59,6 +59,7 @@ struct RunSettings {
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.
   double weight_cap = 10;               // Times the median of the clients' examples; 0: none.
   std::uint32_t keep_checkpoints = 10;  // 0: keeps all.
+  bool keep_best = true;                // Keeps the best version besides these (retention.hpp).
   std::string keep_updates = "none";    // For parse_kept_rounds().
   std::string initial_weights;  // Absolute path of a safetensors file; "": weights from the seed.
   /// The model's tensors if the model is custom:NAME; empty otherwise. They are those of the

@@ -273,6 +273,11 @@ constexpr RunSettingRow table[] = {
     {.field = &S::keep_checkpoints,
      .flag = "keep-checkpoints",
      .help = "How many of the newest model versions are kept; 0: all"},
+    {.field = &S::keep_best,
+     .flag = "keep-best",
+     .help =
+         "Keep the best version by the main metric too: as evaluators measure it, or trainers in "
+         "a run without evaluators"},
     {.field = &S::keep_updates,
      .flag = "keep-updates",
      .help = "Keep the updates of this many of the newest rounds, or of all, with the models that "

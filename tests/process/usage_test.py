@@ -66,6 +66,7 @@ SERVER_MISTAKES = [
     ("--lr", "1e999"),
     ("--fraction", "0x1p-1"),
     ("--keep-checkpoints", "-1"),
+    ("--keep-best", "perhaps"),
     ("--keep-updates", "0"),
     ("--listen", "nowhere"),
     ("--listen", "bad host:0"),

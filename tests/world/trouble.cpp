@@ -236,6 +236,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   const bool fits = settings.mode == "sync" && settings.min_clients >= 3 && !sums_more;
   if (below(3) == 0 && fits && is_honest) settings.aggregate = rule;
   settings.keep_updates = std::array{"none", "1", "3", "all"}[options.seed % 4];
+  settings.keep_best = options.seed % 5 != 0;
   if (!options.members.back().evaluator) return options;
   options.members.back().part.metrics = {"perplexity", "accuracy", "distance", "auroc"};
   if (below(2) == 0) {

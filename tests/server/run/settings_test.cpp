@@ -12,6 +12,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -123,6 +125,8 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
   CHECK(settings.keep_updates == "none");
   with_newer.insert(with_newer.find("\"local_epochs\""), "\"keep_updates\":\"none\",");
+  CHECK(settings.keep_best);
+  with_newer.insert(with_newer.find("\"keep_checkpoints\""), "\"keep_best\":true,");
   CHECK(settings.target_examples == 10);
   with_newer.insert(with_newer.find("\"tensors\""), "\"target_examples\":10,");
   CHECK(settings.metric.empty());
@@ -132,6 +136,36 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   with_newer.insert(with_newer.find("\"target_accuracy\""), "\"target\":\"\",");
   with_newer.insert(with_newer.find("\"weight_decay\""), "\"weight_cap\":10.0,");
   CHECK(to_json(settings) == with_newer);
+}
+
+TEST_CASE("a setting that is on or off is a flag with a word, and true or false in files") {
+  const auto keeps_best = [](std::vector<std::string> words) {
+    RunSettings settings;
+    std::set<std::string> given;
+    CLI::App app;
+    add_config_flag(app, "");
+    declare_settings(app, run_setting_table(), settings, given);
+    const bool is_given = !words.empty();
+    std::ranges::reverse(words);
+    app.parse(words);
+    CHECK(given.contains("keep-best") == is_given);
+    return settings.keep_best;
+  };
+  CHECK(keeps_best({}));
+  CHECK(keeps_best({"--keep-best", "on"}));
+  CHECK(!keeps_best({"--keep-best", "off"}));
+  CHECK(!keeps_best({"--keep-best=off"}));
+  const auto path = std::filesystem::temp_directory_path() / "keep-best-settings.toml";
+  std::ofstream(path) << "keep-best = false\n";
+  CHECK(!keeps_best({"--config", path.string()}));
+  std::filesystem::remove(path);
+  CHECK_THROWS_AS(keeps_best({"--keep-best", "perhaps"}), CLI::ValidationError);
+
+  CHECK(!settings_from_json(R"({"keep_best":false})").value().keep_best);
+  const auto wrong = settings_from_json(R"({"keep_best":"off"})");
+  REQUIRE(wrong.has_error());
+  CHECK(wrong.error().message().find("\"keep_best\": it must be true or false, not \"off\"") !=
+        std::string::npos);
 }
 
 TEST_CASE("every setting's row has a unique key, and help if it has a flag") {
