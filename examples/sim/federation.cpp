@@ -10,6 +10,7 @@
 #include "server/app/newer_files.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
+#include "server/run/best_of_run.hpp"
 #include "server/run/run_plan.hpp"
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -324,7 +325,7 @@ class Federation {
 
 }  // namespace
 
-Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
+Result<SimulatedRun> run_federation(SimOptions options) {
   FL_CHECK(check(options));
   const bool has_programs = options.trainer.is_set();
   std::optional<SharedLearning> builtin;
@@ -336,8 +337,7 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   std::unique_ptr<WorkerPool> workers;
   if (has_programs) {
     auto started = start_workers(options);
-    if (!started && started.error().code() == Errc::cancelled)
-      return std::vector<server::RoundSummary>();
+    if (!started && started.error().code() == Errc::cancelled) return SimulatedRun();
     FL_TRY(workers, std::move(started));
   }
   Learning learning =
@@ -365,7 +365,8 @@ Result<std::vector<server::RoundSummary>> run_federation(SimOptions options) {
   FL_TRY(const auto record, store->runs().find(id));
   if (rounds.empty() && record && !record->early_end.empty())
     return Error(Errc::invalid_input, record->early_end);
-  return rounds;
+  FL_TRY(auto best, server::best_of_runs(*store, rounds));
+  return SimulatedRun{std::move(rounds), std::move(best)};
 }
 
 }  // namespace fl::sim

@@ -15,8 +15,12 @@
 
 namespace fl::sim {
 
-/// Begins a new run in options.state and runs it to its end, or until SIGINT or SIGTERM. Returns
-/// its rounds.
-[[nodiscard]] Result<std::vector<server::RoundSummary>> run_federation(SimOptions options);
+struct SimulatedRun {
+  std::vector<server::RoundSummary> rounds;
+  server::BestVersions best;
+};
+
+/// Begins a new run in options.state and runs it to its end, or until SIGINT or SIGTERM.
+[[nodiscard]] Result<SimulatedRun> run_federation(SimOptions options);
 
 }  // namespace fl::sim

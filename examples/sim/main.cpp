@@ -12,14 +12,14 @@
 
 #include <exception>
 #include <string>
-#include <vector>
 
 namespace {
 
-fl::Result<void> write_json(const std::string& path,
-                            const std::vector<fl::server::RoundSummary>& rounds) {
+using fl::server::Format;
+
+fl::Result<void> write_json(const std::string& path, const fl::sim::SimulatedRun& run) {
   if (path.empty()) return {};
-  const std::string text = fl::server::format_rows(rounds, fl::server::Format::json);
+  const std::string text = fl::server::format_rows(run.rounds, run.best, Format::json);
   auto written = fl::posix_files().write_atomically(path, fl::bytes_of(text));
   if (!written) return written.error().at("--json");
   return {};
@@ -27,10 +27,10 @@ fl::Result<void> write_json(const std::string& path,
 
 fl::Result<void> run(const fl::sim::SimOptions& options) {
   FL_CHECK(write_json(options.json, {}));  // Report a bad path now, not after hours of work.
-  FL_TRY(const auto rounds, fl::sim::run_federation(options));
-  fmt::print("{}", fl::server::format_rows(rounds, fl::server::Format::table));
-  if (!rounds.empty()) fmt::print("model digest {}\n", rounds.back().model_digest);
-  return write_json(options.json, rounds);
+  FL_TRY(const auto run, fl::sim::run_federation(options));
+  fmt::print("{}", fl::server::format_rows(run.rounds, run.best, Format::table));
+  if (!run.rounds.empty()) fmt::print("model digest {}\n", run.rounds.back().model_digest);
+  return write_json(options.json, run);
 }
 
 }  // namespace

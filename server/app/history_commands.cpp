@@ -5,6 +5,7 @@
 #include "server/app/open_store.hpp"
 #include "server/history/format.hpp"
 #include "server/history/plot.hpp"
+#include "server/run/best_of_run.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/flags/flags.hpp"
@@ -164,7 +165,10 @@ Result<void> print_history(const HistoryOptions& options) {
       fmt::print("(run {} is newer: --run {} shows it, --runs lists all)\n", newest->id,
                  newest->id);
   }
-  return print_rows(store->summaries().rounds(run), options.format);
+  FL_TRY(const auto rounds, store->summaries().rounds(run));
+  FL_TRY(const auto best, best_of_runs(*store, rounds));
+  fmt::print("{}", format_rows(rounds, best, options.format));
+  return {};
 }
 
 void declare_clients(CLI::App& command, ClientsOptions& options) {

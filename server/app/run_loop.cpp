@@ -2,6 +2,7 @@
 #include "server/app/run_loop.hpp"
 
 #include "server/history/format.hpp"
+#include "server/run/best_of_run.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 
@@ -14,9 +15,9 @@ namespace fl::server {
 
 namespace {
 
-void print_summary(const std::vector<RoundSummary>& rounds, const RunRecord& run,
+void print_summary(const std::string& rounds, const RunRecord& run,
                    const std::filesystem::path& state) {
-  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", format_rows(rounds, Format::table),
+  fmt::print("\n{}\nhistory      {}\ncheckpoints  {}\n", rounds,
              (state / "history.sqlite").string(), checkpoints_of(state, run).string());
   std::fflush(stdout);
 }
@@ -58,7 +59,11 @@ Awaitable<Result<RoundEngine::Outcome>> RunLoop::run() {
 }
 
 Awaitable<void> RunLoop::summarise() {
-  auto read = [run = run_.id](Store& store) { return store.summaries().rounds(run); };
+  auto read = [run = run_.id](Store& store) -> Result<std::string> {
+    FL_TRY(const auto rounds, store.summaries().rounds(run));
+    FL_TRY(const auto best, best_of_runs(store, rounds));
+    return rounds.empty() ? std::string() : format_rows(rounds, best, Format::table);
+  };
   const auto rounds = co_await store_.with_store(std::move(read));
   if (rounds && !rounds->empty()) print_summary(*rounds, run_, options_.state);
   if (!rounds) {

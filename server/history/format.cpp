@@ -36,7 +36,23 @@ Json number_or_null(std::optional<double> number) {
 }
 Json time_or_null(double time) { return time == 0 ? Json() : Json(time); }
 
-Json object_of(const RoundSummary& round) {
+/// A round, and whether it made its run's best version.
+struct MarkedRound {
+  RoundSummary round;
+  bool is_best = false;
+};
+
+std::vector<MarkedRound> marked(const std::vector<RoundSummary>& rounds, const BestVersions& best) {
+  std::vector<MarkedRound> all;
+  for (const RoundSummary& round : rounds) {
+    const auto found = best.find(round.run);
+    all.push_back({round, found != best.end() && found->second.version == made_by(round.round)});
+  }
+  return all;
+}
+
+Json object_of(const MarkedRound& of) {
+  const RoundSummary& round = of.round;
   return {{"run_id", round.run},
           {"round", round.round},
           {"started_at", round.started_at},
@@ -53,7 +69,8 @@ Json object_of(const RoundSummary& round) {
           {"metric", round.metric},
           {"eval_metric", number_or_null(round.eval_metric)},
           {"own_metric", number_or_null(round.own_metric)},
-          {"is_exact", round.is_exact}};
+          {"is_exact", round.is_exact},
+          {"is_best", of.is_best}};
 }
 
 Json object_of(const MetricSummary& of) {
@@ -255,7 +272,21 @@ RoundSummary total_of(const std::vector<RoundSummary>& rounds) {
   return total;
 }
 
-std::string table_of(const std::vector<RoundSummary>& rounds) {
+/// Adds a column with a mark, if one of the rounds has one. The first of the lines has the titles.
+void mark_best(const std::vector<MarkedRound>& rounds, std::vector<Line>& lines) {
+  if (std::ranges::none_of(rounds, &MarkedRound::is_best)) return;
+  lines.front().emplace_back("");
+  for (std::size_t i = 0; i < rounds.size(); ++i)
+    if (rounds[i].is_best) lines[i + 1].emplace_back("best");
+}
+
+/// The line below the rounds of one run.
+std::string best_line(const BestVersion& best) {
+  return fmt::format("best: {}{}\n", printable(best_text(best)),
+                     best.is_kept ? "" : "; its model is not kept");
+}
+
+std::string table_of(const std::vector<RoundSummary>& rounds, const BestVersions& best) {
   const bool one_run = std::all_of(rounds.begin(), rounds.end(), [&](const RoundSummary& round) {
     return round.run == rounds.front().run;
   });
@@ -283,7 +314,10 @@ std::string table_of(const std::vector<RoundSummary>& rounds) {
     for (std::size_t i = 0; i < all.size(); ++i)
       lines[i + 1].push_back(figure_text(all[i].metric, all[i].own_metric));
   }
-  return align_cells(std::move(lines), 2);
+  mark_best(marked(rounds, best), lines);
+  const auto of_run = best.find(rounds.front().run);
+  const bool tells = one_run && of_run != best.end();
+  return align_cells(std::move(lines), 2) + (tells ? best_line(of_run->second) : "");
 }
 
 /// The first `left` columns are text.
@@ -319,10 +353,11 @@ std::string machine_text(const std::vector<Row>& rows, Format format) {
 
 }  // namespace
 
-std::string format_rows(const std::vector<RoundSummary>& rounds, Format format) {
-  if (format != Format::table) return machine_text(rounds, format);
+std::string format_rows(const std::vector<RoundSummary>& rounds, const BestVersions& best,
+                        Format format) {
+  if (format != Format::table) return machine_text(marked(rounds, best), format);
   if (rounds.empty()) return "no round is finished yet\n";
-  return table_of(rounds);
+  return table_of(rounds, best);
 }
 
 std::string format_rows(const std::vector<MetricSummary>& metrics, Format format) {

@@ -8,6 +8,7 @@
 // field in CSV.
 #pragma once
 
+#include "server/history/best_version.hpp"
 #include "server/history/records.hpp"
 
 #include <string>
@@ -19,8 +20,10 @@ enum class Format { table, json, csv };
 
 /// One line for each round. The table ends with a line of totals: the sums of seconds, clients and
 /// bytes, and the last known losses and values of the run's main metric. "~" stands before a value
-/// that is only about right (Combine::none).
-[[nodiscard]] std::string format_rows(const std::vector<RoundSummary>& rounds, Format format);
+/// that is only about right (Combine::none). The round that made a run's best version is marked, in
+/// JSON and CSV as is_best, and below the table of one run a line says which version that is.
+[[nodiscard]] std::string format_rows(const std::vector<RoundSummary>& rounds,
+                                      const BestVersions& best, Format format);
 
 /// One line for each version and metric: who has measured it, and the value.
 [[nodiscard]] std::string format_rows(const std::vector<MetricSummary>& metrics, Format format);

@@ -61,6 +61,9 @@ class Dashboard(Pages):
         rounds = self.api(server, "/api/rounds")
         accuracy = f"{100 * rounds[-1]['eval_accuracy']:.2f} %"
         browser.wait_for("the accuracy", f"{TEXT.format('[data-figure=metric]')} === '{accuracy}'")
+        best = self.api(server, "/api/series")["best"]
+        best_text = f"{100 * best['value']:.2f} %"
+        browser.wait_for("the best", f"{TEXT.format('[data-figure=best]')} === '{best_text}'")
         shown = browser.wait_for("the chart", f"{SHOWN}.querySelector('.readout')?.textContent")
         browser.wait_for(
             "all rounds in the chart",
@@ -111,6 +114,11 @@ class Dashboard(Pages):
             0
         ]
         browser.wait_for("the digest", f"{TEXT.format('[data-figure=model]')}.includes('{digest}')")
+        best = self.api(server, "/api/model")["best"]
+        has_mark = "(row) => row.textContent.includes('best: ')"
+        marked = f"[...{SHOWN}.querySelectorAll('tbody tr')].find({has_mark})"
+        number = f"{marked}?.querySelector('th').textContent"
+        browser.wait_for("the mark", f"{number} === '{best['version']}'")
         ((file,),) = federation.query("SELECT file FROM checkpoint ORDER BY version DESC LIMIT 1")
         code, token, err = federation.server_command("operator", "add", "eve", "--role", "viewer")
         self.assertEqual(code, 0, err)

@@ -179,7 +179,7 @@ class WholeRun(FederationTest):
         )
         _, text, _ = federation.server_command("history", "--csv")
         lines = list(csv.reader(io.StringIO(text)))
-        more = ["own_accuracy", "metric", "eval_metric", "own_metric", "is_exact"]
+        more = ["own_accuracy", "metric", "eval_metric", "own_metric", "is_exact", "is_best"]
         self.assertEqual(lines[0], [*SUMMARY, *more])
         self.assertEqual(
             [(line[1], line[len(SUMMARY) - 1]) for line in lines[1:]],

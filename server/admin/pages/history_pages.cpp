@@ -6,6 +6,7 @@
 #include "server/history/client_figures.hpp"
 #include "server/history/format.hpp"
 #include "server/history/rows.hpp"
+#include "server/run/best_of_run.hpp"
 #include "shared/base/limits.hpp"
 
 #include <fmt/format.h>
@@ -47,6 +48,28 @@ json page_of(const char* name, json rows, const Rows& read, int limit, Key key) 
   if (!read.empty() && read.size() == static_cast<std::size_t>(limit))
     page["next"] = key(read.back());
   return page;
+}
+
+/// The run's best version, unless too few clients have measured it to be shown. This reads what
+/// was measured in the whole run.
+Result<std::optional<BestVersion>> shown_best(Store& store, const RunRecord& run,
+                                              bool show_clients) {
+  FL_TRY(auto best, best_of_run(store, run, Measurements::Of::all));
+  const bool is_shown =
+      best && (best->by_evaluators || best->clients >= clients_of_a_mean(show_clients));
+  return is_shown ? std::move(best) : std::nullopt;
+}
+
+/// The best version of a page's run; null if there is none.
+Result<json> best_json(Store& store, const std::optional<RunRecord>& run, bool show_clients) {
+  if (!run) return json();
+  FL_TRY(const auto best, shown_best(store, *run, show_clients));
+  if (!best) return json();
+  return json{{"version", best->version},
+              {"metric", best->figure.name},
+              {"value", best->figure.value},
+              {"is_exact", best->figure.is_exact},
+              {"is_kept", best->is_kept}};
 }
 
 // Runs -------------------------------------------------------------------------------------------
@@ -107,6 +130,7 @@ Result<std::string> series_text(Store& store, const AddressQuery& query, bool sh
   json page = page_of("rows", std::move(rows), rounds, limit,
                       [](const RoundSummary& last) { return json(last.round); });
   page["run"] = run ? json(run->id) : json();
+  FL_TRY(page["best"], best_json(store, run, show_clients));
   page["metric"] = rounds.empty() ? "" : rounds.front().metric;
   page["columns"] = {"round",    "started_at", "seconds",    "clients_offered", "clients_accepted",
                      "bytes_up", "bytes_down", "train_loss", "eval_loss",       "eval_metric",
@@ -128,11 +152,17 @@ Result<std::string> rounds_text(Store& store, const AddressQuery& query, bool sh
   FL_TRY(const auto after, query.number("after", 0, any_round));
   FL_TRY(const auto run, run_id_of(store.runs(), query));
   std::vector<RoundSummary> rounds;
+  BestVersions marked;
   if (run) {
     FL_TRY(rounds, store.pages().rounds(*run, static_cast<Round>(after.value_or(0)), limit,
                                         clients_of_a_mean(show_clients)));
+    FL_TRY(const auto record, store.runs().find(*run));
+    if (record) {
+      FL_TRY(const auto best, shown_best(store, *record, show_clients));
+      if (best) marked[*run] = *best;
+    }
   }
-  return format_rows(rounds, Format::json);
+  return format_rows(rounds, marked, Format::json);
 }
 
 /// An array of what --codec auto chose in each round.
@@ -346,7 +376,7 @@ Result<std::string> audit_text(Store& store, const AddressQuery& query, bool) {
 
 // The model --------------------------------------------------------------------------------------
 
-Result<std::string> model_text(Store& store, const AddressQuery& query, bool) {
+Result<std::string> model_text(Store& store, const AddressQuery& query, bool show_clients) {
   FL_TRY(const int limit, limit_of(query, limits::admin_page_versions_max));
   FL_TRY(const auto before, query.number("before", 0, any_round));
   FL_TRY(const auto run, run_of(store.runs(), query));
@@ -366,6 +396,7 @@ Result<std::string> model_text(Store& store, const AddressQuery& query, bool) {
   json page = page_of("versions", std::move(rows), versions, limit,
                       [](const VersionRow& last) { return json(last.checkpoint.version); });
   page["run"] = run ? json(run->id) : json();
+  FL_TRY(page["best"], best_json(store, run, show_clients));
   page["model"] = run ? run->model : "";
   return json_text(page);
 }

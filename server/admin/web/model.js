@@ -18,6 +18,7 @@ export class Model extends ViewOfRun {
     this.about = make("p", { "data-figure": "model" });
     this.table = new Table("Versions that are kept", [
       { label: "Version", number: true, text: (row) => String(row.version) },
+      { label: "Best", text: (row) => (row.version === this.best?.version ? this.bestText() : "") },
       { label: "Made", text: (row) => format.time(row.made_at) },
       { label: "Size", number: true, text: (row) => format.bytes(row.bytes) },
       { label: "Step", number: true, text: (row) => format.bytes(row.delta_bytes || null) },
@@ -33,6 +34,11 @@ export class Model extends ViewOfRun {
     this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.pager.reload()));
   }
 
+  bestText() {
+    const { metric, value, is_exact: isExact } = this.best;
+    return `best: ${metric} ${format.metric(metric, value, isExact)}`;
+  }
+
   linkOf(row) {
     const query = new URLSearchParams({ run: this.run, version: row.version });
     const label = `Download version ${row.version} as safetensors`;
@@ -46,6 +52,7 @@ export class Model extends ViewOfRun {
 
   async load(key) {
     const page = await getJson("/api/model", { run: this.run, before: key, limit: rowsOfPage });
+    this.best = page.best;
     this.table.rows(page.versions);
     if (key === null) {
       const newest = page.versions[0];
@@ -56,7 +63,9 @@ export class Model extends ViewOfRun {
   }
 
   onStatus(status) {
-    if (status.version !== this.version) this.reload();
-    this.version = status.version;
+    // A version is measured some time after it was made, and may be the best then.
+    const newest = `${status.version} ${JSON.stringify(status.metrics)}`;
+    if (newest !== this.newest) this.reload();
+    this.newest = newest;
   }
 }

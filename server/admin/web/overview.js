@@ -44,6 +44,7 @@ export class Overview extends ViewOfRun {
     this.figures = {
       round: new Figure("Round", "round"), updates: new Figure("Updates", "updates"),
       clients: new Figure("Clients", "clients"), metric: new Figure("Metric", "metric"),
+      best: new Figure("Best", "best"),
       up: new Figure("Received", "up"), down: new Figure("Sent", "down"),
     };
     this.progress = make("progress", { "aria-label": "Rounds of the run", max: 1 });
@@ -109,6 +110,9 @@ export class Overview extends ViewOfRun {
     // Without evaluators, what the clients' own held-out data say.
     if (!this.isMeasured)
       this.figures.metric.set(format.metric(series.metric, last), series.metric);
+    const { best } = series;
+    this.figures.best.set(format.metric(best?.metric, best?.value, best?.is_exact),
+      best ? `version ${best.version}` : "");
     const shown = series.line(series.metric || "metric", this.axis, "eval_metric");
     this.chart.title = series.metric || "The metric";
     this.chart.set([shown],

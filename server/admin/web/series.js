@@ -11,6 +11,7 @@ export class Series {
   constructor(run) {
     this.run = run;
     this.metric = "";
+    this.best = null;  // The best version: {version, value, ...}.
     this.columns = {};
   }
 
@@ -28,6 +29,7 @@ export class Series {
   async fetchAll(onPage) {
     for (let next = this.dropUnmeasured(); next !== null;) {
       const page = await getJson("/api/series", { run: this.run, after: next });
+      this.best = page.best;
       if (page.rows.length > 0) {
         this.add(page);
         onPage();

@@ -376,6 +376,40 @@ TEST_CASE("the model's versions are those that are kept") {
   CHECK(history.ask("/api/model", "before=1")["versions"][0]["version"] == 0);
 }
 
+TEST_CASE(
+    "the best version stands beside the series and the versions, unless too few measured it") {
+  History history(R"({"metric": "accuracy"})");
+  const auto answer = [&](Version version, std::string client, double value, bool is_evaluator) {
+    EvaluationRecord record =
+        some_evaluation(history.run, version, std::move(client), 10, 1, value);
+    record.evaluator = is_evaluator;
+    history.store->measurements().add(record).value();
+  };
+  for (Round round = 1; round <= 3; ++round) history.add_round(round, {{"a", 1}});
+  CHECK(history.ask("/api/series")["best"].is_null());
+  answer(2, "a", 0.875, false);
+  answer(2, "b", 0.875, false);
+  // A mean of two trainers' figures would tell each of them the other's.
+  for (const char* const page : {"/api/series", "/api/model"}) {
+    CAPTURE(std::string(page));
+    CHECK(history.ask(page, "", false)["best"].is_null());
+    CHECK(history.ask(page, "", true)["best"]["version"] == 2);
+  }
+  answer(2, "c", 0.875, false);
+  CHECK(history.ask("/api/model", "", false)["best"]["value"] == 0.875);
+  answer(3, "judge", 0.5, true);
+  answer(1, "judge", 0.75, true);
+  const auto best = history.ask("/api/series", "after=2", false)["best"];
+  CHECK(best["version"] == 1);
+  CHECK(best["metric"] == "accuracy");
+  CHECK(best["value"] == 0.75);
+  CHECK(best["is_exact"] == true);
+  CHECK(best["is_kept"] == true);
+  const auto rounds = history.ask("/api/rounds", "", false);
+  CHECK(rounds[0]["is_best"] == true);
+  CHECK(rounds[2]["is_best"] == false);
+}
+
 TEST_CASE("a page of a history without a run is empty") {
   const TemporaryFolder temp;
   const auto store = Store::open({.path = temp / "history.sqlite"}).value();

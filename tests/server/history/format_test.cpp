@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace fl::test {
@@ -54,7 +55,7 @@ std::vector<ClientRecord> two_clients() {
 }  // namespace
 
 TEST_CASE("the history is printed as a table") {
-  CHECK(format_rows(two_rounds(), Format::table) ==
+  CHECK(format_rows(two_rounds(), {}, Format::table) ==
         "round  started (UTC)              time  clients      up    down  train loss  eval loss  "
         "accuracy\n"
         "9      2025-06-15 15:06:40      12.3 s     8/10   999 B  1.5 MB      2.3026          -  "
@@ -63,14 +64,48 @@ TEST_CASE("the history is printed as a table") {
         " 98.77 %\n"
         "total                       1 h 02 min    16/20  1.0 MB  2.0 GB      1.5000     1.2500  "
         " 98.77 %\n");
-  CHECK(format_rows(std::vector<RoundSummary>{}, Format::table) == "no round is finished yet\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, {}, Format::table) ==
+        "no round is finished yet\n");
+}
+
+TEST_CASE("the round that made the best version is marked, and named below the table") {
+  const auto rounds = two_rounds();
+  BestVersions best{{1, {.version = 10, .figure = {"accuracy", 0.98765, true}}}};
+  CHECK(format_rows(rounds, best, Format::table) ==
+        "round  started (UTC)              time  clients      up    down  train loss  eval loss  "
+        "accuracy\n"
+        "9      2025-06-15 15:06:40      12.3 s     8/10   999 B  1.5 MB      2.3026          -  "
+        "       -\n"
+        "10     2025-06-15 15:07:40  1 h 02 min     8/10  1.0 MB  2.0 GB      1.5000     1.2500  "
+        " 98.77 %  best\n"
+        "total                       1 h 02 min    16/20  1.0 MB  2.0 GB      1.5000     1.2500  "
+        " 98.77 %\n"
+        "best: version 10, accuracy 98.77 %\n");
+  const auto json = nlohmann::json::parse(format_rows(rounds, best, Format::json));
+  CHECK(json[0]["is_best"] == false);
+  CHECK(json[1]["is_best"] == true);
+  CHECK(format_rows(rounds, best, Format::csv).find(",true,true\n") != std::string::npos);
+
+  // The initial model has no row.
+  best[1] = {.version = 0, .is_kept = false, .figure = {"loss", 0.5, true}};
+  const std::string table = format_rows(rounds, best, Format::table);
+  CHECK(table.ends_with("\nbest: version 0, loss 0.5000; its model is not kept\n"));
+  CHECK(table.find("  best\n") == std::string::npos);
+
+  // In a table of several runs only the marks say it.
+  auto two_runs = rounds;
+  two_runs[1].run = 2;
+  best = {{1, {.version = 9}}, {2, {.version = 9}}};
+  const std::string both = format_rows(two_runs, best, Format::table);
+  CHECK(both.find("best: ") == std::string::npos);
+  CHECK(std::ranges::count(both, 'b') == 1);
 }
 
 TEST_CASE("a round has the run's main metric, in percent only if it is a fraction") {
   auto rounds = two_rounds();
   for (RoundSummary& round : rounds) round.metric = "perplexity";
   rounds[1].eval_metric = 21.344;
-  std::string table = format_rows(rounds, Format::table);
+  std::string table = format_rows(rounds, {}, Format::table);
   CHECK(table.find(" eval loss  perplexity\n") != std::string::npos);
   CHECK(table.find("         -           -\n") != std::string::npos);
   CHECK(table.find("    1.2500       21.34\n") != std::string::npos);
@@ -78,12 +113,12 @@ TEST_CASE("a round has the run's main metric, in percent only if it is a fractio
   for (RoundSummary& round : rounds) round.metric = "auroc";
   rounds[1].eval_metric = 0.875;
   rounds[1].is_exact = false;
-  table = format_rows(rounds, Format::table);
+  table = format_rows(rounds, {}, Format::table);
   CHECK(table.find("    1.2500  ~87.50 %\n") != std::string::npos);
   CHECK(table.ends_with("1.2500  ~87.50 %\n"));  // The total.
   // The loss has its own column already.
   for (RoundSummary& round : rounds) round.metric = "loss";
-  table = format_rows(rounds, Format::table);
+  table = format_rows(rounds, {}, Format::table);
   CHECK(table.find("eval loss\n") != std::string::npos);
   CHECK(table.ends_with("1.2500\n"));
   // Runs with different main metrics.
@@ -91,7 +126,7 @@ TEST_CASE("a round has the run's main metric, in percent only if it is a fractio
   rounds[0].metric = "mae";
   rounds[0].eval_metric = 2.5;
   rounds[1].metric = "auroc";
-  table = format_rows(rounds, Format::table);
+  table = format_rows(rounds, {}, Format::table);
   CHECK(table.find("eval loss          metric\n") != std::string::npos);
   CHECK(table.find("        -         mae 2.5\n") != std::string::npos);
   CHECK(table.find("   1.2500  auroc ~87.50 %\n") != std::string::npos);
@@ -124,7 +159,7 @@ TEST_CASE("all metrics of the versions are printed as a table, as JSON and as CS
 TEST_CASE("if clients have their own models, the table has a column for their accuracy") {
   auto rounds = two_rounds();
   rounds[1].own_metric = 0.995;
-  const std::string table = format_rows(rounds, Format::table);
+  const std::string table = format_rows(rounds, {}, Format::table);
   CHECK(table.find("accuracy  own model\n") != std::string::npos);
   CHECK(table.find("       -          -\n") != std::string::npos);
   CHECK(table.find(" 98.77 %    99.50 %\n") != std::string::npos);
@@ -133,7 +168,7 @@ TEST_CASE("if clients have their own models, the table has a column for their ac
 TEST_CASE("a table of several runs names the run of each round") {
   auto rounds = two_rounds();
   rounds[1].run = 2;
-  const std::string table = format_rows(rounds, Format::table);
+  const std::string table = format_rows(rounds, {}, Format::table);
   CHECK(table.find("\n1:9 ") != std::string::npos);
   CHECK(table.find("\n2:10 ") != std::string::npos);
 }
@@ -143,7 +178,7 @@ TEST_CASE("a cell changes its unit before the number becomes too long") {
     RoundSummary round;
     round.bytes_up = bytes;
     round.seconds = seconds;
-    const std::string table = format_rows(std::vector<RoundSummary>{round}, Format::table);
+    const std::string table = format_rows(std::vector<RoundSummary>{round}, {}, Format::table);
     return table.substr(table.find('\n') + 1, table.find('\n', table.find('\n') + 1));
   };
   CHECK(cell(0, 0).find(" 0 B ") != std::string::npos);
@@ -160,7 +195,7 @@ TEST_CASE("a cell changes its unit before the number becomes too long") {
 TEST_CASE("the history as JSON has the view's columns in order, and null for unknown values") {
   auto rounds = two_rounds();
   rounds[1].own_accuracy = 0.995;
-  const auto json = nlohmann::ordered_json::parse(format_rows(rounds, Format::json));
+  const auto json = nlohmann::ordered_json::parse(format_rows(rounds, {}, Format::json));
   REQUIRE(json.size() == 2);
   std::string names;
   for (const auto& [name, value] : json[0].items()) names += name + " ";
@@ -168,26 +203,26 @@ TEST_CASE("the history as JSON has the view's columns in order, and null for unk
       names ==
       "run_id round started_at seconds clients_offered clients_accepted bytes_up "
       "bytes_down train_loss eval_loss eval_accuracy model_digest own_accuracy metric eval_metric "
-      "own_metric is_exact ");
+      "own_metric is_exact is_best ");
   CHECK(json[0]["eval_loss"].is_null());
   CHECK(json[1]["eval_accuracy"] == 0.98765);
   CHECK(json[0]["own_accuracy"].is_null());
   CHECK(json[1]["own_accuracy"] == 0.995);
   CHECK(json[1]["bytes_down"] == 2'000'000'000);
   CHECK(json[1]["model_digest"] == "00ff");
-  CHECK(format_rows(std::vector<RoundSummary>{}, Format::json) == "[]\n");
+  CHECK(format_rows(std::vector<RoundSummary>{}, {}, Format::json) == "[]\n");
 }
 
 TEST_CASE("the history is printed as CSV") {
   auto rounds = two_rounds();
   rounds[1].train_loss = std::numeric_limits<double>::infinity();
-  CHECK(format_rows(rounds, Format::csv) ==
+  CHECK(format_rows(rounds, {}, Format::csv) ==
         "run_id,round,started_at,seconds,clients_offered,clients_accepted,bytes_up,bytes_down,"
         "train_loss,eval_loss,eval_accuracy,model_digest,own_accuracy,metric,eval_metric,"
-        "own_metric,is_exact\n"
-        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,,accuracy,,,true\n"
+        "own_metric,is_exact,is_best\n"
+        "1,9,1750000000.0,12.34,10,8,999,1500000,2.30259,,,00ff,,accuracy,,,true,false\n"
         "1,10,1750000060.0,3725.0,10,8,999950,2000000000,,1.25,0.98765,00ff,,accuracy,0.98765,,"
-        "true\n");
+        "true,false\n");
 }
 
 TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
