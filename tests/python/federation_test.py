@@ -2,6 +2,7 @@
 """Whole runs with the real programs and models of the user's in numpy (runs.py)."""
 
 import contextlib
+import json
 import shlex
 import sqlite3
 import sys
@@ -101,6 +102,18 @@ class NumpyRuns(Runs):
         self.check_where_nothing_can_be_written(federation, frames)
         (weights,) = fl.load(federation.checkpoints / "round-000006.safetensors").values()
         self.assertGreater(np.corrcoef(weights, np.linspace(-1, 1, 40))[0, 1], 0.5)
+
+    def test_the_best_version_is_the_one_that_the_server_marks(self):
+        federation = self.check(NUMPY)
+        frames = fl.history(federation.state)
+        run = int(frames.runs["id"].max())
+        (best,) = frames.best[frames.best["run_id"] == run].to_dict("records")
+        code, out, err = federation.server_command("history", "--json", "--run", run)
+        self.assertEqual(code, 0, err)
+        (marked,) = [row for row in json.loads(out) if row["is_best"]]
+        self.assertEqual(best["version"], marked["round"])
+        self.assertEqual(best["metric"], marked["metric"])
+        self.assertAlmostEqual(best["value"], marked["eval_metric"])
 
     def check_where_nothing_can_be_written(self, federation, frames):
         """There SQLite can't make the files beside the history, as here, where one of their names is

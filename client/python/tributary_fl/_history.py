@@ -39,6 +39,8 @@ class History:
     tasks: each client asked to train: what became of it, and why; bytes, seconds, steps, loss.
     evaluations: each metric of each version: the mean over those who measured it.
     metrics: the same for each client that measured.
+    best: the best version of each run by its main metric, with the metric's name and the value.
+        `fl-server export --best` writes its model.
     events: what the server reported."""
 
     runs: pandas.DataFrame
@@ -46,8 +48,21 @@ class History:
     tasks: pandas.DataFrame
     evaluations: pandas.DataFrame
     metrics: pandas.DataFrame
+    best: pandas.DataFrame
     events: pandas.DataFrame
 
+
+# As fl-server judges (server/history/best_version.hpp): the earliest of equally good versions.
+BEST = """
+SELECT run_id, version, name AS metric, value FROM (
+  SELECT run_id, version, name, value, row_number() OVER (
+      PARTITION BY run_id
+      ORDER BY iif(ifnull(k.lower_is_better, name = 'loss'), value, -value), version) AS place
+  FROM evaluation JOIN run_metric USING (run_id, name)
+    LEFT JOIN metric_kind AS k USING (run_id, name)
+  WHERE abs(value) < 9e999)
+WHERE place = 1 ORDER BY run_id
+"""
 
 FRAMES = {
     "runs": "SELECT * FROM run ORDER BY id",
@@ -55,6 +70,7 @@ FRAMES = {
     "tasks": "SELECT * FROM task ORDER BY id",
     "evaluations": "SELECT * FROM evaluation ORDER BY run_id, version, name",
     "metrics": "SELECT * FROM metric ORDER BY run_id, version, client, name",
+    "best": BEST,
     "events": "SELECT * FROM event ORDER BY id",
 }
 
