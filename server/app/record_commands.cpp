@@ -8,12 +8,15 @@
 #include "server/app/prune.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/history/cells.hpp"
+#include "server/run/best_of_run.hpp"
 #include "server/versions/export_model.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/flags/flags.hpp"
 #include "shared/identity/authority.hpp"
+#include "shared/params/safetensors.hpp"
 
 #include <fmt/format.h>
 
@@ -22,6 +25,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fl::server {
 
@@ -37,6 +41,7 @@ struct CompareOptions : SharedOptions {
 struct ExportOptions : SharedOptions {
   std::string file;
   std::optional<Round> round;  // None: the newest.
+  bool best = false;           // The best by the main metric instead.
   std::string run;             // "": the one under way, or the newest.
   std::string format;          // "": what the file's name ends with.
 };
@@ -83,6 +88,19 @@ Result<ModelFormat> model_format(const ExportOptions& options) {
       fmt::format("{} does not end with .safetensors or .npz: give --format", options.file));
 }
 
+/// The rounds after which the models are, in words: "2, 7 to 9".
+std::string rounds_text(const std::vector<CheckpointRecord>& kept) {
+  std::string text;
+  for (std::size_t first = 0, next = 1; first < kept.size(); first = next++) {
+    while (next < kept.size() && kept[next].version == kept[next - 1].version + 1) ++next;
+    const Version last = kept[next - 1].version;
+    if (!text.empty()) text += ", ";
+    text += last == kept[first].version ? fmt::format("{}", last)
+                                        : fmt::format("{} to {}", kept[first].version, last);
+  }
+  return text;
+}
+
 /// The kept version that the options ask for.
 Result<CheckpointRecord> kept_version(Rounds& rounds, const RunRecord& run,
                                       std::optional<Version> asked) {
@@ -93,10 +111,31 @@ Result<CheckpointRecord> kept_version(Rounds& rounds, const RunRecord& run,
   const auto found = std::ranges::find(kept, *asked, &CheckpointRecord::version);
   if (found != kept.end()) return *found;
   return Error(Errc::not_found,
-               fmt::format("the model after round {} of run {} is not on the disk; there are {} "
-                           "models from round {} to round {} (--keep-checkpoints of a run says how "
-                           "many are kept)",
-                           *asked, run.id, kept.size(), kept.front().version, kept.back().version));
+               fmt::format("the model after round {} of run {} is not on the disk; there are those "
+                           "after rounds {} (--keep-checkpoints of a run says how many are kept)",
+                           *asked, run.id, rounds_text(kept)));
+}
+
+/// The best version, which must be kept.
+Result<BestVersion> kept_best(Store& store, const RunRecord& run) {
+  FL_TRY(const auto best, best_of_run(store, run, Measurements::Of::all));
+  if (!best) {
+    FL_TRY(const std::string metric, store.measurements().main_metric(run.id));
+    return Error(Errc::not_found,
+                 fmt::format("nobody has measured {} of a version of run {}, so none is the best: "
+                             "leave --best out to export the newest; versions are measured by an "
+                             "evaluator (fl-client --evaluate-only), or by trainers with held-out "
+                             "data (--holdout)",
+                             metric, run.id));
+  }
+  if (best->is_kept) return *best;
+  FL_TRY(const auto left, best_of_run(store, run, Measurements::Of::kept));
+  return Error(Errc::not_found,
+               fmt::format("the best of run {}, {}, is not on the disk any more: {}", run.id,
+                           best_text(*best),
+                           left ? fmt::format("the best that is left is {}; --round {} exports it",
+                                              best_text(*left), left->version)
+                                : "leave --best out to export the newest"));
 }
 
 void declare_export(CLI::App& command, ExportOptions& options) {
@@ -105,6 +144,10 @@ void declare_export(CLI::App& command, ExportOptions& options) {
       .add_option("--round", options.round,
                   "The model after this round; 0: the initial one. By default the newest")
       ->check(whole_number(0, std::numeric_limits<Round>::max()));
+  command
+      .add_flag("--best", options.best,
+                "The best model by the run's main metric, as 'fl-server history' marks it")
+      ->excludes("--round");
   add_run_option(command, "--run", options.run, "Of this run");
   command
       .add_option("--format", options.format,
@@ -116,11 +159,22 @@ Result<void> export_checkpoint(const ExportOptions& options) {
   FL_TRY(const ModelFormat format, model_format(options));
   FL_TRY(const auto store, open_store(options.state, true));
   FL_TRY(const RunRecord run, asked_run(store->runs(), options.run));
-  FL_TRY(const CheckpointRecord record, kept_version(store->rounds(), run, options.round));
+  std::optional<Version> version = options.round;
+  Metadata facts;
+  std::string measured;
+  if (options.best) {
+    FL_TRY(const BestVersion best, kept_best(*store, run));
+    version = best.version;
+    const MetricFigure& figure = best.figure;
+    facts = {{"metric", figure.name}, {"value", fmt::format("{}", figure.value)}};
+    measured = fmt::format(" ({} {})", printable(figure.name),
+                           figure_text(figure.name, figure.value, figure.is_exact));
+  }
+  FL_TRY(const CheckpointRecord record, kept_version(store->rounds(), run, version));
   FL_TRY(const ExportedModel model, export_model(posix_files(), checkpoints_of(options.state, run),
-                                                 record, format, options.file));
-  fmt::print("{}: the model of run {} after round {}, {} tensors with {} values, digest {}\n",
-             options.file, run.id, record.version, model.tensors, model.elements,
+                                                 record, format, options.file, facts));
+  fmt::print("{}: the model of run {} after round {}{}, {} tensors with {} values, digest {}\n",
+             options.file, run.id, record.version, measured, model.tensors, model.elements,
              model.digest.hex());
   return {};
 }
@@ -129,7 +183,9 @@ Act export_act(const ExportOptions& options) {
   return {.text = fmt::format(
               "exports a model ({}, {}) to {}",
               options.run.empty() ? "of the run at hand" : fmt::format("of run {}", options.run),
-              options.round ? fmt::format("after round {}", *options.round) : "the newest",
+              options.round  ? fmt::format("after round {}", *options.round)
+              : options.best ? "the best"
+                             : "the newest",
               options.file),
           .only_reads = true};
 }

@@ -120,7 +120,7 @@ Result<Digest> copy_values(File& from, const SafetensorsInfo& info, const Layout
 
 Result<ExportedModel> export_model(Files& files, const std::filesystem::path& folder,
                                    const CheckpointRecord& record, ModelFormat format,
-                                   const std::filesystem::path& to) {
+                                   const std::filesystem::path& to, const Metadata& facts) {
   const auto path = folder / record.file;
   FL_TRY(const auto from, files.open(path, OpenMode::read));
   const auto info = read_safetensors_header(*from);
@@ -131,7 +131,9 @@ Result<ExportedModel> export_model(Files& files, const std::filesystem::path& fo
   const std::filesystem::path temporary = to.string() + ".tmp";
   const auto write = [&]() -> Result<Digest> {
     FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
-    const auto sink = make_sink(format, *file, part, info->metadata);
+    Metadata metadata = info->metadata;
+    metadata.insert(metadata.end(), facts.begin(), facts.end());
+    const auto sink = make_sink(format, *file, part, metadata);
     Hasher all;
     FL_TRY(const Digest digest, copy_values(*from, *info, part, *sink, all));
     if (all.digest() != record.digest) {

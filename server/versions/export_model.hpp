@@ -5,6 +5,7 @@
 #pragma once
 
 #include "server/versions/checkpoints.hpp"
+#include "shared/params/safetensors.hpp"
 
 #include <filesystem>
 
@@ -19,10 +20,11 @@ struct ExportedModel {
 };
 
 /// Writes `to`, replacing an existing file: after a crash there is either the old file or the new
-/// one, complete. The values are those that were recorded, or the error is `corrupt` and `to` is as
-/// it was.
+/// one, complete. A safetensors file has the checkpoint's metadata, and `facts` besides. The values
+/// are those that were recorded, or the error is `corrupt` and `to` is as it was.
 [[nodiscard]] Result<ExportedModel> export_model(Files& files, const std::filesystem::path& folder,
                                                  const CheckpointRecord& record, ModelFormat format,
-                                                 const std::filesystem::path& to);
+                                                 const std::filesystem::path& to,
+                                                 const Metadata& facts = {});
 
 }  // namespace fl::server

@@ -104,7 +104,7 @@ class Records(FederationTest):
         file = federation.folder / "model.npz"
         self.expect_refusal(federation, "no model on the disk", "export", file)
         self.run_to_end(federation, "--rounds", 4, "--keep-checkpoints", 2)
-        words = "from round 3 to round 4"
+        words = "there are those after rounds 3 to 4"
         self.expect_refusal(federation, words, "export", "--round", 1, file)
         self.expect_refusal(federation, words, "export", "--round", 9, file)
         self.expect_refusal(federation, "--format", "export", federation.folder / "model")

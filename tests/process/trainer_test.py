@@ -55,7 +55,7 @@ def folders_in_memory(federation):
 class Trainers(FederationTest):
     evaluators = ("c",)
 
-    def begin(self, federation, *flags, rounds=4):
+    def begin(self, federation, *flags, rounds=4, failpoint=""):
         """Makes the initial weights and starts a server with them."""
         path = federation.folder / "initial.safetensors"
         if not path.exists():
@@ -64,6 +64,7 @@ class Trainers(FederationTest):
         return federation.server(
             *("--new-run", "--model", "custom:scripted", "--initial-weights", path),
             *("--rounds", rounds, "--min-clients", 2, *flags),
+            failpoint=failpoint,
         )
 
     def last_values(self, federation):
@@ -89,6 +90,47 @@ class Trainers(FederationTest):
         self.assertEqual([value for _, value in measured], [5.0, 6.0, 7.0, 8.0, 9.0])
         self.assertIn("trainer: training round 1", clients[0].stderr())
         self.assertEqual(folders_in_memory(federation), [])
+
+    def test_the_best_model_is_kept_and_exported_however_early_it_was(self):
+        """The loss is the weights' value, which grows: the initial model is the best. The server is
+        killed where files go."""
+        federation = self.make()
+        few = ("--target-examples", 1, "--keep-checkpoints", 1, "--metric", "loss")
+        file = federation.folder / "best.safetensors"
+        for place in ("round.committed:3", "run.versions_dropped"):
+            with self.subTest(place):
+                server = self.begin(federation, *few, failpoint=place)
+                if not file.exists():
+                    code, _, err = federation.server_command("export", "--best", file)
+                    self.assertEqual(code, 1)
+                    self.assertIn("so none is the best", err)
+                    self.assertIn("--evaluate-only", err)
+                judge = federation.client("c", *trainer(), "--evaluate-only")
+                server.wait_for("c is here: evaluator")
+                others = [federation.client(name, *trainer()) for name in "ab"]
+                self.assertEqual(server.wait(), -signal.SIGKILL)
+                server = federation.server()
+                for program in [server, judge, *others]:
+                    self.expect_exit(program)
+                self.assertIn("best: version 0, loss 5.0000", server.stdout())
+                code, out, err = federation.server_command("export", "--best", file)
+                self.assertEqual(code, 0, err)
+                self.assertIn("after round 0 (loss 5.0000)", out)
+                self.assertEqual(values_of(file), (5.0,) * 8)
+                self.assertIn('"metric":"loss"', file.read_bytes().decode(errors="replace"))
+                files = sorted(path.name for path in federation.checkpoints.glob("round-*"))
+                self.assertEqual(files, ["round-000000.safetensors", "round-000004.safetensors"])
+
+        server = self.begin(federation, *few, "--keep-best", "off")
+        judge = federation.client("c", *trainer(), "--evaluate-only")
+        server.wait_for("c is here: evaluator")
+        for program in [server, judge, *[federation.client(name, *trainer()) for name in "ab"]]:
+            self.expect_exit(program)
+        files = sorted(path.name for path in federation.checkpoints.glob("round-*"))
+        self.assertEqual(files, ["round-000004.safetensors"])
+        code, _, err = federation.server_command("export", "--best", file)
+        self.assertEqual(code, 1)
+        self.assertRegex(err, "is not on the disk any more: the best that is left is version 4, .*--round 4")
 
     def test_programs_train_a_built_in_model_whatever_the_order_of_its_tensors(self):
         """The model has its weight before its bias."""
