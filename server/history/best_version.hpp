@@ -35,7 +35,7 @@ struct MeasuredVersions {
 struct BestVersion {
   Version version = 0;
   bool is_kept = true;
-  MetricFigure figure;
+  MetricFigure figure = {};
   std::size_t clients = 0;  // The number of clients that have measured it.
   bool by_evaluators = false;
 };

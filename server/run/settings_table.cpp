@@ -275,8 +275,9 @@ constexpr RunSettingRow table[] = {
      .help = "How many of the newest model versions are kept; 0: all"},
     {.field = &S::keep_best,
      .flag = "keep-best",
-     .help = "Besides the newest versions keep the best one by the main metric, as evaluators "
-             "measure it, or trainers in a run without any"},
+     .help =
+         "Keep the best version by the main metric too: as evaluators measure it, or trainers in "
+         "a run without evaluators"},
     {.field = &S::keep_updates,
      .flag = "keep-updates",
      .help = "Keep the updates of this many of the newest rounds, or of all, with the models that "
