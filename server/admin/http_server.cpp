@@ -226,7 +226,7 @@ Awaitable<void> Admin::serve_visitor(PlainStream& stream, HttpRequest request,
     co_return;
   }
   if (!made && is_file) {
-    co_await send_version(stream, std::move(query), is_head, name_of(*visitor, caller));
+    co_await send_version(stream, std::move(query), is_head, *visitor, caller);
     co_return;
   }
   if (!made) made = co_await answer(std::move(request), std::move(visitor), std::move(caller));
@@ -349,7 +349,7 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
 }
 
 Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool is_head,
-                                    std::string who) {
+                                    Visitor visitor, Caller caller) {
   const auto asked = AddressQuery::parse(query, version_names);
   const auto run = asked ? asked->number("run", 1, any_number) : asked.error();
   const auto version = asked ? asked->number("version", 0, any_number) : asked.error();
@@ -370,10 +370,9 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
     co_await write_all(stream, whole_text(refused, is_head));
     co_return;
   }
-  auto note = [who, name = found->name](Store& store) {
-    return store.audit().add(AuditKind::control, "", fmt::format("{}: downloads {}", who, name),
-                             who);
-  };
+  auto note = [who = name_of(visitor),
+               text = fmt::format("downloads {}, from {}", found->name, caller.address)](
+                  Store& store) { return store.audit().add(AuditKind::control, "", text, who); };
   const auto noted = co_await store_->run(std::move(note));
   if (!noted) {
     const PageAnswer refused = answer_of(noted.error());

@@ -80,7 +80,7 @@ class Admin {
   Awaitable<PageAnswer> history_page(const HistoryPage& page, std::string query);
   Awaitable<void> stream_events(PlainStream& stream, const HttpRequest& request);
   Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head,
-                               std::string who);
+                               Visitor visitor, Caller caller);
 
   const Engines& engines_;
   std::unique_ptr<AdminHistory> history_;

@@ -142,9 +142,9 @@ ControlAction stop_action() {
 
 ControlAction revoke_action() {
   return {"revoke", AdminRole::admin,
-          [](Store& store, const json& body, const std::string&) -> Result<json> {
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
             FL_TRY(const std::string name, text_in(body, "client"));
-            FL_TRY(const std::string done, revoke_member(store, name));
+            FL_TRY(const std::string done, revoke_member(store, name, by));
             return json{{"done", done}};
           },
           client_of, [](const json&) { return std::string("revokes the client"); }};
@@ -230,8 +230,8 @@ Result<std::string> end_run(Store& store, const RunRecord& run, std::string_view
   return fmt::format("run {} ends after the round that is under way", run.id);
 }
 
-Result<std::string> revoke_member(Store& store, const std::string& name) {
-  FL_CHECK(store.members().revoke(name));
+Result<std::string> revoke_member(Store& store, const std::string& name, std::string_view by) {
+  FL_CHECK(store.members().revoke(name, by));
   FL_TRY(const auto member, store.members().find(name));
   if (!member) {
     const std::string text = fmt::format("the tokens of '{}' are void", name);

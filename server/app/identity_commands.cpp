@@ -90,7 +90,7 @@ void declare_revoke(CLI::App& command, RevokeOptions& options) {
 
 Result<void> revoke_client(const RevokeOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
-  FL_TRY(const std::string done, revoke_member(*store, options.name));
+  FL_TRY(const std::string done, revoke_member(*store, options.name, command_line_user()));
   fmt::print("{}\n", done);
   return {};
 }

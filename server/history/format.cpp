@@ -93,12 +93,17 @@ Line line_of(const EventRecord& event) {
 }
 
 Json object_of(const AuditRecord& row) {
-  return {{"at", row.at}, {"kind", to_text(row.kind)}, {"client", row.client}, {"text", row.text}};
+  return {{"at", row.at},
+          {"kind", to_text(row.kind)},
+          {"who", row.who},
+          {"client", row.client},
+          {"text", row.text}};
 }
 
 Line line_of(const AuditRecord& row) {
-  return {utc_time(row.at), std::string(to_text(row.kind)),
-          row.client.empty() ? "-" : printable(row.client), printable(row.text)};
+  const auto name = [](const std::string& text) { return text.empty() ? "-" : printable(text); };
+  return {utc_time(row.at), std::string(to_text(row.kind)), name(row.who), name(row.client),
+          printable(row.text)};
 }
 
 Json object_of(const OperatorRecord& of) {
@@ -363,7 +368,7 @@ std::string format_event(const EventRecord& event, Format format) {
 std::string format_rows(const std::vector<AuditRecord>& rows, Format format) {
   if (format != Format::table) return machine_text(rows, format);
   if (rows.empty()) return "nobody has come in or was kept out yet\n";
-  return table_of({"time (UTC)", "what", "client", "details"}, rows, 4);
+  return table_of({"time (UTC)", "what", "who", "client", "details"}, rows, 5);
 }
 
 std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {

@@ -47,7 +47,7 @@ class Members {
   [[nodiscard]] Result<void> touch(std::string_view name, bool evaluator);
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.
-  [[nodiscard]] Result<void> revoke(std::string_view name);
+  [[nodiscard]] Result<void> revoke(std::string_view name, std::string_view by);
   [[nodiscard]] Result<std::vector<ClientRecord>> all();  // By name.
   [[nodiscard]] Result<std::optional<ClientRecord>> find(std::string_view name);
 

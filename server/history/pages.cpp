@@ -262,7 +262,8 @@ Result<std::vector<AuditRow>> Pages::audit(const LogQuery& query) {
   const std::string kind = query.kind ? std::string(to_text(*query.kind)) : "";
   return db_.query(
       fmt::format("SELECT id, {} FROM audit WHERE (?1 = 0 OR id < ?1) AND (?2 = '' OR kind = ?2)"
-                  " AND (?3 = '' OR instr(lower(client || ' ' || text), lower(?3)) > 0)"
+                  " AND (?3 = '' OR instr(lower(who || ' ' || client || ' ' || text), lower(?3))"
+                  " > 0)"
                   " ORDER BY id DESC LIMIT ?4",
                   names_of(audit_table)),
       reader_after_id(&AuditRow::audit, audit_table), query.before, kind, query.text, query.limit);

@@ -359,6 +359,12 @@ constexpr const char* predictions = R"sql(
 ALTER TABLE task ADD COLUMN predictions REAL CHECK (predictions >= 0);
 )sql";
 
+// A row of the audit says who did it; rows of before have that in their text. The client is the one
+// that it was done to.
+constexpr const char* actors = R"sql(
+ALTER TABLE audit ADD COLUMN who TEXT NOT NULL DEFAULT '';
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -372,7 +378,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"steps of sites in fp32", fp32_steps},
                                          Migration{"cosines of updates", cosines},
                                          Migration{"weights of losses", predictions},
-                                         Migration{"bounded claims", bounded_claims}};
+                                         Migration{"bounded claims", bounded_claims},
+                                         Migration{"actors of the audit", actors}};
 
 struct Marks {
   int application = 0;

@@ -38,9 +38,10 @@ EVENTS = (
     ("warning", "nothing is known of this <one>"),
 )
 AUDIT = (
-    ("enrolment", "site-01", "enrolled"),
-    ("refusal", "", "an enrolment was refused"),
-    ("revocation", "site-11", "revoked by root"),
+    ("enrolment", "site-01", "enrolled", "site-01"),
+    ("refusal", "", "an enrolment was refused", "a stranger"),
+    ("revocation", "site-11", "it is never admitted again", "operator 'root'"),
+    ("control", "", "an older server wrote this row", ""),
 )
 FOOT = {  # For charts, by the axis: the label, and how a value is written.
     "round": ("round", human_number),
@@ -97,7 +98,7 @@ class DashboardFigures(Pages):
                 [(name, 1.7e9 if name == REVOKED else None) for name in CLIENTS],
             ),
             ("INSERT INTO event (at, level, text) VALUES (1.7e9, ?, ?)", EVENTS),
-            ("INSERT INTO audit (at, kind, client, text) VALUES (1.7e9, ?, ?, ?)", AUDIT),
+            ("INSERT INTO audit (at, kind, client, text, who) VALUES (1.7e9, ?, ?, ?, ?)", AUDIT),
         )
         for run, settings in SETTINGS.items():
             rounds, versions, tasks, metrics = made_up_rounds(run)
@@ -342,14 +343,14 @@ class DashboardFigures(Pages):
 
     def test_security_events_by_kind(self):
         self.show(self.page, "log")
-        for kind in ("", *(kind for kind, _, _ in AUDIT), "renewal"):
+        for kind in ("", *(kind for kind, *_ in AUDIT), "renewal"):
             self.set("log-kind", kind)
             rows = self.federation.query(
-                "SELECT kind, iif(client = '', 'a stranger', client), text FROM audit"
+                "SELECT kind, iif(who = '', '–', who), iif(client = who, '', client), text FROM audit"
                 " WHERE ?1 IN ('', kind) ORDER BY id DESC",
                 kind,
             )
-            self.expect_rows(self.page, "Security", ["Kind", "Who", "What"], rows)
+            self.expect_rows(self.page, "Security", ["Kind", "Who", "Client", "What"], rows)
 
     def test_members_by_name(self):
         self.show(self.page, "fleet")

@@ -42,7 +42,8 @@ export class Log {
     this.auditTable = new Table("Security, newest first", [
       { label: "At", node: (row) => this.timeOf(row) },
       { label: "Kind", text: (row) => row.kind },
-      { label: "Who", text: (row) => row.client || "a stranger" },
+      { label: "Who", text: (row) => row.who || format.unknown },
+      { label: "Client", text: (row) => (row.client === row.who ? "" : row.client) },
       { label: "What", wide: true, text: (row) => row.text },
     ], { empty: "Nothing is like that.", hideCaption: true });
     this.events = new Pager("Pages of events", async (key) => {

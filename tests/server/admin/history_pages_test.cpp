@@ -361,8 +361,12 @@ TEST_CASE("security events are apart from the others, by kind") {
   history.store->audit().add(AuditKind::refusal, "site-1", "it was revoked").value();
   history.store->audit().add(AuditKind::renewal, "site-2", "a new certificate").value();
   CHECK(history.ask("/api/audit")["audit"][0]["client"] == "site-2");
+  CHECK(history.ask("/api/audit")["audit"][0]["who"] == "site-2");
+  history.store->audit().add_control("operator 'eve'", "site-1", "revokes the client").value();
+  CHECK(history.ask("/api/audit")["audit"][0]["who"] == "operator 'eve'");
+  CHECK(history.ask("/api/audit", "text=EVE")["audit"].size() == 1);
   CHECK(history.ask("/api/audit", "kind=refusal")["audit"].size() == 1);
-  CHECK(history.ask("/api/audit", "text=site-1")["audit"][0]["text"] == "it was revoked");
+  CHECK(history.ask("/api/audit", "text=site-1")["audit"][1]["text"] == "it was revoked");
   CHECK(history.ask("/api/log")["events"].empty());
 }
 
