@@ -85,9 +85,11 @@ std::string format_health(const EngineStatus& status) {
   nlohmann::json metrics = nlohmann::json::object();
   for (const MetricFigure& figure : status.metrics) metrics[figure.name] = figure.value;
   const nlohmann::json json{
-      {"status", "ok"},          {"phase", status.phase}, {"run", status.run_key},
-      {"model", status.model},   {"round", status.round}, {"rounds", status.rounds_total},
-      {"metric", status.metric}, {"metrics", metrics},    {"clients", status.clients}};
+      {"status", "ok"},           {"phase", status.phase},       {"run", status.run_key},
+      {"run_id", status.run},     {"strategy", status.strategy}, {"codec", status.codec},
+      {"model", status.model},    {"round", status.round},       {"rounds", status.rounds_total},
+      {"metric", status.metric},  {"metrics", metrics},          {"clients", status.clients},
+      {"present", status.present}};
   return json_text(json) + "\n";
 }
 

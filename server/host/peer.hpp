@@ -31,6 +31,7 @@ class Peer {
     Features features = Features::before_lists(End::client);
     std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
+    std::string model = {};          // The only model that it trains; "": any.
   };
 
   virtual ~Peer() = default;

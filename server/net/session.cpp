@@ -178,12 +178,11 @@ Awaitable<Result<void>> Session::shake_hands() {
     co_return co_await on(host_->executor(), find_differences(host_, second.header.bye()));
   if (second.header.has_bye()) {
     // The client can't do what the run asks for, and says why: this goes into the history.
-    const std::string text =
-        fmt::format("{} can't take part: {}", facts_.name,
-                    printable(second.header.bye().reason(), limits::reason_bytes_max));
-    net::post(host_->executor(), [host = host_, name = facts_.name, text] {
-      host->report_of(name, EventLevel::warning, text);
-    });
+    net::post(host_->executor(),
+              [host = host_, name = facts_.name,
+               reason = printable(second.header.bye().reason(), limits::reason_bytes_max)] {
+                host->note_decline(name, reason);
+              });
     co_return Error(Errc::unavailable, "the client leaves");
   }
   if (!second.header.has_ready()) {
@@ -193,6 +192,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
   facts_.software = printable(hello.software(), limits::software_bytes_max);
+  facts_.model = printable(hello.model(), limits::run_model_bytes_max);
   facts_.certificate_ends_at = link_->certificate_ends_at();
   facts_.train_examples = second.header.ready().train_examples();
   facts_.holdout_examples = second.header.ready().holdout_examples();

@@ -32,8 +32,11 @@ class RunHost final : public SessionHost {
   [[nodiscard]] RunId run_id() const override { return parts_.control.plan.run.id; }
 
   [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
-                                              const wire::Hello& hello) const override {
+                                              const wire::Hello& hello) override {
     return parts_.attendance.welcome(name, hello);
+  }
+  void note_decline(const std::string& name, const std::string& reason) override {
+    parts_.attendance.note_decline(name, reason);
   }
   [[nodiscard]] Error other_tensors(const wire::Bye& bye) const override;
   void note_refusal(const std::string& name, const std::string& remote,

@@ -46,7 +46,15 @@ void add_round(std::vector<Alert>& alerts, const LiveStatus& live) {
         {EventLevel::notice,
          fmt::format("The run waits for {}, and {} here", clients(live.min_clients),
                      status.clients == 1 ? "1 is" : fmt::format("{} are", status.clients)),
-         "Start more clients, or start the server with fewer --min-clients."});
+         "Start more clients, or start the server again with fewer --min-clients."});
+  }
+  if (live.phase == Phase::finished && status.present > 0) {
+    alerts.push_back(
+        {EventLevel::notice,
+         fmt::format("No run goes on, and {} for one",
+                     status.present == 1 ? "1 member waits"
+                                         : fmt::format("{} members wait", status.present)),
+         "Queue a run: fl-server queue, or the view Control after a login."});
   }
   if (live.phase != Phase::collecting) return;
   const std::uint32_t coming = status.asked - std::min(status.asked, live.refused + live.lost);

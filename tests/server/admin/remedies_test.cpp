@@ -69,9 +69,7 @@ struct Elsewhere {
 };
 const std::map<std::string, Elsewhere> elsewhere{
     {"EventLevel::warning, text)",
-     {4,
-      {"): the session ended: ", " can't take part: ", ") was turned away: ",
-       " says that its training loss is "}}},
+     {3, {"): the session ended: ", ") was turned away: ", " says that its training loss is "}}},
     {"EventLevel::warning, std::move(text))",
      {2, {"an enrolment was refused: ", " was not let in: "}}},
     {"EventLevel::warning, std::move(news))",
