@@ -13,6 +13,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/app/service.hpp"
 #include "server/history/format.hpp"
+#include "server/history/run_name.hpp"
 #include "server/net/acceptor.hpp"
 #include "server/net/admission.hpp"
 #include "server/net/listener.hpp"
@@ -407,7 +408,8 @@ Result<int> serve(const ServeOptions& options) {
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, doors, run));
-    log_info("run {} of '{}', {} rounds, seed {}", run.key, run.model, run.rounds_total, run.seed);
+    log_info("{}: {} rounds, seed {}, key {}", to_text(name_of(run)), run.rounds_total, run.seed,
+             run.key);
     return {};
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));

@@ -3,6 +3,7 @@
 
 #include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
+#include "server/history/run_name.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/printable.hpp"
@@ -119,21 +120,26 @@ Line line_of(const OperatorRecord& of) {
 
 Json object_of(const RunSummary& of) {
   const auto settings = parse_json(of.run.config_json);
+  const RunName name = name_of(of.run);
   return {
       {"run_id", of.run.id},        {"key", of.run.key},
-      {"model", of.run.model},      {"state", to_text(of.run.state)},
+      {"model", of.run.model},      {"strategy", name.method},
+      {"codec", name.codec},        {"state", to_text(of.run.state)},
       {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
       {"seed", of.run.seed},        {"made_at", of.run.started_at},
       {"queued", of.run.queued},    {"settings", settings.is_object() ? Json(settings) : Json()}};
 }
 
 Line line_of(const RunSummary& of) {
-  return {fmt::format("{}", of.run.id),
-          of.run.key,
-          of.run.model,
+  const RunName name = name_of(of.run);
+  return {fmt::format("{}", name.number),
+          name.model,
+          name.method,
+          name.codec,
           std::string(to_text(of.run.state)),
           fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
-          utc_time(of.run.started_at)};
+          utc_time(of.run.started_at),
+          of.run.key};
 }
 
 /// Nothing for a metric that is not from 0 to 1, of which there are no points.
@@ -388,12 +394,13 @@ std::string format_rows(const std::vector<OperatorRecord>& operators, Format for
 std::string format_rows(const std::vector<RunSummary>& runs, Format format) {
   if (format != Format::table) return machine_text(runs, format);
   if (runs.empty()) return "there is no run yet\n";
-  return table_of({"run", "key", "model", "state", "rounds", "made (UTC)"}, runs, 6);
+  return table_of({"run", "model", "method", "codec", "state", "rounds", "made (UTC)", "key"}, runs,
+                  8);
 }
 
 std::string format_run_header(const RunRecord& run) {
-  return fmt::format("run {} ({}): {}, {}\n{} rounds wanted, seed {}, started {} UTC\n", run.id,
-                     run.key, printable(run.model), to_text(run.state), run.rounds_total, run.seed,
+  return fmt::format("{}: {}\n{} rounds wanted, seed {}, key {}, started {} UTC\n",
+                     to_text(name_of(run)), to_text(run.state), run.rounds_total, run.seed, run.key,
                      utc_time(run.started_at));
 }
 

@@ -35,6 +35,7 @@ export class Log {
     this.eventTable = new Table("Events, newest first", [
       { label: "At", node: (row) => this.timeOf(row) },
       { label: "Level", node: (row) => word("level", row.level) },
+      { label: "Run", number: true, text: (row) => String(row.run_id ?? "") },
       { label: "What", wide: true, text: (row) => row.text },
       { label: "Cause", wide: true, text: (row) => row.cause ?? "" },
       { label: "What to do", wide: true, text: (row) => row.remedy ?? "" },
