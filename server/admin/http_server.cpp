@@ -251,7 +251,8 @@ std::span<const Admin::EnginePage> Admin::engine_pages() {
   static constexpr EnginePage pages[] = {{"/healthz", &Admin::health_page},
                                          {"/metrics", &Admin::metrics_page},
                                          {"/api/status", &Admin::status_page},
-                                         {"/api/fleet", &Admin::fleet_page}};
+                                         {"/api/fleet", &Admin::fleet_page},
+                                         {"/api/settings", &Admin::settings_page}};
   return pages;
 }
 
@@ -311,6 +312,11 @@ Awaitable<PageAnswer> Admin::fleet_page(std::string query) {
   PageAnswer made;
   made.body = fleet_text(*records, members, Clock::unix_seconds(), options_.show_clients);
   co_return made;
+}
+
+Awaitable<PageAnswer> Admin::settings_page(std::string) {
+  auto text = co_await store_->run(options_.setting_form);
+  co_return answer_of(std::move(text));
 }
 
 Awaitable<PageAnswer> Admin::history_page(const HistoryPage& page, std::string query) {

@@ -12,6 +12,7 @@
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/app/service.hpp"
+#include "server/app/setting_form.hpp"
 #include "server/history/format.hpp"
 #include "server/history/run_name.hpp"
 #include "server/net/acceptor.hpp"
@@ -196,6 +197,7 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const Engines& e
   if (traces != nullptr) counts = [traces] { return traces->counts(); };
   FL_TRY(access.metrics,
          Metrics::open(history, store, options.metrics_by_client, std::move(counts)));
+  access.setting_form = setting_form;
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
   FL_TRY(auto control, ControlStore::open(history));
