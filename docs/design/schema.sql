@@ -7,7 +7,7 @@ CREATE TABLE audit (
   kind   TEXT NOT NULL CHECK (kind <> ''),
   client TEXT NOT NULL,                 -- "": unknown
   text   TEXT NOT NULL
-) STRICT;
+, who TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TRIGGER audit_is_fixed BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'rows of the audit are never changed'); END;

@@ -54,10 +54,9 @@ Caller caller_of(const PlainSocket& socket) {
   return {stranger_address(address), host_text(address)};
 }
 
-std::string name_of(const Visitor& visitor, const Caller& caller) {
+std::string name_of(const Visitor& visitor) {
   if (!visitor.operator_name.empty()) return fmt::format("operator '{}'", visitor.operator_name);
-  return fmt::format("somebody {}at {}", visitor.is_known ? "with the pages' token " : "",
-                     caller.address);
+  return visitor.is_known ? "somebody with the pages' token" : std::string(Audit::a_stranger);
 }
 
 PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller) {
@@ -95,7 +94,8 @@ Awaitable<void> AdminAccess::note_another_token() {
   auto note = [](Store& store) {
     return store.audit().add(AuditKind::operators, "",
                              "the flags were read again (SIGHUP): the admin pages have another "
-                             "token, and logins with the one before have ended");
+                             "token, and logins with the one before have ended",
+                             Audit::the_server);
   };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted)
@@ -202,7 +202,7 @@ Awaitable<Result<void>> AdminAccess::count_left_out() {
     FL_CHECK(store.audit().add_counts());
     if (told == 0) return {};
     return store.audit().add(AuditKind::repeats, "", fmt::format("wrong tokens: {} more", told),
-                             "wrong tokens");
+                             Audit::the_server);
   };
   const auto counted = co_await store_.run(std::move(add_counts));
   if (counted && told > 0) {
@@ -215,10 +215,7 @@ Awaitable<Result<void>> AdminAccess::count_left_out() {
 /// Writes the audit's row first: nobody is let in without a row.
 Awaitable<PageAnswer> AdminAccess::open_session(const HttpRequest& request, std::string key,
                                                 Visitor visitor, Caller caller) {
-  const bool is_operator = !visitor.operator_name.empty();
-  std::string who = is_operator ? name_of(visitor, caller) : "the pages' token";
-  auto note = [who = std::move(who),
-               text = fmt::format("{} logs in, from {}", name_of(visitor, caller), caller.address)](
+  auto note = [who = name_of(visitor), text = fmt::format("logs in, from {}", caller.address)](
                   Store& store) { return store.audit().add(AuditKind::login, "", text, who); };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted) co_return refusal(503, noted.error().message());

@@ -36,9 +36,9 @@ struct Caller {
   std::string address;  // The address as text: "192.0.2.7".
 };
 [[nodiscard]] Caller caller_of(const PlainSocket& socket);
-/// Names whoever makes a request, for the audit: "operator 'eve'", "somebody with the pages' token
-/// at 192.0.2.7".
-[[nodiscard]] std::string name_of(const Visitor& visitor, const Caller& caller);
+/// The one who makes a request, as the audit names it: "operator 'eve'", "somebody with the pages'
+/// token" or "a stranger".
+[[nodiscard]] std::string name_of(const Visitor& visitor);
 /// The holder that a request's place is counted for.
 [[nodiscard]] PlaceHolder holder_of(const std::optional<Visitor>& visitor, const Caller& caller);
 

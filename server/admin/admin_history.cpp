@@ -19,7 +19,7 @@ Result<FleetRecords> fleet_of(Store& store, const std::string& after, const std:
   FL_TRY(records.total, store.pages().client_count());
   FL_TRY(const auto run, store.runs().shown());
   if (run) {
-    FL_TRY(records.paces, store.pages().upload_paces(run->id));
+    FL_TRY(records.uploads, store.pages().newest_uploads(run->id));
   }
   return records;
 }

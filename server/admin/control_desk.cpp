@@ -51,10 +51,8 @@ PageAnswer act(Store& store, const ControlAction& action, const std::string& ope
 Awaitable<PageAnswer> ControlDesk::refuse(PageAnswer refused, std::string what, Visitor who,
                                           Caller caller) {
   // Refusals are counted for each operator, and for all strangers together.
-  const std::string whose = who.operator_name.empty() ? "" : name_of(who, caller);
-  auto note = [whose, text = fmt::format("{}: {}", name_of(who, caller), what)](Store& store) {
-    return store.audit().add(AuditKind::refusal, "", text, whose);
-  };
+  auto note = [by = name_of(who), text = fmt::format("{}, from {}", what, caller.address)](
+                  Store& store) { return store.audit().add(AuditKind::refusal, "", text, by); };
   const auto noted = co_await store_.run(std::move(note));
   if (!noted) log_warn("can't write a refusal into the audit: {}", noted.error().message());
   co_return refused;

@@ -85,9 +85,11 @@ std::string format_health(const EngineStatus& status) {
   nlohmann::json metrics = nlohmann::json::object();
   for (const MetricFigure& figure : status.metrics) metrics[figure.name] = figure.value;
   const nlohmann::json json{
-      {"status", "ok"},          {"phase", status.phase}, {"run", status.run_key},
-      {"model", status.model},   {"round", status.round}, {"rounds", status.rounds_total},
-      {"metric", status.metric}, {"metrics", metrics},    {"clients", status.clients}};
+      {"status", "ok"},           {"phase", status.phase},       {"run", status.run_key},
+      {"run_id", status.run},     {"strategy", status.strategy}, {"codec", status.codec},
+      {"model", status.model},    {"round", status.round},       {"rounds", status.rounds_total},
+      {"metric", status.metric},  {"metrics", metrics},          {"clients", status.clients},
+      {"present", status.present}};
   return json_text(json) + "\n";
 }
 
@@ -226,7 +228,7 @@ Awaitable<void> Admin::serve_visitor(PlainStream& stream, HttpRequest request,
     co_return;
   }
   if (!made && is_file) {
-    co_await send_version(stream, std::move(query), is_head, name_of(*visitor, caller));
+    co_await send_version(stream, std::move(query), is_head, *visitor, caller);
     co_return;
   }
   if (!made) made = co_await answer(std::move(request), std::move(visitor), std::move(caller));
@@ -249,7 +251,8 @@ std::span<const Admin::EnginePage> Admin::engine_pages() {
   static constexpr EnginePage pages[] = {{"/healthz", &Admin::health_page},
                                          {"/metrics", &Admin::metrics_page},
                                          {"/api/status", &Admin::status_page},
-                                         {"/api/fleet", &Admin::fleet_page}};
+                                         {"/api/fleet", &Admin::fleet_page},
+                                         {"/api/settings", &Admin::settings_page}};
   return pages;
 }
 
@@ -311,6 +314,11 @@ Awaitable<PageAnswer> Admin::fleet_page(std::string query) {
   co_return made;
 }
 
+Awaitable<PageAnswer> Admin::settings_page(std::string) {
+  auto text = co_await store_->run(options_.setting_form);
+  co_return answer_of(std::move(text));
+}
+
 Awaitable<PageAnswer> Admin::history_page(const HistoryPage& page, std::string query) {
   auto asked = AddressQuery::parse(query, page.names);
   if (!asked) co_return refusal(400, asked.error().message());
@@ -349,7 +357,7 @@ Awaitable<void> Admin::stream_events(PlainStream& stream, const HttpRequest& req
 }
 
 Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool is_head,
-                                    std::string who) {
+                                    Visitor visitor, Caller caller) {
   const auto asked = AddressQuery::parse(query, version_names);
   const auto run = asked ? asked->number("run", 1, any_number) : asked.error();
   const auto version = asked ? asked->number("version", 0, any_number) : asked.error();
@@ -370,10 +378,9 @@ Awaitable<void> Admin::send_version(PlainStream& stream, std::string query, bool
     co_await write_all(stream, whole_text(refused, is_head));
     co_return;
   }
-  auto note = [who, name = found->name](Store& store) {
-    return store.audit().add(AuditKind::control, "", fmt::format("{}: downloads {}", who, name),
-                             who);
-  };
+  auto note = [who = name_of(visitor),
+               text = fmt::format("downloads {}, from {}", found->name, caller.address)](
+                  Store& store) { return store.audit().add(AuditKind::control, "", text, who); };
   const auto noted = co_await store_->run(std::move(note));
   if (!noted) {
     const PageAnswer refused = answer_of(noted.error());

@@ -44,6 +44,9 @@ class Admin {
     /// How long a stream waits for its reader to take what is sent.
     Duration stall_max = limits::admin_stream_stall;
     std::shared_ptr<Metrics> metrics;
+    /// The text of /api/settings: what a form must know of a run's settings. On the thread of
+    /// ControlStore.
+    std::function<Result<std::string>(Store& store)> setting_form;
   };
 
   Admin(net::io_context& io, const Engines& engines, std::unique_ptr<AdminHistory> history,
@@ -77,10 +80,11 @@ class Admin {
   Awaitable<PageAnswer> metrics_page(std::string query);
   Awaitable<PageAnswer> status_page(std::string query);
   Awaitable<PageAnswer> fleet_page(std::string query);
+  Awaitable<PageAnswer> settings_page(std::string query);
   Awaitable<PageAnswer> history_page(const HistoryPage& page, std::string query);
   Awaitable<void> stream_events(PlainStream& stream, const HttpRequest& request);
   Awaitable<void> send_version(PlainStream& stream, std::string query, bool is_head,
-                               std::string who);
+                               Visitor visitor, Caller caller);
 
   const Engines& engines_;
   std::unique_ptr<AdminHistory> history_;

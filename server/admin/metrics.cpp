@@ -87,6 +87,8 @@ void add_run(const EngineStatus& status, Page& page) {
               status.started_at);
   page.single("clients_connected", "gauge", "Training clients connected.", status.clients);
   page.single("evaluators_connected", "gauge", "Evaluating clients connected.", status.evaluators);
+  page.single("members_present", "gauge", "Members that are here and wait for a run, or get ready.",
+              status.present);
   page.single("round_clients_offered", "gauge", "Clients asked in the round under way.",
               status.asked);
   page.single("round_clients_accepted", "gauge", "Updates accepted in the round under way.",

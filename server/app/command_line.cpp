@@ -136,6 +136,18 @@ void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::st
   declare_settings(app, run_setting_table(), settings, given);
 }
 
+Result<void> read_run_settings(const std::vector<std::string>& words, RunSettings& settings,
+                               std::set<std::string>& given) {
+  CLI::App app;
+  declare_run_settings(app, settings, given);
+  try {
+    app.parse(std::vector(words.rbegin(), words.rend()));  // It takes the last word first.
+  } catch (const CLI::ParseError& error) {
+    return Error(Errc::invalid_input, error_text(app, error));
+  }
+  return {};
+}
+
 std::string idle_setting(const RunSettings& settings, const std::set<std::string>& given) {
   const auto optimizer = parse_optimizer(settings.optimizer);
   if (optimizer && !optimizer->is_sgd() && given.contains("momentum")) {

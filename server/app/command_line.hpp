@@ -31,6 +31,11 @@ struct CommandLine {
 [[nodiscard]] std::string idle_setting(const RunSettings& settings,
                                        const std::set<std::string>& given);
 
+/// Reads settings from words as the command line has them ("--rounds=20"). Errors: invalid_input,
+/// with what the command line says.
+[[nodiscard]] Result<void> read_run_settings(const std::vector<std::string>& words,
+                                             RunSettings& settings, std::set<std::string>& given);
+
 /// Adds the flags of a run's settings. `given` gets the names of those that are used. Both must
 /// outlive the parsing.
 void declare_run_settings(CLI::App& app, RunSettings& settings, std::set<std::string>& given);

@@ -3,6 +3,7 @@
 
 #include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
+#include "server/history/run_name.hpp"
 #include "server/run/best_of_run.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/run/target.hpp"
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -22,6 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t shown_value_bytes_max = 60;
+/// The settings that a run's name has (name_of()).
+constexpr std::array<std::string_view, 3> named_settings{"model", "strategy", "codec"};
 
 /// A run as it is read, before its goal is known.
 struct RunRead {
@@ -201,7 +205,11 @@ Result<RunComparison> compare_runs(Store& store, const RunRecord& first, const R
 std::string comparison_table(const RunComparison& of) {
   ComparisonTable table(of);
   table.add("", [](const RunFigures& run) { return fmt::format("run {}", run.run.id); });
+  table.add("model", [](const RunFigures& run) { return name_of(run.run).model; });
+  table.add("method", [](const RunFigures& run) { return name_of(run.run).method; });
+  table.add("codec", [](const RunFigures& run) { return name_of(run.run).codec; });
   for (const SettingDifference& difference : of.settings) {
+    if (std::ranges::find(named_settings, difference.setting) != named_settings.end()) continue;
     table.add({difference.flag, printable(difference.values[0], shown_value_bytes_max),
                printable(difference.values[1], shown_value_bytes_max)});
   }

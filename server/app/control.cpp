@@ -3,6 +3,7 @@
 
 #include "server/app/asked_run.hpp"
 #include "server/app/command_audit.hpp"
+#include "server/app/command_line.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/base/async/clock.hpp"
@@ -55,13 +56,20 @@ std::string shown(const json& body, const char* key) {
   return found->is_string() ? found->get<std::string>() : json_text(*found);
 }
 
+bool is_text(const RunSettingRow& row) {
+  return std::holds_alternative<std::string RunSettings::*>(row.field);
+}
+
 /// The settings of {"settings": {"rounds": 20, …}}, by the names that `history --runs --json` has.
+/// Numbers may be texts, as a form has them: these are read as the command line reads them.
 Result<RunOptions> settings_in(const json& body, RunOptions options) {
   const auto settings = body.find("settings");
   if (settings == body.end() || !settings->is_object() || settings->empty())
     return bad("\"settings\" must be an object with at least one setting, such as \"rounds\"");
   const RunSettingTable rows = run_setting_table();
   options.given.clear();
+  json typed = json::object();
+  std::vector<std::string> words;
   for (const auto& [name, value] : settings->items()) {
     const auto& all = rows.rows();
     const auto row = std::ranges::find_if(
@@ -75,10 +83,18 @@ Result<RunOptions> settings_in(const json& body, RunOptions options) {
                       "with 'fl-server queue'",
                       name));
     options.given.insert(std::string(row->flag));
+    if (value.is_string() && !is_text(*row)) {
+      words.push_back(fmt::format("--{}={}", row->flag, value.get_ref<const std::string&>()));
+    } else {
+      typed[name] = value;
+    }
   }
-  const auto parsed = rows.from_json(json_text(*settings));
+  const auto parsed = rows.from_json(json_text(typed));
   if (!parsed) return bad(parsed.error().message());
   options.settings = *parsed;
+  FL_CHECK(read_run_settings(words, options.settings, options.given));
+  if (std::string why = idle_setting(options.settings, options.given); !why.empty())
+    return bad(std::move(why));
   return options;
 }
 
@@ -142,9 +158,9 @@ ControlAction stop_action() {
 
 ControlAction revoke_action() {
   return {"revoke", AdminRole::admin,
-          [](Store& store, const json& body, const std::string&) -> Result<json> {
+          [](Store& store, const json& body, const std::string& by) -> Result<json> {
             FL_TRY(const std::string name, text_in(body, "client"));
-            FL_TRY(const std::string done, revoke_member(store, name));
+            FL_TRY(const std::string done, revoke_member(store, name, by));
             return json{{"done", done}};
           },
           client_of, [](const json&) { return std::string("revokes the client"); }};
@@ -240,8 +256,8 @@ Result<std::string> end_run(Store& store, const RunRecord& run, std::string_view
   return fmt::format("run {} ends after the round that is under way", run.id);
 }
 
-Result<std::string> revoke_member(Store& store, const std::string& name) {
-  FL_CHECK(store.members().revoke(name));
+Result<std::string> revoke_member(Store& store, const std::string& name, std::string_view by) {
+  FL_CHECK(store.members().revoke(name, by));
   FL_TRY(const auto member, store.members().find(name));
   if (!member) {
     const std::string text = fmt::format("the tokens of '{}' are void", name);

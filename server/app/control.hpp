@@ -21,8 +21,10 @@ namespace fl::server {
 /// Says what was done. Errors: conflict, if it is over.
 [[nodiscard]] Result<std::string> end_run(Store& store, const RunRecord& run, std::string_view by);
 
-/// Revokes a client, or the tokens of a name, and says what was done.
-[[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name);
+/// Revokes a client, or the tokens of a name, and says what was done. `by`: who does it, for the
+/// audit.
+[[nodiscard]] Result<std::string> revoke_member(Store& store, const std::string& name,
+                                                std::string_view by);
 
 /// Pardons a client: what it missed up to now counts no more. Says what was done. Errors:
 /// not_found; conflict, if it is revoked.

@@ -90,7 +90,7 @@ void declare_member(CLI::App& command, MemberOptions& options) {
 
 Result<void> revoke_client(const MemberOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
-  FL_TRY(const std::string done, revoke_member(*store, options.name));
+  FL_TRY(const std::string done, revoke_member(*store, options.name, command_line_user()));
   fmt::print("{}\n", done);
   return {};
 }

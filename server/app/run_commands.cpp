@@ -6,6 +6,7 @@
 #include "server/app/control.hpp"
 #include "server/app/open_store.hpp"
 #include "server/app/run_queue.hpp"
+#include "server/history/run_name.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -71,8 +72,7 @@ Result<void> queue_another_run(const QueueOptions& options) {
   FL_TRY(const auto store, open_store(options.state, false));
   FL_TRY(const auto before, store->runs().next_open());
   FL_TRY(const auto run, queue_run(store->runs(), options));
-  fmt::print("run {} ({}) of '{}' with {} rounds is queued{}\n", run.id, run.key, run.model,
-             run.rounds_total,
+  fmt::print("{} with {} rounds is queued{}\n", to_text(name_of(run)), run.rounds_total,
              before ? fmt::format("; run {} is not finished. Clients without --stay exit when that "
                                   "run ends, and must be started again",
                                   before->id)

@@ -154,13 +154,11 @@ Result<RunRecord> make_record(const RunSettings& settings) {
   return run;
 }
 
-/// The settings of a new run: those of the flags. Without --model it has the model of the newest
-/// run, as the clients have data for that.
+/// The settings of a new run: those of the flags.
 Result<RunSettings> new_settings(Runs& runs, const RunOptions& options) {
   RunSettings settings = options.settings;
   if (!options.given.contains("model")) {
-    FL_TRY(const auto latest, runs.latest());
-    if (latest) settings.model = latest->model;
+    FL_TRY(settings, with_newest_model(runs, std::move(settings)));
   }
   FL_CHECK(take_tensors(posix_files(), settings));
   return settings;
@@ -219,6 +217,12 @@ Result<std::optional<ChosenRun>> next_run(Runs& runs) {
   if (!open) return std::optional<ChosenRun>();
   FL_TRY(RunSettings settings, settings_of(*open));
   return std::optional(ChosenRun{std::move(*open), std::move(settings)});
+}
+
+Result<RunSettings> with_newest_model(Runs& runs, RunSettings settings) {
+  FL_TRY(const auto latest, runs.latest());
+  if (latest) settings.model = latest->model;
+  return settings;
 }
 
 Result<RunRecord> queue_run(Runs& runs, const RunOptions& options) {

@@ -30,6 +30,10 @@ struct ChosenRun {
 /// The oldest run that is not finished; none if all are finished.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Runs& runs);
 
+/// The settings with the model of the newest run, if there is one: clients have data for it. A new
+/// run that names no model has it.
+[[nodiscard]] Result<RunSettings> with_newest_model(Runs& runs, RunSettings settings);
+
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Runs& runs, const RunOptions& options);
 

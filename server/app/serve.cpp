@@ -12,7 +12,9 @@
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
 #include "server/app/service.hpp"
+#include "server/app/setting_form.hpp"
 #include "server/history/format.hpp"
+#include "server/history/run_name.hpp"
 #include "server/net/acceptor.hpp"
 #include "server/net/admission.hpp"
 #include "server/net/listener.hpp"
@@ -195,6 +197,7 @@ Result<std::unique_ptr<Admin>> start_admin(net::io_context& io, const Engines& e
   if (traces != nullptr) counts = [traces] { return traces->counts(); };
   FL_TRY(access.metrics,
          Metrics::open(history, store, options.metrics_by_client, std::move(counts)));
+  access.setting_form = setting_form;
   net::co_spawn(store.executor(), access.metrics->watch(stop), rethrow);
   FL_TRY(auto reader, AdminHistory::open(history));
   FL_TRY(auto control, ControlStore::open(history));
@@ -407,7 +410,8 @@ Result<int> serve(const ServeOptions& options) {
 
   const auto announce = [&](const RunRecord& run) -> Result<void> {
     FL_CHECK(write_addresses(options, doors, run));
-    log_info("run {} of '{}', {} rounds, seed {}", run.key, run.model, run.rounds_total, run.seed);
+    log_info("{}: {} rounds, seed {}, key {}", to_text(name_of(run)), run.rounds_total, run.seed,
+             run.key);
     return {};
   };
   log_info("listening on {}{}", to_string(doors.address), admin_pages_of(doors));

@@ -3,6 +3,7 @@
 
 #include "server/history/cells.hpp"
 #include "server/history/rows.hpp"
+#include "server/history/run_name.hpp"
 #include "shared/base/error.hpp"
 #include "shared/base/json.hpp"
 #include "shared/base/printable.hpp"
@@ -100,12 +101,17 @@ Line line_of(const EventRecord& event) {
 }
 
 Json object_of(const AuditRecord& row) {
-  return {{"at", row.at}, {"kind", to_text(row.kind)}, {"client", row.client}, {"text", row.text}};
+  return {{"at", row.at},
+          {"kind", to_text(row.kind)},
+          {"who", row.who},
+          {"client", row.client},
+          {"text", row.text}};
 }
 
 Line line_of(const AuditRecord& row) {
-  return {utc_time(row.at), std::string(to_text(row.kind)),
-          row.client.empty() ? "-" : printable(row.client), printable(row.text)};
+  const auto name = [](const std::string& text) { return text.empty() ? "-" : printable(text); };
+  return {utc_time(row.at), std::string(to_text(row.kind)), name(row.who), name(row.client),
+          printable(row.text)};
 }
 
 Json object_of(const OperatorRecord& of) {
@@ -121,21 +127,26 @@ Line line_of(const OperatorRecord& of) {
 
 Json object_of(const RunSummary& of) {
   const auto settings = parse_json(of.run.config_json);
+  const RunName name = name_of(of.run);
   return {
       {"run_id", of.run.id},        {"key", of.run.key},
-      {"model", of.run.model},      {"state", to_text(of.run.state)},
+      {"model", of.run.model},      {"strategy", name.method},
+      {"codec", name.codec},        {"state", to_text(of.run.state)},
       {"rounds", of.rounds_closed}, {"rounds_wanted", of.run.rounds_total},
       {"seed", of.run.seed},        {"made_at", of.run.started_at},
       {"queued", of.run.queued},    {"settings", settings.is_object() ? Json(settings) : Json()}};
 }
 
 Line line_of(const RunSummary& of) {
-  return {fmt::format("{}", of.run.id),
-          of.run.key,
-          of.run.model,
+  const RunName name = name_of(of.run);
+  return {fmt::format("{}", name.number),
+          name.model,
+          name.method,
+          name.codec,
           std::string(to_text(of.run.state)),
           fmt::format("{} of {}", of.rounds_closed, of.run.rounds_total),
-          utc_time(of.run.started_at)};
+          utc_time(of.run.started_at),
+          of.run.key};
 }
 
 /// Nothing for a metric that is not from 0 to 1, of which there are no points.
@@ -388,7 +399,7 @@ std::string format_event(const EventRecord& event, Format format) {
 std::string format_rows(const std::vector<AuditRecord>& rows, Format format) {
   if (format != Format::table) return machine_text(rows, format);
   if (rows.empty()) return "nobody has come in or was kept out yet\n";
-  return table_of({"time (UTC)", "what", "client", "details"}, rows, 4);
+  return table_of({"time (UTC)", "what", "who", "client", "details"}, rows, 5);
 }
 
 std::string format_rows(const std::vector<ClientRecord>& clients, Format format) {
@@ -408,12 +419,13 @@ std::string format_rows(const std::vector<OperatorRecord>& operators, Format for
 std::string format_rows(const std::vector<RunSummary>& runs, Format format) {
   if (format != Format::table) return machine_text(runs, format);
   if (runs.empty()) return "there is no run yet\n";
-  return table_of({"run", "key", "model", "state", "rounds", "made (UTC)"}, runs, 6);
+  return table_of({"run", "model", "method", "codec", "state", "rounds", "made (UTC)", "key"}, runs,
+                  8);
 }
 
 std::string format_run_header(const RunRecord& run) {
-  return fmt::format("run {} ({}): {}, {}\n{} rounds wanted, seed {}, started {} UTC\n", run.id,
-                     run.key, printable(run.model), to_text(run.state), run.rounds_total, run.seed,
+  return fmt::format("{}: {}\n{} rounds wanted, seed {}, key {}, started {} UTC\n",
+                     to_text(name_of(run)), to_text(run.state), run.rounds_total, run.seed, run.key,
                      utc_time(run.started_at));
 }
 

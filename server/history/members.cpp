@@ -106,7 +106,8 @@ Result<void> Members::use_token(std::string_view id, const ClientRecord& client,
                     is_repeated  ? ", asked for again by the same key"
                     : takes_over ? " with a new key; its old key is no longer accepted"
                                  : "");
-    return audit_.note(takes_over ? AuditKind::takeover : AuditKind::enrolment, client.name, text);
+    return audit_.note(takes_over ? AuditKind::takeover : AuditKind::enrolment, client.name, text,
+                       client.name);
   });
 }
 
@@ -128,7 +129,7 @@ Result<void> Members::add_certificate(std::string_view name, std::string_view se
                 name, certificates_max, proven));
     if (!audit_.passes(AuditKind::renewal, name)) return {};
     return audit_.note(AuditKind::renewal, name,
-                       fmt::format("certificate {} after {}", serial, proven));
+                       fmt::format("certificate {} after {}", serial, proven), name);
   });
 }
 
@@ -168,18 +169,18 @@ Result<void> Members::touch(std::string_view name, bool evaluator, std::string_v
   });
 }
 
-Result<void> Members::revoke(std::string_view name) {
+Result<void> Members::revoke(std::string_view name, std::string_view by) {
   return db_.write([&]() -> Result<void> {
     FL_TRY(const auto known, client_named(db_, name));
     if (!known) {
       FL_TRY(const int tokens, db_.run("DELETE FROM token WHERE client = ?1", name));
       if (tokens == 0) return no_such_client(name);
-      return audit_.note(AuditKind::revocation, name, "its tokens are void");
+      return audit_.note(AuditKind::revocation, name, "its tokens are void", by);
     }
     if (known->revoked_at != 0) return {};
     FL_TRY(const double now, db_.now());
     FL_CHECK(db_.run("UPDATE client SET revoked_at = ?2 WHERE name = ?1", name, now));
-    return audit_.note(AuditKind::revocation, name, "it is never admitted again");
+    return audit_.note(AuditKind::revocation, name, "it is never admitted again", by);
   });
 }
 

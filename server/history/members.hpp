@@ -48,7 +48,7 @@ class Members {
                                    std::string_view model = "");
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.
-  [[nodiscard]] Result<void> revoke(std::string_view name);
+  [[nodiscard]] Result<void> revoke(std::string_view name, std::string_view by);
   /// Notes that what the client missed up to now counts no more (Rounds::misses). Errors:
   /// not_found; conflict, if it is revoked.
   [[nodiscard]] Result<void> pardon(std::string_view name);

@@ -24,7 +24,7 @@ Result<void> Operators::add(const OperatorRecord& record, std::string_view by) {
     FL_CHECK(operator_table.insert(db_, record));
     return audit_.note(
         AuditKind::operators, "",
-        fmt::format("{}: '{}' is an operator now, with the role {}", by, record.name, record.role));
+        fmt::format("'{}' is an operator now, with the role {}", record.name, record.role), by);
   });
 }
 
@@ -39,7 +39,7 @@ Result<void> Operators::revoke(std::string_view name, std::string_view by) {
                                                 "'fl-server operator list' shows them",
                                                 name));
     }
-    return audit_.note(AuditKind::operators, "", fmt::format("{}: '{}' is revoked", by, name));
+    return audit_.note(AuditKind::operators, "", fmt::format("'{}' is revoked", name), by);
   });
 }
 

@@ -22,6 +22,12 @@ struct AuditRow {
   AuditRecord audit;
 };
 
+/// Figures of a client's newest upload in a run.
+struct NewestUpload {
+  double bytes_per_s = 0;
+  std::uint64_t examples = 0;  // That its update was trained on.
+};
+
 /// Which events or rows of the audit a page has: those before `before`, newest first.
 struct LogQuery {
   std::int64_t before = 0;              // 0: from the newest.

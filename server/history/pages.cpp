@@ -15,7 +15,7 @@ namespace fl::server {
 
 namespace {
 
-/// The number of newest rounds that upload_paces() looks at.
+/// The number of newest rounds that newest_uploads() looks at.
 constexpr Round pace_rounds = 5;
 
 std::string_view levels_from(EventLevel level) {
@@ -233,19 +233,19 @@ Result<std::size_t> Pages::client_count() {
   return *found;
 }
 
-Result<std::map<std::string, double>> Pages::upload_paces(RunId run) {
-  std::map<std::string, double> paces;
+Result<std::map<std::string, NewestUpload>> Pages::newest_uploads(RunId run) {
+  std::map<std::string, NewestUpload> uploads;
   // Newer ones come later, and replace those before.
-  const auto note = [&paces](const Row& row) {
-    paces[row.text(0)] = row.real(1);
+  const auto note = [&uploads](const Row& row) {
+    uploads[row.text(0)] = {row.real(1), static_cast<std::uint64_t>(row.integer(2))};
     return true;
   };
   FL_CHECK(
-      db_.query("SELECT client, update_bytes / upload_seconds FROM task WHERE run_id = ?1"
+      db_.query("SELECT client, update_bytes / upload_seconds, examples FROM task WHERE run_id = ?1"
                 " AND round > (SELECT max(round) FROM round WHERE run_id = ?1) - ?2"
                 " AND upload_seconds > 0 ORDER BY round, id",
                 note, run, pace_rounds));
-  return paces;
+  return uploads;
 }
 
 Result<std::vector<EventRow>> Pages::events(const LogQuery& query) {
@@ -262,7 +262,8 @@ Result<std::vector<AuditRow>> Pages::audit(const LogQuery& query) {
   const std::string kind = query.kind ? std::string(to_text(*query.kind)) : "";
   return db_.query(
       fmt::format("SELECT id, {} FROM audit WHERE (?1 = 0 OR id < ?1) AND (?2 = '' OR kind = ?2)"
-                  " AND (?3 = '' OR instr(lower(client || ' ' || text), lower(?3)) > 0)"
+                  " AND (?3 = '' OR instr(lower(who || ' ' || client || ' ' || text), lower(?3))"
+                  " > 0)"
                   " ORDER BY id DESC LIMIT ?4",
                   names_of(audit_table)),
       reader_after_id(&AuditRow::audit, audit_table), query.before, kind, query.text, query.limit);

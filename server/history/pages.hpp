@@ -51,8 +51,8 @@ class Pages {
   [[nodiscard]] Result<std::vector<ClientRecord>> clients(const std::string& after,
                                                           const std::string& text, int clients_max);
   [[nodiscard]] Result<std::size_t> client_count();
-  /// The bytes a second of each client's newest upload in the run's last rounds, by client.
-  [[nodiscard]] Result<std::map<std::string, double>> upload_paces(RunId run);
+  /// Each client's newest upload in the run's last rounds, by client.
+  [[nodiscard]] Result<std::map<std::string, NewestUpload>> newest_uploads(RunId run);
   /// Newest first.
   [[nodiscard]] Result<std::vector<EventRow>> events(const LogQuery& query);
   /// Newest first.

@@ -2,6 +2,7 @@
 #include "server/history/plot.hpp"
 
 #include "server/history/cells.hpp"
+#include "server/history/run_name.hpp"
 #include "shared/base/printable.hpp"
 #include "shared/params/metric.hpp"
 
@@ -361,7 +362,8 @@ Result<std::string> plot_svg(const RunRecord& run, const std::vector<RoundSummar
   }
   const auto columns = columns_of(rounds);
   const double height = head_height + static_cast<double>(rows.size()) * row_height + foot_height;
-  const std::string title = fmt::format("Run {} of {}", run.id, run.model);
+  std::string title = to_text(name_of(run));
+  title.front() = 'R';
   const std::string description = description_of(rounds);
   Picture picture;
   picture.add(

@@ -330,8 +330,9 @@ struct EventRecord {
 struct AuditRecord {
   double at = 0;
   AuditKind kind = AuditKind::refusal;
-  std::string client;  // As its certificate or token says; "": unknown.
+  std::string client;  // The one that it is about, as its certificate or token says; "": none.
   std::string text;    // May contain what a peer said.
+  std::string who;     // The one who did it (audit.hpp); "": an older server has written the row.
 };
 
 /// One metric of a version ("loss" is one too), as evaluators have measured it, or trainers in a

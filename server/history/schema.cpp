@@ -370,6 +370,12 @@ ALTER TABLE run ADD COLUMN aside_at REAL;
 ALTER TABLE client ADD COLUMN model TEXT NOT NULL DEFAULT '';
 )sql";
 
+// A row of the audit says who did it; rows of before have that in their text. The client is the one
+// that it was done to.
+constexpr const char* actors = R"sql(
+ALTER TABLE audit ADD COLUMN who TEXT NOT NULL DEFAULT '';
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -385,7 +391,9 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"weights of losses", predictions},
                                          Migration{"bounded claims", bounded_claims},
                                          Migration{"pardons of clients", pardons},
-                                         Migration{"order of the queue", queue_order}};
+                                         Migration{"order of the queue", queue_order},
+
+                                         Migration{"actors of the audit", actors}};
 
 struct Marks {
   int application = 0;

@@ -122,10 +122,9 @@ inline constexpr Column<EventRecord> event_columns[] = {
 inline constexpr Table<EventRecord> event_table{"event", event_columns};
 
 inline constexpr Column<AuditRecord> audit_columns[] = {
-    column<&AuditRecord::at>("at"),
-    column<&AuditRecord::kind>("kind"),
-    column<&AuditRecord::client>("client"),
-    column<&AuditRecord::text>("text"),
+    column<&AuditRecord::at>("at"),         column<&AuditRecord::kind>("kind"),
+    column<&AuditRecord::client>("client"), column<&AuditRecord::text>("text"),
+    column<&AuditRecord::who>("who"),
 };
 inline constexpr Table<AuditRecord> audit_table{"audit", audit_columns};
 

@@ -30,7 +30,7 @@ class Peer {
     /// From a trainer that was here before there was a model; checked by join().
     std::vector<ColumnSummary> summaries = {};
     Features features = Features::before_lists(End::client);
-    std::string model = {};  // The only one that it trains; "": any.
+    std::string model = {};          // The only one that it trains; "": any.
     std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
     /// How long ago its program began, as it says; zero: it does not say.

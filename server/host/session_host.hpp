@@ -36,17 +36,19 @@ class SessionHost {
 
   // A client comes, and goes. --------------------------------------------------------------------
 
-  /// What the Welcome tells a new client. The Error's text goes to the client.
+  /// What the Welcome tells a new client. The Error's text goes to the client; `cancelled`: the run
+  /// is over, and the client waits for another.
   [[nodiscard]] virtual Result<wire::Welcome> welcome(const std::string& name,
-                                                      const wire::Hello& hello) const = 0;
+                                                      const wire::Hello& hello) = 0;
+  /// Notes that a client has read the Welcome and can't take part in this run, as `reason` says. It
+  /// may wait for another.
+  virtual void note_decline(const std::string& name, const std::string& reason) = 0;
   /// The error for a client whose tensors, in its Bye, are not the run's.
   [[nodiscard]] virtual Error other_tensors(const wire::Bye& bye) const = 0;
   /// Notes that a client was turned away before it joined. The history has it once, until the
   /// client joins.
   virtual void note_refusal(const std::string& name, const std::string& remote,
                             const Error& error) = 0;
-  /// Notes that a client can't take part in the run, and why, as it says itself.
-  virtual void note_decline(const std::string& name, const std::string& why) = 0;
   /// A client is ready. A second session of the same client replaces the first, whose connection
   /// broke without our noticing. The Error's text goes to the client.
   virtual Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) = 0;

@@ -189,8 +189,8 @@ Awaitable<Result<void>> Session::shake_hands() {
   }
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
-  facts_.model = hello.model();
   facts_.software = printable(hello.software(), limits::software_bytes_max);
+  facts_.model = printable(hello.model(), limits::run_model_bytes_max);
   facts_.uptime = duration_of(hello.uptime_s());
   facts_.certificate_ends_at = link_->certificate_ends_at();
   facts_.train_examples = second.header.ready().train_examples();

@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "shared/wire/features.hpp"
 
@@ -44,8 +45,30 @@ Result<void> check_claims(const Peer::Facts& facts, const ClientRecord& member) 
 
 }  // namespace
 
-Result<wire::Welcome> Attendance::welcome(const std::string& name, const wire::Hello& hello) const {
+Result<wire::Welcome> Attendance::welcome(const std::string& name, const wire::Hello& hello) {
   parts_.control.expect_strand();
+  auto welcome = welcome_of(name, hello);
+  const bool is_newcomer = welcome || welcome.error().code() == Errc::cancelled;
+  if (!is_newcomer || parts_.roster.find(name) != nullptr) return welcome;
+  Newcomer newcomer;
+  newcomer.waits_for = welcome ? WaitsFor::its_data : WaitsFor::a_run;
+  newcomer.evaluator = hello.evaluator();
+  newcomer.software = printable(hello.software(), limits::software_bytes_max);
+  newcomer.model = printable(hello.model(), limits::run_model_bytes_max);
+  newcomers_.hear(name, std::move(newcomer));
+  return welcome;
+}
+
+void Attendance::note_decline(const std::string& name, const std::string& reason) {
+  parts_.control.expect_strand();
+  newcomers_.decline(name);
+  parts_.roster.turn_away(name, reason);
+  parts_.control.report_of(name, EventLevel::warning,
+                           fmt::format("{} can't take part: {}", name, reason));
+}
+
+Result<wire::Welcome> Attendance::welcome_of(const std::string& name,
+                                             const wire::Hello& hello) const {
   const RunPlan& plan = parts_.control.plan;
   if (parts_.control.has_ended() && parts_.control.phase == Phase::finished)
     return Error(Errc::cancelled, "the run is over, and no other has begun");
@@ -96,19 +119,13 @@ void Attendance::note_refusal(const std::string& name, const std::string& remote
   parts_.control.expect_strand();
   const std::string text =
       fmt::format("{} ({}) was turned away: {}", name, remote, error.message());
+  newcomers_.forget(name);
   parts_.control.note_trouble(name, text);
   if (!parts_.roster.turn_away(name, error.message())) {
     log_warn("{}", text);
   } else {
     parts_.control.report(EventLevel::warning, text);
   }
-}
-
-void Attendance::note_decline(const std::string& name, const std::string& why) {
-  parts_.control.expect_strand();
-  parts_.roster.turn_away(name, why);
-  parts_.control.report_of(name, EventLevel::warning,
-                           fmt::format("{} can't take part: {}", name, why));
 }
 
 /// Checks what the client says of its data and its metrics. The Error's text goes to the client.
@@ -150,6 +167,7 @@ Awaitable<Result<void>> Attendance::join(std::shared_ptr<Peer> peer) {
   if (parts_.control.has_ended()) co_return Error(Errc::unavailable, "the run is over");
   replace_session_of(facts.name);
   parts_.roster.enter(peer);
+  newcomers_.forget(facts.name);
   if (parts_.roster.bench().forgive_fresh_start(facts.name, facts.uptime)) {
     report_unless_over(facts.name,
                        facts.name + " was started anew: its misses don't count any more");
@@ -209,6 +227,7 @@ void Attendance::expel(const std::string& name, const std::string& reason) {
   parts_.control.expect_strand();
   const Task* const task = parts_.tasks.task_of(name);
   parts_.roster.expel(name, reason);
+  newcomers_.forget(name);
   // A client that is not here would keep its task until the deadline.
   const bool has_task = task != nullptr && task->is_open();
   if (!parts_.control.has_ended() && (!parts_.control.is_restored() || has_task)) {

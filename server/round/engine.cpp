@@ -47,8 +47,8 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
           {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, decisions_}),
       host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, decisions_,
              evaluations_}),
-      view_({control_, files_.versions, roster_, tasks_, past_, evaluations_, verdicts_,
-             transfers_}) {}
+      view_({control_, files_.versions, roster_, attendance_.newcomers(), tasks_, past_,
+             evaluations_, verdicts_, transfers_}) {}
 
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   control_.expect_strand();

@@ -32,16 +32,16 @@ class RunHost final : public SessionHost {
   [[nodiscard]] RunId run_id() const override { return parts_.control.plan.run.id; }
 
   [[nodiscard]] Result<wire::Welcome> welcome(const std::string& name,
-                                              const wire::Hello& hello) const override {
+                                              const wire::Hello& hello) override {
     return parts_.attendance.welcome(name, hello);
+  }
+  void note_decline(const std::string& name, const std::string& reason) override {
+    parts_.attendance.note_decline(name, reason);
   }
   [[nodiscard]] Error other_tensors(const wire::Bye& bye) const override;
   void note_refusal(const std::string& name, const std::string& remote,
                     const Error& error) override {
     parts_.attendance.note_refusal(name, remote, error);
-  }
-  void note_decline(const std::string& name, const std::string& why) override {
-    parts_.attendance.note_decline(name, why);
   }
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) override {
     return parts_.attendance.join(std::move(peer));

@@ -32,7 +32,12 @@ std::string RunView::phase_text() const {
     case Phase::waiting_for_absent: return "the run is over: waiting for its clients";
     case Phase::waiting_for_evaluations: return "waiting for the last evaluations";
     case Phase::dismissing: return "the run is over";
-    case Phase::finished: return "finished";
+    case Phase::finished: {
+      const std::size_t present = parts_.newcomers.count();
+      if (present == 0) return "finished";
+      return fmt::format("finished; {} member{} for another run", present,
+                         present == 1 ? " waits" : "s wait");
+    }
     case Phase::stopping: return "stopping";
   }
   return "";
@@ -58,12 +63,15 @@ EngineStatus RunView::status() const {
   status.run = plan.run.id;
   status.run_key = plan.run.key;
   status.model = plan.run.model;
+  status.strategy = plan.settings.strategy;
+  status.codec = plan.settings.codec;
   const std::string paused = parts_.control.store.why_paused();
   status.phase = paused.empty() ? phase_text() : paused;
   status.rounds_total = plan.settings.rounds;
   if (!parts_.versions.empty()) status.round = round_of(parts_.versions.newest_number());
   status.clients = static_cast<std::uint32_t>(parts_.roster.trainer_count());
   status.evaluators = static_cast<std::uint32_t>(parts_.roster.evaluator_count());
+  status.present = static_cast<std::uint32_t>(parts_.newcomers.count());
   if (parts_.tasks.has_round()) {
     const OpenRound& round = parts_.tasks.round();
     status.round = round.record.round;
@@ -105,7 +113,8 @@ const Task* RunView::task_of(const std::string& client) const {
 }
 
 Activity RunView::activity_of(const std::string& client, const Peer* peer, const Task* task) const {
-  if (peer == nullptr) return Activity::away;
+  if (peer == nullptr)
+    return parts_.newcomers.find(client) != nullptr ? Activity::present : Activity::away;
   if (task != nullptr && task->record.state == TaskState::accepted) return Activity::accepted;
   if (task != nullptr && (task->is_deciding || task->has_norm)) return Activity::checking;
   if (parts_.transfers.find(client, TransferWay::up) != nullptr) return Activity::uploading;
@@ -131,7 +140,16 @@ MemberStatus RunView::member(const std::string& name) const {
   if (peer) {
     member.evaluator = peer->facts().evaluator;
     member.software = peer->facts().software;
+    member.model = peer->facts().model;
+    member.examples =
+        member.evaluator ? peer->facts().holdout_examples : peer->facts().train_examples;
     member.certificate_ends_at = peer->facts().certificate_ends_at;
+  }
+  if (const Newcomer* const newcomer = parts_.newcomers.find(name)) {
+    member.waits_for = newcomer->waits_for;
+    member.evaluator = newcomer->evaluator;
+    member.software = newcomer->software;
+    member.model = newcomer->model;
   }
   const Traffic traffic = parts_.roster.traffic_of(name);
   member.bytes_up = traffic.up;
@@ -189,6 +207,7 @@ LiveStatus RunView::live_status() const {
     live.certificate_ends_at = ends_at;
     live.certificate_of = name;
   }
+  live.activities[static_cast<std::size_t>(Activity::present)] = live.status.present;
   live.transfers_total = parts_.transfers.all().size();
   for (const auto& [key, transfer] : parts_.transfers.all()) {
     if (live.transfers.size() >= limits::admin_transfers_max) break;

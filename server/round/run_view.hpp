@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/round/evaluations.hpp"
+#include "server/round/newcomers.hpp"
 #include "server/round/past_rounds.hpp"
 #include "server/round/roster.hpp"
 #include "server/round/run_control.hpp"
@@ -23,6 +24,7 @@ class RunView {
     const RunControl& control;
     const Versions& versions;
     const Roster& roster;
+    const Newcomers& newcomers;
     const Tasks& tasks;
     const PastRounds& past;
     const Evaluations& evaluations;

@@ -41,12 +41,15 @@ struct EngineStatus {
   RunId run = 0;
   std::string run_key;
   std::string model;
+  std::string strategy;
+  std::string codec;
   std::string phase;  // In words: "waiting for 2 clients (1 is here)", "collecting", ...
   Round round = 0;    // The round under way, or the last one.
   Round rounds_total = 0;
   std::uint32_t clients = 0;  // Connected trainers.
   std::uint32_t evaluators = 0;
-  std::uint32_t asked = 0;  // Clients that have, or had, a task in the open round.
+  std::uint32_t present = 0;  // Members that are here and in no run (Activity::present).
+  std::uint32_t asked = 0;    // Clients that have, or had, a task in the open round.
   std::uint32_t accepted = 0;
   std::uint64_t bytes_up = 0;  // Since this process began the run.
   std::uint64_t bytes_down = 0;
@@ -60,6 +63,7 @@ struct EngineStatus {
 /// What a client is doing, as far as the server knows.
 enum class Activity {
   away,         // No session.
+  present,      // Has said Hello, and is in no run: it gets ready, or waits for a run (WaitsFor).
   idle,         // Has nothing to do.
   paused,       // Missed too often: it is not asked for a while.
   downloading,  // Gets a version of the model.
@@ -71,18 +75,29 @@ enum class Activity {
   accepted,     // The update counts in the open round.
   failed,       // The client brought no update that counts in the open round.
 };
-inline constexpr std::size_t activity_count = 11;
+inline constexpr std::size_t activity_count = 12;
+
+/// The reason why a member is present and in no run. One that waits for a run connects again and
+/// again.
+enum class WaitsFor {
+  its_data,     // It loads data and model, and joins this run.
+  a_run,        // The run is over.
+  another_run,  // It can't take part in this run.
+};
 
 /// One client, as the engine sees it now.
 struct MemberStatus {
   std::string name;
   Activity activity = Activity::away;
-  bool is_awaited = false;  // The client is here, or expected back.
-  bool evaluator = false;   // These four are known only while the client is here.
+  WaitsFor waits_for = WaitsFor::its_data;  // Of one that is present.
+  bool is_awaited = false;                  // The client is here, or expected back.
+  bool evaluator = false;                   // These five are known only while the client is here.
   std::string software;
-  double certificate_ends_at = 0;  // Unix seconds; 0: unknown.
-  std::string expelled;            // Why it was expelled; "": it was not.
-  std::uint64_t bytes_up = 0;      // Since this process began the run.
+  std::optional<std::string> model;  // The only model that it trains; "": any.
+  std::uint64_t examples = 0;        // To train on, or to evaluate on; 0: unknown, as in no run.
+  double certificate_ends_at = 0;    // Unix seconds; 0: unknown.
+  std::string expelled;              // Why it was expelled; "": it was not.
+  std::uint64_t bytes_up = 0;        // Since this process began the run.
   std::uint64_t bytes_down = 0;
   Round round = 0;                // The round of its task; 0: it has none.
   std::optional<double> task_s;   // For how long the client has had its task.

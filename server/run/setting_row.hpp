@@ -14,7 +14,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -28,6 +30,31 @@ namespace fl::server {
 
 /// Names and shapes of tensors, in order.
 using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
+/// Which numbers a setting may be.
+struct NumberRange {
+  double least = 0;
+  double most = std::numeric_limits<double>::infinity();
+  bool is_above = false;  // `least` itself is too little.
+  bool is_below = false;  // `most` itself is too much.
+  bool or_zero = false;   // 0 is right too; the hint says what it means.
+  std::string_view hint = {};
+
+  [[nodiscard]] bool has(double value) const {
+    if (value == 0 && or_zero) return true;
+    return std::isfinite(value) && (is_above ? value > least : value >= least) &&
+           (is_below ? value < most : value <= most);
+  }
+  /// "from 1 to 100, or 0 to adapt".
+  [[nodiscard]] std::string text() const {
+    const bool has_end = std::isfinite(most);
+    if (!has_end && !is_above) return fmt::format("{} or more{}", least, hint);
+    if (!has_end) return fmt::format("above {}{}", least, hint);
+    if (!is_above && !is_below) return fmt::format("from {} to {}{}", least, most, hint);
+    return fmt::format("{} {} and {} {}{}", is_above ? "above" : "at least", least,
+                       is_below ? "below" : "at most", most, hint);
+  }
+};
 
 /// How long an existing run accepts another value of a setting.
 enum class Changeable {
@@ -51,6 +78,8 @@ struct SettingRow {
   Field field;
   /// Without "--"; also the key in a TOML file of flags. "": the setting has no flag.
   std::string_view flag = {};
+  std::string_view group = {};  // The heading that the setting stands under in a form.
+  bool is_usual = false;        // A form shows it first.
   /// The help text. Where it has "{}", the names of a table stand in it (help_names).
   std::string_view help = {};
   std::string (*help_names)() = nullptr;
@@ -61,7 +90,8 @@ struct SettingRow {
   std::uint32_t flag_min = 0;     // The least whole number that the flag takes.
   bool is_existing_file = false;  // The flag names a file, and the setting is its absolute path.
   Changeable changeable = Changeable::always;
-  /// Checks the value by itself. Its error is shown behind "--FLAG: ". May be null.
+  NumberRange range = {};  // Of a number.
+  /// Checks a text by itself. Its error is shown behind "--FLAG: ". May be null.
   Result<void> (*check)(const Settings&) = nullptr;
   /// Computes what a round's work has for a setting that clients see; null in the others.
   void (*into_work)(const Settings&, const WorkRound&, Work&) = nullptr;
@@ -122,9 +152,9 @@ class SettingTable {
   /// Checks each value by itself, in the order of the table. Errors name the flag.
   [[nodiscard]] Result<void> check_each(const Settings& settings) const {
     for (const Row& row : rows_) {
-      if (row.check == nullptr) continue;
-      if (auto checked = row.check(settings); !checked)
-        return checked.error().at(fmt::format("--{}", row.flag));
+      auto checked = check_range(row, settings);
+      if (checked && row.check != nullptr) checked = row.check(settings);
+      if (!checked) return checked.error().at(fmt::format("--{}", row.flag));
     }
     return {};
   }
@@ -147,6 +177,18 @@ class SettingTable {
   }
 
  private:
+  static Result<void> check_range(const Row& row, const Settings& settings) {
+    const auto check = [&]<class T>(T Settings::*of) -> Result<void> {
+      if constexpr (is_number<T>) {
+        if (!row.range.has(static_cast<double>(settings.*of)))
+          return Error(Errc::invalid_input,
+                       fmt::format("it must be {}, not {}", row.range.text(), settings.*of));
+      }
+      return {};
+    };
+    return std::visit(check, row.field);
+  }
+
   template <class T>
   static Result<void> read(const nlohmann::json& from, T& value) {
     std::string wanted = std::is_same_v<T, bool> ? "true or false" : "a text";

@@ -399,6 +399,9 @@ inline constexpr auto later_pause = 2s;  // Before a client repeats an upload af
 // Reconnecting: exponential backoff with full jitter.
 inline constexpr auto backoff_min = 100ms;
 inline constexpr auto backoff_max = 15s;
+/// A client that waits for a run says Hello again within backoff_max. After this time without one it
+/// is away.
+inline constexpr auto newcomer_max = 2 * backoff_max;
 /// After a connection of at least this length the pauses start from backoff_min again.
 inline constexpr auto connection_settled = 5s;
 

@@ -40,7 +40,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> short_nam
 
 Error unknown_model(std::string_view model, std::string_view name) {
   std::vector<std::string_view> names{"lenet", "linear", "transformer", "synthetic"};
-  for (const auto& [known, spec] : short_names) names.push_back(known);
+  for (const auto& [shorter, spec] : short_names) names.push_back(shorter);
   return {Errc::invalid_input, fmt::format("unknown model \"{}\"; the models are: {}{}", model,
                                            builtin_model_names(), did_you_mean(name, names))};
 }

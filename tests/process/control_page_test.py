@@ -3,6 +3,7 @@
 what it does. Without Chromium (apt-get install chromium) there is nothing to test with."""
 
 import json
+import re
 import unittest
 
 from chromium import find_browser
@@ -44,7 +45,12 @@ class ControlPage(Pages):
     def submit(self, action, **values):
         form = f"document.querySelector('form[data-action={action}]')"
         for name, value in values.items():
-            self.page.run(f"{form}.querySelector('[name={name}]').value = {json.dumps(value)}")
+            field = f"{form}.querySelector('[name={name}]')"
+            # The settings, and the runs to choose from, come from the server.
+            self.page.wait_for(
+                f"{name} {value}",
+                f"{field} !== null && ({field}.value = {json.dumps(value)}) === {field}.value",
+            )
         self.page.run(f"{form}.requestSubmit()")
         self.page.wait_for("the question", "document.querySelector('dialog[open]') !== null")
 
@@ -90,6 +96,18 @@ class ControlPage(Pages):
         self.submit("queue", rounds="7", codec="<b>zip</b>")
         self.answer("yes")
         self.await_text("<b>zip</b>")
+        # Wrong values are told as the command line tells them.
+        for setting, value in (("rounds", "seven"), ("lr", "0"), ("momentum", "1e"), ("optimizer", "adan")):
+            flag = f"--{setting}"
+            code, _, err = self.federation.server_command("queue", flag, value)
+            self.assertNotEqual(code, 0)
+            self.submit("queue", rounds="7", codec="none", momentum="", lr="", optimizer="")
+            self.answer("no")
+            self.submit("queue", **{setting: value})
+            self.answer("yes")
+            said = err.strip().splitlines()[0].removeprefix("error: ").removeprefix("fl-server: ")
+            self.await_told("queue", said, error=True)
+        self.assertEqual(self.queued(), [(7,)])
         self.submit("enroll", client="c")
         self.answer("yes")
         self.await_text("flj1.")
@@ -100,6 +118,47 @@ class ControlPage(Pages):
         wait_until("its end", lambda: self.federation.query(state, run) == [("finished",)])
         for client in clients:
             client.kill()
+
+    def test_each_setting_that_the_command_line_takes_is_in_the_form(self):
+        self.start()
+        self.enter_as_admin()
+        form = "document.querySelector('form[data-action=queue]')"
+        self.page.wait_for("the settings", f"{form}.querySelector('[name=rounds]') !== null")
+        flags = self.page.run(f"[...{form}.querySelectorAll('label')].map((each) => each.textContent)")
+        _, told, _ = self.federation.server_command("--help")
+        section = told.split("The run (stored with it")[1]
+        section = re.split(r"\n[A-Z]", section.split("\n", 1)[1])[0]
+        expected = set(re.findall(r"^ +(--[a-z-]+)", section, re.M)) - {"--initial-weights"}
+        self.assertGreater(len(expected), 30)
+        self.assertEqual((set(flags), len(flags)), (expected, len(expected)))
+        # The usual ones are there at once, and the others under headings.
+        shown = self.page.run(
+            f"[...{form}.querySelectorAll('input')].filter((each) => each.checkVisibility()).map((each) => each.name)"
+        )
+        self.assertIn("rounds", shown)
+        self.assertLess(len(shown), 12)
+        note = f"{form}.querySelector('[name=rounds]').parentElement.querySelector('.note').textContent"
+        self.assertEqual(
+            self.page.run(note), "How many rounds the run has. A number: 1 or more. Default: 10."
+        )
+        # A queued run has the model of the run before, unless it says otherwise.
+        self.assertEqual(
+            self.page.run(f"{form}.querySelector('[name=model]').placeholder"), "synthetic:2000"
+        )
+        self.submit("queue", rounds="5", local_steps="3", lr="1e-3", keep_updates="all", seed=str(2**64 - 1))
+        self.await_text("--seed 18446744073709551615")
+        self.answer("yes")
+        self.await_told("queue", "is queued.")
+        ((text,),) = self.federation.query("SELECT config_json FROM run WHERE queued")
+        settings = json.loads(text)
+        self.assertEqual((settings["local_steps"], settings["lr"]), (3, 0.001))
+        self.assertEqual((settings["keep_updates"], settings["seed"]), ("all", 2**64 - 1))
+        self.assertEqual(settings["model"], "synthetic:2000")
+        # The new run can be chosen by its name.
+        named = "[...document.querySelectorAll('form[data-action=drop] option')].map((each) => each.textContent)"
+        run = self.federation.query("SELECT id FROM run WHERE queued")[0][0]
+        name = f"run {run} · synthetic:2000 · fedavg · ecuq:4 · waiting"
+        self.page.wait_for(name, f"{named}.includes({json.dumps(name)})")
 
     def test_an_admin_takes_a_run_a_client_and_an_operator_away(self):
         self.start()
@@ -114,6 +173,11 @@ class ControlPage(Pages):
         self.await_told("drop", f"run {run} is removed: it had no model yet")
         state = "SELECT state FROM run WHERE id = ?"
         self.assertEqual(self.federation.query(state, run), [("stopped",)])
+
+        self.act("pardon", client="b")
+        self.await_told("pardon", "'b' is pardoned")
+        pardoned = "SELECT name FROM client WHERE pardoned_at IS NOT NULL"
+        self.assertEqual(self.federation.query(pardoned), [("b",)])
 
         self.act("revoke", client="b")
         self.await_told("revoke", "b")

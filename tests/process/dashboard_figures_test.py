@@ -25,10 +25,11 @@ ROUNDS = 4
 BEGAN = 1.7e9
 FIRST, SECOND = 3, 4  # The runs that are made up, behind the server's own.
 SETTINGS = {
-    FIRST: {"codec": "qsgd:8", "lr": 0.1, "momentum": 0.9, "rounds": ROUNDS},
-    SECOND: {"codec": "kbit:4", "lr": 0.1, "rounds": ROUNDS, "nesterov": True},
+    FIRST: {"codec": "qsgd:8", "lr": 0.1, "momentum": 0.9, "rounds": ROUNDS, "strategy": "fedprox"},
+    SECOND: {"codec": "kbit:4", "strategy": "fedprox", "lr": 0.1, "rounds": ROUNDS, "nesterov": True},
 }
 KEYS = {FIRST: "a" * 16, SECOND: "b" * 16}
+NAMES = {run: f"run {run} · lenet · fedprox · {SETTINGS[run]['codec']}" for run in SETTINGS}
 REFUSED = "its values are not finite"
 EVENTS = (
     ("info", "site-03 is here: trainer"),
@@ -38,10 +39,12 @@ EVENTS = (
     ("warning", "nothing is known of this <one>"),
 )
 AUDIT = (
-    ("enrolment", "site-01", "enrolled"),
-    ("refusal", "", "an enrolment was refused"),
-    ("revocation", "site-11", "revoked by root"),
+    ("enrolment", "site-01", "enrolled", "site-01"),
+    ("refusal", "", "an enrolment was refused", "a stranger"),
+    ("revocation", "site-11", "it is never admitted again", "operator 'root'"),
+    ("control", "", "an older server wrote this row", ""),
 )
+TEXTS = "[...document.querySelectorAll({!r})].map((each) => each.textContent)"
 FOOT = {  # For charts, by the axis: the label, and how a value is written.
     "round": ("round", human_number),
     "hours": ("hours of rounds", lambda value: f"{human_number(value, 3)} h"),
@@ -97,7 +100,7 @@ class DashboardFigures(Pages):
                 [(name, 1.7e9 if name == REVOKED else None) for name in CLIENTS],
             ),
             ("INSERT INTO event (at, level, text) VALUES (1.7e9, ?, ?)", EVENTS),
-            ("INSERT INTO audit (at, kind, client, text) VALUES (1.7e9, ?, ?, ?)", AUDIT),
+            ("INSERT INTO audit (at, kind, client, text, who) VALUES (1.7e9, ?, ?, ?, ?)", AUDIT),
         )
         for run, settings in SETTINGS.items():
             rounds, versions, tasks, metrics = made_up_rounds(run)
@@ -217,30 +220,37 @@ class DashboardFigures(Pages):
     def test_runs_side_by_side(self):
         self.show(self.page, "runs")
         expected = []
-        for run, key, model, state, total, began in self.federation.query(
-            "SELECT id, key, model, state, rounds_total, started_at FROM run ORDER BY id DESC"
+        for run, key, model, method, codec, state, total, began in self.federation.query(
+            "SELECT id, key, model, json_extract(config_json, '$.strategy'),"
+            " json_extract(config_json, '$.codec'), state, rounds_total, started_at FROM run"
+            " ORDER BY id DESC"
         ):
             series = self.series(run)
             last = human_percent(series["eval_accuracy"][-1]) if run in SETTINGS else "–"
-            row = (key, model, state, f"{len(series['hours'])} of {total}")
+            row = (f"run {run}", model, method, codec, state, f"{len(series['hours'])} of {total}")
             row += (human_seconds(sum(series["seconds"])), human_bytes(series["bytes"][-1] if series["bytes"] else 0))
-            expected.append((*row, f"accuracy {last}", human_time(began)))
-        labels = ["Run", "Model", "State", "Rounds", "Took", "Bytes", "Metric", "Began"]
+            expected.append((*row, f"accuracy {last}", human_time(began), key))
+        labels = ["Run", "Model", "Method", "Codec", "State", "Rounds", "Took", "Bytes", "Metric"]
+        labels += ["Began", "Key"]
         self.expect_rows(self.page, "All runs", labels, expected)
 
-        labels = ["Setting", KEYS[SECOND], KEYS[FIRST]]
+        labels = ["Setting", NAMES[SECOND], NAMES[FIRST]]
         codec = ("codec", "kbit:4", "qsgd:8")
         others = [("momentum", "–", "0.9"), ("nesterov", "true", "–")]
         self.expect_rows(self.page, "Settings", labels, [codec, *others])
         self.page.run("document.querySelector('#all-settings').click()")
         every = [codec, ("lr", "0.1", "0.1"), *others, ("rounds", str(ROUNDS), str(ROUNDS))]
+        every.append(("strategy", "fedprox", "fedprox"))
         self.expect_rows(self.page, "Settings", labels, every)
 
-        both = [(KEYS[run], self.series(run)) for run in (SECOND, FIRST)]
+        both = [(NAMES[run], self.series(run)) for run in (SECOND, FIRST)]
         for axis in ("bytes", "hours"):
             self.choose(axis)
             lines = [(key, series["eval_accuracy"], series[axis]) for key, series in both]
             self.expect_chart("Metric", lines, axis, human_percent)
+        # The list of runs to choose from has the same names.
+        choices = self.page.run(TEXTS.format("#run option"))
+        self.assertEqual(choices[:2], [NAMES[SECOND], NAMES[FIRST]])
         self.assertEqual(self.page.errors, [])
 
     def test_a_round_client_by_client(self):
@@ -342,14 +352,14 @@ class DashboardFigures(Pages):
 
     def test_security_events_by_kind(self):
         self.show(self.page, "log")
-        for kind in ("", *(kind for kind, _, _ in AUDIT), "renewal"):
+        for kind in ("", *(kind for kind, *_ in AUDIT), "renewal"):
             self.set("log-kind", kind)
             rows = self.federation.query(
-                "SELECT kind, iif(client = '', 'a stranger', client), text FROM audit"
+                "SELECT kind, iif(who = '', '–', who), iif(client = who, '', client), text FROM audit"
                 " WHERE ?1 IN ('', kind) ORDER BY id DESC",
                 kind,
             )
-            self.expect_rows(self.page, "Security", ["Kind", "Who", "What"], rows)
+            self.expect_rows(self.page, "Security", ["Kind", "Who", "Client", "What"], rows)
 
     def test_members_by_name(self):
         self.show(self.page, "fleet")

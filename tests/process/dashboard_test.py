@@ -127,6 +127,43 @@ class Dashboard(Pages):
         with urllib.request.urlopen(urllib.request.Request(file_address, headers=bearer)) as answer:
             self.assertEqual(answer.read(), (federation.checkpoints / file).read_bytes())
 
+    def test_clients_that_wait_between_runs_are_there(self):
+        federation = self.make()
+        run = ("--model", "synthetic:2000", "--min-clients", 2, "--rounds", 2)
+        server = federation.server(
+            "--new-run", *run, "--stay", "--admin", "127.0.0.1:0", "--admin-show-clients"
+        )
+        clients = [federation.client(name, "--stay") for name in ("a", "b")]
+        # This one comes when the run is over, and was in none.
+        wait_until("the end of the run", lambda: "waiting for another run" in server.stderr())
+        clients.append(federation.client("c", "--stay", "--model", "synthetic:2000"))
+        wait_until("three that wait", lambda: self.api(server, "/api/status")["present"] == 3)
+        status = self.api(server, "/api/status")
+        self.assertEqual((status["clients"], status["activities"]["present"]), (0, 3))
+        self.assertEqual(status["phase_text"], "finished; 3 members wait for another run")
+        self.assertEqual(self.api(server, "/healthz")["present"], 3)
+        with urllib.request.urlopen(f"http://{server.ready['admin']}/metrics") as answer:
+            self.assertIn("tributary_members_present 3", answer.read().decode())
+        browser = self.browser()
+        self.open(browser, server)
+        browser.wait_for("all of them", f"{TEXT.format('[data-figure=clients]')} === '3'")
+        self.assertIn("No run goes on, and 3 members wait for one", browser.run(TEXT.format("[data-list=alerts]")))
+        self.show(browser, "fleet")
+        ((examples,),) = federation.query("SELECT DISTINCT examples FROM task")
+        data = [("a", f"any model, {examples:,} examples"), ("b", f"any model, {examples:,} examples")]
+        data.append(("c", "synthetic:2000"))
+        rows = [(name, "present", "waits for a run", its) for name, its in data]
+        rows += [(name, "away", "must connect", "–") for name in ("d", "e", "f", "judge")]
+        self.expect_rows(browser, "Members", ["Name", "State", "Next", "Data"], rows)
+        # A run that comes has them all, and one that goes away is away.
+        clients.pop().kill()
+        federation.server_command("queue", "--rounds", 100000)
+        browser.wait_for("both", f"{TEXT.format('[data-figure=clients]')} === '2'")
+        wait_until("none waits", lambda: self.api(server, "/api/status")["present"] == 0)
+        for client in clients:
+            client.kill()
+        self.assertEqual(browser.errors, [])
+
     @unittest.skipUnless("FL_PICTURES" in os.environ, "FL_PICTURES names no folder for pictures")
     def test_pictures_of_the_guide(self):
         """Writes the pictures of docs/guide/dashboard.md, of clients that learn Fashion-MNIST."""

@@ -75,7 +75,7 @@ class Operators(FederationTest):
 
     def audit(self, federation, kind):
         rows = json.loads(federation.server_command("audit", "--json")[1])
-        return [(row["client"], row["text"]) for row in rows if row["kind"] == kind]
+        return [(row["who"], row["client"], row["text"]) for row in rows if row["kind"] == kind]
 
     def test_the_token_is_shown_once_and_its_hash_is_kept(self):
         federation = self.make()
@@ -100,9 +100,9 @@ class Operators(FederationTest):
             self.assertIn(words, err)
         self.assertEqual(federation.server_command("operator", "revoke", "eve")[0], 0)
         self.assertNotEqual(self.operator(federation, "eve", "admin"), token)
-        texts = [text for _, text in self.audit(federation, "operators")]
-        self.assertEqual(len(texts), 3)
-        self.assertIn(f"{getpass.getuser()} at the command line: 'eve' is revoked", texts)
+        rows = self.audit(federation, "operators")
+        self.assertEqual(len(rows), 3)
+        self.assertIn((f"{getpass.getuser()} at the command line", "", "'eve' is revoked"), rows)
 
     def test_each_role_may_do_what_it_is_for(self):
         federation, server = self.start()
@@ -127,14 +127,14 @@ class Operators(FederationTest):
         runs = federation.query("SELECT rounds_total, state FROM run WHERE queued")
         self.assertEqual(runs, [(2, "waiting"), (2, "waiting")])
         done = self.audit(federation, "control")
-        text = "operator 'an-admin': makes a join token for the client, with the role that the name has"
-        self.assertIn(("c", text), done)
-        who = [text.split(":")[0] for _, text in done]
+        text = "makes a join token for the client, with the role that the name has"
+        self.assertIn(("operator 'an-admin'", "c", text), done)
+        who = [who for who, _, _ in done]
         self.assertEqual(who.count("operator 'an-operator'"), 1)
-        self.assertFalse([text for _, text in done if text.startswith("operator 'an-viewer'")])
-        refused = [text for _, text in self.audit(federation, "refusal")]
-        for who in ("somebody at 127.0.0.1", "operator 'an-viewer'", "operator 'an-operator'"):
-            self.assertTrue(any(text.startswith(f"{who}: 'enroll' was refused") for text in refused), refused)
+        self.assertNotIn("operator 'an-viewer'", who)
+        refused = [(who, text[:20]) for who, _, text in self.audit(federation, "refusal")]
+        for who in ("a stranger", "operator 'an-viewer'", "operator 'an-operator'"):
+            self.assertIn((who, "'enroll' was refused"), refused)
 
     def test_runs_are_queued_dropped_and_ended(self):
         federation, server = self.start()
@@ -175,7 +175,7 @@ class Operators(FederationTest):
         self.assertEqual(undecided, 0)
         code, answer = page.act("stop", {"run": run})
         self.assertEqual((code, answer["error"]), (409, f"run {run} is over"))
-        self.assertTrue(any("failed" in text for _, text in self.audit(federation, "control")))
+        self.assertTrue(any("failed" in text for _, _, text in self.audit(federation, "control")))
         for client in clients:
             client.kill()
 
@@ -313,9 +313,13 @@ class Operators(FederationTest):
         # A script with its token goes on.
         self.assertEqual(Page(server, token).ask("GET", "/api/session")[1]["role"], "admin")
         refused = self.audit(federation, "refusal")
-        self.assertIn(("", "a login with a token of no operator, from 127.0.0.1"), refused)
+        self.assertIn(
+            ("a stranger", "", "a login with a token of no operator, from 127.0.0.1"), refused
+        )
         self.assertLessEqual(len(refused), 10)
-        self.assertIn(("", "operator 'root' logs in, from 127.0.0.1"), self.audit(federation, "login"))
+        self.assertIn(
+            ("operator 'root'", "", "logs in, from 127.0.0.1"), self.audit(federation, "login")
+        )
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
 
@@ -332,8 +336,8 @@ class Operators(FederationTest):
         request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request) as answer:
             self.assertGreater(len(answer.read()), 4 * 2000)
-        done = [text for _, text in self.audit(federation, "control")]
-        self.assertTrue(any(text.startswith("operator 'eve': downloads run-2-version-") for text in done), done)
+        done = [(who, text[:24]) for who, _, text in self.audit(federation, "control")]
+        self.assertIn(("operator 'eve'", "downloads run-2-version-"), done)
         # A round of two clients: its mean is not shown, as each could subtract its own.
         page = Page(server)
         wait_until("a round", lambda: page.ask("GET", "/api/series")[1]["rows"])
@@ -355,11 +359,12 @@ class Operators(FederationTest):
             (("backup", federation.folder / "copy"), f"makes a backup in {federation.folder / 'copy'}"),
         ):
             self.assertEqual(federation.server_command(*command)[0], 0, command)
-            self.assertEqual(self.audit(federation, "control")[-1][1], f"{who}: {row}")
+            self.assertEqual(self.audit(federation, "control")[-1][::2], (who, row))
         self.assertEqual(federation.server_command("end-run", 99)[0], 1)
-        self.assertIn("'end-run' failed: there is no run 99", self.audit(federation, "control")[-1][1])
-        starts = [text for _, text in self.audit(federation, "control") if "starts the server" in text]
-        self.assertIn(f"{who}: starts the server with a new run, with --", starts[-1])
+        self.assertIn("'end-run' failed: there is no run 99", self.audit(federation, "control")[-1][2])
+        starts = [row for row in self.audit(federation, "control") if "starts the server" in row[2]]
+        self.assertEqual(starts[-1][0], who)
+        self.assertIn("starts the server with a new run, with --", starts[-1][2])
 
 
 if __name__ == "__main__":

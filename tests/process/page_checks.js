@@ -37,6 +37,15 @@
     for (const head of table.querySelectorAll("thead th"))
       if (!head.scope) tell("a head without a scope", head);
   }
+  // Words that could stand in a line are not put one below the other, as on a narrow screen.
+  for (const text of document.querySelectorAll("caption, h2, h3, label, legend, summary, dt, .note")) {
+    const words = text.textContent.trim().split(/\s+/).length;
+    if (!isShown(text) || words < 3 || text.matches(".unseen")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top / 4)));
+    if (lines.size > words / 2 + 1) tell(`${words} words in ${lines.size} lines`, text);
+  }
   const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
   for (const id of ids.filter((each, at) => ids.indexOf(each) !== at))
     wrong.push(`the id ${id} is there twice`);

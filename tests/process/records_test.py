@@ -43,7 +43,7 @@ class Records(FederationTest):
         self.assertIn(f"run 2 with 3 rounds is drawn in {picture}", out)
         root = xml.etree.ElementTree.parse(picture).getroot()
         texts = [element.text for element in root.iter() if element.tag.endswith("text")]
-        self.assertIn("Run 2 of synthetic:5000", texts)
+        self.assertIn("Run 2 (synthetic:5000, fedavg, none)", texts)
         self.assertIn("loss", texts)
         self.expect_refusal(federation, "no run 7", "history", "--run", 7, "--plot", picture)
         self.expect_refusal(federation, "nonesuch", "history", "--plot", "/nonesuch/run.svg")
@@ -54,7 +54,7 @@ class Records(FederationTest):
         self.run_to_end(federation, "--rounds", 2, "--codec", "qsgd:8")
         code, out, err = federation.server_command("compare", 2, 3)
         self.assertEqual(code, 0, err)
-        for line in (r"--codec\s+\"none\"\s+\"qsgd:8\"", r"rounds\s+3 of 3\s+2 of 2"):
+        for line in (r"codec\s+none\s+qsgd:8", r"rounds\s+3 of 3\s+2 of 2"):
             self.assertRegex(out, line)
         compared = json.loads(federation.server_command("compare", 2, 3, "--json")[1])
         sums = federation.query(

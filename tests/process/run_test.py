@@ -166,7 +166,7 @@ class WholeRun(FederationTest):
 
         _, table, _ = federation.server_command("history")
         lines = table.splitlines()
-        self.assertIn("synthetic:5000, finished", lines[0])
+        self.assertEqual("run 2 (synthetic:5000, fedavg, none): finished", lines[0])
         self.assertEqual([line.split()[0] for line in lines[2:]], ["round", "1", "2", "3", "total"])
         self.assertIn(
             "\n".join(lines[2:]), server.stdout(), "the server prints the same summary at its end"
@@ -397,7 +397,7 @@ class WholeRun(FederationTest):
         self.assertEqual(runs[last]["settings"]["model"], "synthetic:9000")
         # Without --model a queued run has the model of the run before it.
         _, out, _ = federation.server_command("queue", "--rounds", 2)
-        self.assertIn("of 'synthetic:9000' with 2 rounds", out)
+        self.assertIn("(synthetic:9000, fedavg, ecuq:4) with 2 rounds is queued", out)
         federation.server_command("queue", "--drop", last + 1)
         code, out, err = federation.server_command("queue", "--drop", last)
         self.assertEqual(code, 0, err)
@@ -410,7 +410,7 @@ class WholeRun(FederationTest):
         clients = [federation.client(name) for name in self.names]
         for client in clients:
             self.expect_exit(client)
-        server.wait_for("'synthetic:7000', 10 rounds")
+        server.wait_for("(synthetic:7000, fedavg, ecuq:4): 10 rounds")
         server.signal(signal.SIGTERM)
         self.expect_exit(server)
         states = federation.query("SELECT state FROM run ORDER BY id DESC LIMIT 3")

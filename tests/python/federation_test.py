@@ -77,6 +77,9 @@ class NumpyRuns(Runs):
         federation = self.check(NUMPY, "--target", "sd >= 0 <= 0")
         frames = fl.history(federation.state)
         run = frames.runs["id"].max()
+        named = frames.runs.set_index("id").loc[run]
+        self.assertEqual((named["model"], named["strategy"]), ("custom:mine", "fedavg"))
+        self.assertEqual(named["codec"], json.loads(named["config_json"])["codec"])
         rounds = frames.rounds[frames.rounds["run_id"] == run]
         self.assertEqual(list(rounds["round"]), [1, 2, 3, 4, 5, 6])
         self.assertEqual(str(rounds["started_at"].dt.tz), "UTC")

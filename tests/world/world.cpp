@@ -295,7 +295,7 @@ void World::revoke(const std::string& client) {
   Server& server = *servers_.back();
   net::post(server.engine->executor(), [this, &server, now = server.engine, client] {
     // As the sub-command does. A faulty disk may refuse it.
-    if (server.store && !server.store->members().revoke(client))
+    if (server.store && !server.store->members().revoke(client, "the world"))
       note(client + " was revoked in memory only");
     now->host().revoke(client);
   });

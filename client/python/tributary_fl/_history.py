@@ -33,7 +33,8 @@ class History:
     """Frames of all runs of a server; the column run_id tells these apart. Times are UTC, seconds
     are wall-clock, bytes are bytes on the wire.
 
-    runs: one row for each run, with its settings as JSON in config_json.
+    runs: one row for each run: its number as id, model, strategy and codec, and all its settings as
+        JSON in config_json.
     rounds: each finished round: when, seconds, clients_offered and clients_accepted, bytes_up and
         bytes_down, train_loss, model_digest.
     tasks: each client asked to train: what became of it, and why; bytes, seconds, steps, loss.
@@ -65,7 +66,8 @@ WHERE place = 1 ORDER BY run_id
 """
 
 FRAMES = {
-    "runs": "SELECT * FROM run ORDER BY id",
+    "runs": "SELECT *, json_extract(nullif(config_json, ''), '$.strategy') AS strategy,"
+    " json_extract(nullif(config_json, ''), '$.codec') AS codec FROM run ORDER BY id",
     "rounds": "SELECT * FROM round_summary ORDER BY run_id, round",
     "tasks": "SELECT * FROM task ORDER BY id",
     "evaluations": "SELECT * FROM evaluation ORDER BY run_id, version, name",

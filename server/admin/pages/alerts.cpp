@@ -46,7 +46,15 @@ void add_round(std::vector<Alert>& alerts, const LiveStatus& live) {
         {EventLevel::notice,
          fmt::format("The run waits for {}, and {} here", clients(live.min_clients),
                      status.clients == 1 ? "1 is" : fmt::format("{} are", status.clients)),
-         "Start more clients, or start the server with fewer --min-clients."});
+         "Start more clients, or start the server again with fewer --min-clients."});
+  }
+  if (live.phase == Phase::finished && status.present > 0) {
+    alerts.push_back(
+        {EventLevel::notice,
+         fmt::format("No run goes on, and {} for one",
+                     status.present == 1 ? "1 member waits"
+                                         : fmt::format("{} members wait", status.present)),
+         "Queue a run: fl-server queue, or the view Control after a login."});
   }
   if (live.phase != Phase::collecting) return;
   const std::uint32_t coming = status.asked - std::min(status.asked, live.refused + live.lost);
@@ -55,44 +63,48 @@ void add_round(std::vector<Alert>& alerts, const LiveStatus& live) {
     alerts.push_back(
         {EventLevel::warning,
          fmt::format("The round needs {} updates, and only {} can come", live.quorum, possible),
-         "Bring clients back, or start the server with a smaller --quorum."});
+         "Bring clients back, or start the server again with fewer --min-clients."});
   }
   if (live.refused > 0) {
     alerts.push_back({EventLevel::warning,
                       fmt::format("{} of this round's updates {} refused", live.refused,
                                   live.refused == 1 ? "was" : "were"),
-                      "The round's timeline says why, client by client."});
+                      "The view Round says why, client by client."});
   }
 }
 
 void add_fleet(std::vector<Alert>& alerts, const LiveStatus& live, const HostFacts& host) {
   if (host.transfers_at_risk > 0) {
-    alerts.push_back({EventLevel::warning,
-                      fmt::format("{} will not be there in time",
-                                  host.transfers_at_risk == 1
-                                      ? "1 transfer"
-                                      : fmt::format("{} transfers", host.transfers_at_risk)),
-                      "A longer --deadline gives them time; --codec auto sends fewer bytes on slow "
-                      "links."});
+    alerts.push_back(
+        {EventLevel::warning,
+         fmt::format("{} will not be there in time",
+                     host.transfers_at_risk == 1
+                         ? "1 transfer"
+                         : fmt::format("{} transfers", host.transfers_at_risk)),
+         "A start of the server with a longer --deadline gives them time; --codec auto "
+         "sends fewer bytes on slow links."});
   }
   if (live.absent > 0) {
-    alerts.push_back({EventLevel::notice,
-                      fmt::format("{} lost the connection", clients(live.absent)),
-                      "Clients come back by themselves. If one does not, look at its log."});
+    alerts.push_back(
+        {EventLevel::notice, fmt::format("{} lost the connection", clients(live.absent)),
+         "Clients come back by themselves. If one does not, its own log says why: in its "
+         "terminal, or journalctl -u 'fl-client*' on its machine."});
   }
   if (const auto paused = count(live, Activity::paused); paused > 0) {
     alerts.push_back({EventLevel::warning,
                       fmt::format("{} missed too often and {} not asked for a while",
                                   clients(paused), paused == 1 ? "is" : "are"),
-                      "Look at what last went wrong with them, under Fleet."});
+                      "The view Fleet says what last went wrong with them, and when they are asked "
+                      "again."});
   }
   const double left = live.certificate_ends_at - host.now;
   if (live.certificate_ends_at > 0 && left < certificate_days_min * day_s) {
-    alerts.push_back(
-        {EventLevel::warning,
-         fmt::format("The certificate of {} ends in {:.0f} days", live.certificate_of,
-                     std::max(0.0, left / day_s)),
-         "A client renews its certificate when it connects: restart it, and look at its log."});
+    alerts.push_back({EventLevel::warning,
+                      fmt::format("The certificate of {} ends in {:.0f} days", live.certificate_of,
+                                  std::max(0.0, left / day_s)),
+                      "A client renews its certificate when it connects: start its fl-client "
+                      "again, and read there "
+                      "what it says of the renewal."});
   }
 }
 

@@ -3,7 +3,7 @@
 // engine.
 #pragma once
 
-#include "server/history/records.hpp"
+#include "server/history/page_records.hpp"
 #include "server/round/status.hpp"
 
 #include <cstddef>
@@ -17,13 +17,14 @@ namespace fl::server {
 /// What the history knows of a page's clients.
 struct FleetRecords {
   std::vector<ClientRecord> clients;
-  std::map<std::string, double> paces;  // By client: bytes a second of the newest upload.
-  std::size_t total = 0;                // The number of all clients.
+  std::map<std::string, NewestUpload> uploads;  // By client.
+  std::size_t total = 0;                        // The number of all clients.
   bool has_more = false;
 };
 
 /// `members` are of the same clients, in the same order. `now`: Unix seconds. Without
-/// `show_clients` errors have no figures of a client's data.
+/// `show_clients` errors have no figures of a client's data, and its number of examples is left
+/// out.
 [[nodiscard]] std::string fleet_text(const FleetRecords& records,
                                      const std::vector<MemberStatus>& members, double now,
                                      bool show_clients);

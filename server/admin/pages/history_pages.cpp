@@ -367,6 +367,7 @@ Result<std::string> audit_text(Store& store, const AddressQuery& query, bool) {
     rows.push_back({{"id", row.id},
                     {"at", row.audit.at},
                     {"kind", to_text(row.audit.kind)},
+                    {"who", row.audit.who},
                     {"client", row.audit.client},
                     {"text", row.audit.text}});
   }

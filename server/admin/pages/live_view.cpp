@@ -20,8 +20,8 @@ constexpr double sample_s_min = 0.5;
 constexpr double risk_part = 0.7;
 
 constexpr std::array<std::string_view, activity_count> activity_names{
-    "away",        "idle",     "paused",  "downloading", "training", "uploading",
-    "interrupted", "checking", "waiting", "accepted",    "failed"};
+    "away",      "present",     "idle",     "paused",  "downloading", "training",
+    "uploading", "interrupted", "checking", "waiting", "accepted",    "failed"};
 
 constexpr std::array<std::string_view, 10> phase_names{"starting",
                                                        "restoring",
@@ -117,6 +117,8 @@ std::string LiveView::text(const LiveStatus& live, const NewestRows& rows, HostF
                             {"run", status.run},
                             {"run_key", status.run_key},
                             {"model", status.model},
+                            {"strategy", status.strategy},
+                            {"codec", status.codec},
                             {"mode", live.is_async ? "async" : "sync"},
                             {"phase", phase_names[static_cast<std::size_t>(live.phase)]},
                             {"phase_text", status.phase},
@@ -135,6 +137,7 @@ std::string LiveView::text(const LiveStatus& live, const NewestRows& rows, HostF
                             {"round_seconds", status.round_seconds},
                             {"clients", status.clients},
                             {"evaluators", status.evaluators},
+                            {"present", status.present},
                             {"absent", live.absent},
                             {"activities", activities_json(live)},
                             {"bytes_up", status.bytes_up},

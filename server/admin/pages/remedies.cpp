@@ -7,88 +7,119 @@ namespace fl::server {
 
 namespace {
 
-// The first row that fits counts, so special rows stand before general ones.
+// The first row that fits counts, so special rows stand before general ones. A remedy says where to
+// go and what to type: its reader may see the page for the first time.
 constexpr std::array table{
-    Remedy{" says: ", "The client's own words: something failed there.",
-           "Look at its log, and mend it there. It is asked again by itself."},
+    Remedy{" says: ", "The client's own words: its training or measuring failed.",
+           "Read the log of that client, on its own machine: the terminal of fl-client, or "
+           "journalctl -u 'fl-client*'. What has failed there is put right there; it is asked "
+           "again by itself."},
     Remedy{" more within ",
            "The same thing happens again and again: from here on it was counted only.",
-           "Look at the events of this kind before this one."},
+           "The events before this one, with the same words, say what it is: write a word of them"
+           " into 'Text contains'."},
     Remedy{"has displaced its own session", "Two programs connect with one identity.",
-           "End one of them. A copied state folder is no second client: enrol a name of its own."},
+           "End one of them. A copied --state folder is no second client: make a token with "
+           "another name (fl-server enroll --name NAME), and start the second with --join TOKEN "
+           "and an empty --state folder."},
     Remedy{"was not let in", "Its certificate is revoked, replaced, or not of this federation.",
-           "If it should take part, enrol it again: fl-server enroll --name NAME."},
+           "If it should take part, make a token (fl-server enroll --name NAME; for a revoked "
+           "client with another name) and start it with --join TOKEN and an empty --state folder."},
     Remedy{"an enrolment was refused",
            "Somebody used a join token that is used up, too old, or not of this server.",
-           "Make a new one with fl-server enroll --name NAME. Many of these in a row are an attack "
-           "on the port, or a script that tries for ever."},
+           "Make a new one with fl-server enroll --name NAME, and start the client with --join "
+           "TOKEN. Many of these in a row are an attack on the port, or a script that tries for "
+           "ever."},
     Remedy{"has other tensors than the client's", "Its model is another than the run's.",
-           "Start it with the run's model, or begin a run of its model."},
+           "Start that client with the --model that the view Runs shows for this run, or queue a "
+           "run of its model: fl-server queue --model MODEL."},
     Remedy{"was turned away", "The client does not fit the run, or what it was enrolled for.",
-           "Mend at the client what the text names, or let it join again with another token: "
-           "fl-server enroll --name NAME."},
-    Remedy{
-        "the session ended", "The client sent what the protocol does not allow.",
-        "Use one version at both ends. A program that nobody knows may be an attack: revoke it."},
+           "What stands behind 'was turned away' is put right at that client, by the flags that "
+           "it is started with; or let it join again with another token: fl-server enroll --name "
+           "NAME."},
+    Remedy{"the session ended", "The client sent what the protocol does not allow.",
+           "Install the same release at both ends: the view Fleet shows each member's program. A "
+           "program that nobody knows may be an attack: fl-server revoke NAME."},
     Remedy{"was enrolled again with a new key",
            "Somebody has joined by this name with another key.",
-           "End the program with the old state folder. If it was none of yours, revoke the name."},
+           "End the program that still runs with the old --state folder. If nobody of yours has "
+           "joined, revoke the name: fl-server revoke NAME."},
     Remedy{"update refused",
            "The update failed a check: its size, its numbers, or its norm beside the others'.",
-           "Look at the client's data and settings. Its data stay out of the model until then."},
+           "Its update stays out of the model. Look at that client's data and the run's settings:"
+           " a smaller --lr helps where numbers grow; --norm-limit says how large a norm may be."},
     Remedy{"what most of them say counts", "Evaluators measure this metric in two ways.",
-           "Agree on one way, and start the other evaluators with it. The run goes on meanwhile."},
+           "Have all of them name the metric with the same direction and way to combine it, and "
+           "start those again that differ. The run goes on meanwhile."},
     Remedy{"says that its training loss is",
            "Its training diverges, or it claims what it did not measure.",
-           "Look at its data and learning rate. If it should not be so, revoke it."},
+           "Look at that client's data, and try a smaller --lr. If it should not be so, revoke "
+           "it: fl-server revoke NAME."},
     Remedy{"cosines are not known", "An update could not be read again when its round closed.",
-           "Nothing for the model, whose sums had it. Look at the disk where --state lies."},
+           "Nothing needs to be done for the model, whose sums had it. Look at the disk where "
+           "--state lies."},
     Remedy{"to be repeated", "The bytes that came were not those that were announced.",
-           "Nothing: the client sends it again. If it happens often, look at its disk and memory."},
+           "Nothing needs to be done: the client sends it again. If it happens often, look at "
+           "that machine's disk and memory."},
     Remedy{"its upload sends", "The link is slower than the round allows.",
-           "A longer --deadline, or fewer bytes: --codec auto chooses by the link."},
+           "Start the server again with a longer --deadline, or with fewer bytes: --codec auto "
+           "chooses by each link."},
     Remedy{"the run ends: ", "All clients fail for the same reason, again and again.",
-           "Mend what the text names, a learning rate, say, and begin another run. A start with a "
-           "larger --rounds goes on with this one."},
+           "Begin another run without the cause that the text names, with a smaller --lr, say: "
+           "fl-server queue. A start with a larger --rounds goes on with this one."},
     Remedy{"times in a row without an update that counts",
            "The client fails or is late again and again.",
-           "Look at its log. Once it is mended, start its program anew or pardon it (Control, or "
-           "fl-server pardon NAME); or wait, it is asked again by itself."},
+           "The view Round says of each round why; the client's own log, on its machine, says "
+           "more. Once it is put right, start its program anew or pardon it (in the view "
+           "Control, or fl-server pardon NAME), and it is asked at once. Else it is asked again "
+           "after the pause."},
     Remedy{"the deadline passed without", "These clients were slower than --deadline.",
-           "Look at their timeline: training, upload, or no answer at all."},
+           "The view Round shows what their time went into: training, upload, or no answer at "
+           "all. Start the server again with a longer --deadline, or with less work in a round "
+           "(--local-epochs, --local-seconds)."},
     Remedy{"updates at the deadline; waiting for another",
-           "Too few updates for the quorum had come when the time was over.",
-           "Bring clients back, or start the server with a smaller --quorum."},
+           "Too few updates had come when the time was over.",
+           "Bring clients back, or start the server again with fewer --min-clients: a round "
+           "closes with so many updates."},
     Remedy{"--mode async:buffer=", "Fewer clients are here than a version takes updates of.",
-           "Nothing, if more come. Else begin a run with a smaller buffer."},
+           "Nothing needs to be done if more come. Else queue a run with a smaller buffer: fl-"
+           "server queue --mode async:buffer=K."},
     Remedy{"--target and --patience act", "Only evaluators end a run early, and none is here.",
-           "Start one: fl-client --evaluate-only."},
+           "Start one: make a token with fl-server enroll --name NAME --role evaluator, and start"
+           " fl-client --join TOKEN --evaluate-only with data of its own."},
     Remedy{"does not measure", "--metric or --target names what this client does not report.",
-           "Name a metric that it measures, or let its trainer report that one."},
+           "Start the server again with a --metric that the text names, or let the client's "
+           "trainer report that one."},
     Remedy{"upload postponed", "The disk had no room for an update.",
            "Make room where --state lies; the client sends it again by itself."},
     Remedy{"paused, the disk is full", "The disk with the state is full, or over its quota.",
            "Make room where --state lies; the server goes on by itself."},
-    Remedy{
-        "paused: too many files are open",
-        "The process may open no more files, or another program holds the history's lock.",
-        "Raise its limit (ulimit -Hn), or end the program that has history.sqlite open. The server "
-        "goes on by itself."},
+    Remedy{"paused: too many files are open",
+           "The process may open no more files, or another program holds the history's lock.",
+           "Raise the server's limit of open files (ulimit -n; LimitNOFILE= of its service), or "
+           "end the program that has history.sqlite open. The server goes on by itself."},
     Remedy{"given up: ", "A queued run could not begin, and nobody was there to correct it.",
-           "Mend what the text names, and queue the run again: fl-server queue."},
+           "Queue the run again without what the text names: fl-server queue, or the view "
+           "Control."},
     Remedy{"paused after a round", "The disk had no room for what the round leaves behind.",
            "Make room where --state lies; the server goes on by itself."},
     Remedy{"can't take part", "The client can't do what the run asks for.",
-           "The text is the client's own; mend it there."},
+           "The client says behind the colon what it lacks: start it with a model or data that "
+           "fit, or queue a run that it can train (fl-server queue). Its own log, on its machine,"
+           " says more; with --stay it waits for the next run."},
     Remedy{"ignored an invalid evaluation", "An evaluator sent figures that can't be right.",
-           "Look at its metric and its held-out data."},
+           "Look at what that evaluator measures, and at its held-out data. The other evaluators "
+           "count as before."},
     Remedy{"(--weight-cap)", "The client says that it has far more examples than the others.",
-           "If that is right, nothing. If not, enrol it with --max-examples."},
+           "Nothing needs to be done if that is right. If not, make it a token with a limit (fl-"
+           "server enroll --name NAME --max-examples N), and let it join again with it."},
     Remedy{"fl-server ends:", "The server stopped at an error that it must not retry.",
-           "Mend what the text names, and start it again: it goes on where it was."},
-    Remedy{"was revoked", "An operator took the client's right to take part.",
-           "To let it in again, enrol it: fl-server enroll --name NAME."},
-};
+           "Put right what the text names, and start the server again with the same --state: it "
+           "goes on where it was."},
+    Remedy{"was revoked",
+           "An operator took the client's right to take part. A name that is revoked stays so.",
+           "To let its owner in again, make a token with another name: fl-server enroll --name "
+           "NAME."}};
 
 }  // namespace
 

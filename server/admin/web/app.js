@@ -115,7 +115,8 @@ class App {
 
   onStatus(status) {
     const rounds = `round ${format.number(status.round)} of ${format.number(status.rounds)}`;
-    setText(place.headline, `${status.model} · ${status.phase_text} · ${rounds}`);
+    const run = format.runName({ id: status.run, model: status.model, settings: status });
+    setText(place.headline, `${run} · ${status.phase_text} · ${rounds}`);
     setText(place.software, status.software);
     if (status.run !== this.newestRun) {
       this.newestRun = status.run;
@@ -132,7 +133,7 @@ class App {
       const { run } = this.asked();
       const wanted = this.runs.has(run) ? run : this.runs.has(status.run) ? status.run : shown;
       place.run.replaceChildren(...runs.map((run) =>
-        make("option", { value: run.id }, `${run.key} · ${run.model}`)));
+        make("option", { value: run.id }, format.runName(run))));
       if (wanted !== null) this.chooseRun(wanted, wanted === run);
     });
   }

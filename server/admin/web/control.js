@@ -1,91 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator may do. Each form asks once more before anything happens, and says what came of
-// it. The server decides who may do what; forms that it would refuse are not shown.
-import { button, make, newId, panel, setText } from "./dom.js";
-import { postJson } from "./net.js";
+// What an operator may do. The server decides who may do what; forms that it would refuse are not
+// shown.
+import { make, panel } from "./dom.js";
+import { field, form, options } from "./forms.js";
+import * as format from "./format.js";
+import { attempt, getJson, throttled } from "./net.js";
+import { QueueForm } from "./queue.js";
 
 const roles = ["operator", "admin"];
+const reloadMs = 2000;
 
-// Asks in a dialog, and returns whether the answer was yes. Escape is no.
-function confirmed(question) {
-  const heading = newId("question");
-  return new Promise((resolve) => {
-    const dialog = make("dialog", { "aria-labelledby": heading },
-      make("p", { id: heading }, question),
-      button("Yes", () => dialog.close("yes"), { "data-answer": "yes" }), " ",
-      button("No", () => dialog.close("no"), { "data-answer": "no", autofocus: true }));
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
+// A form that acts on one of the newest runs that are in one of these states.
+class RunForm {
+  constructor(action, label, states, done, question) {
+    this.states = states;
+    this.text = null;  // Of the runs that can be chosen.
+    this.field = options("Run", "run", []);
+    this.choice = this.field.querySelector("select");
+    this.choice.required = true;
+    this.element = form(action, label, [this.field], {
+      ask: ({ run }) => question(run),
+      body: ({ run }) => ({ run: Number(run) }),
+      told: (answer) => answer.done,
+      done,
     });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
+  }
 
-function field(label, name, attributes = {}) {
-  const id = newId(name);
-  return make("p", {}, make("label", { for: id }, label), " ",
-    make("input", { id, name, autocomplete: "off", ...attributes }));
-}
-
-function options(label, name, values) {
-  const id = newId(name);
-  return make("p", {}, make("label", { for: id }, label), " ",
-    make("select", { id, name }, values.map((value) => make("option", { value }, value))));
-}
-
-// A form whose answer stands below it. `ask`: the question before it is sent; `body`: what is
-// sent; `told`: the answer as text, or as {text, secret}, where the secret is shown to be copied.
-function form(action, label, fields, { ask, body, told }) {
-  const state = make("p", { role: "status" });
-  const secret = make("output", { class: "secret", hidden: true });
-  const element = make("form", { "data-action": action }, ...fields,
-    make("button", { type: "submit" }, label), state, secret);
-  element.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const given = Object.fromEntries(new FormData(element));
-    secret.hidden = true;
-    if (!await confirmed(ask(given))) {
-      setText(state, "Nothing was done.");
-      return;
-    }
-    try {
-      const answer = told(await postJson(`/api/control/${action}`, body(given)), given);
-      setText(state, answer.text ?? answer);
-      setText(secret, answer.secret ?? "");
-      secret.hidden = !answer.secret;
-      state.className = "";
-    } catch (error) {
-      setText(state, error.message);
-      state.className = "level-error";
-    }
-  });
-  return element;
-}
-
-function queueForm() {
-  return form("queue", "Queue the run", [
-    field("Rounds", "rounds", { type: "number", min: 1, step: 1, required: true }),
-    field("Codec (empty: the default)", "codec"),
-    field("Learning rate (empty: the default)", "lr", { inputmode: "decimal" }),
-  ], {
-    ask: ({ rounds }) => `Queue a run of ${rounds} rounds?`,
-    body: ({ rounds, codec, lr }) => ({ settings: {
-      rounds: Number(rounds),
-      ...(codec.trim() && { codec: codec.trim() }),
-      ...(lr.trim() && { lr: Number(lr) }),
-    } }),
-    told: ({ run }) => `Run ${run} is queued.`,
-  });
-}
-
-function runForm(action, label, run, question) {
-  return form(action, label, [run], {
-    ask: ({ run }) => question(run),
-    body: ({ run }) => ({ run: run.trim() }),
-    told: ({ done }) => done,
-  });
+  setRuns(runs) {
+    const choices = runs.filter(({ state }) => this.states.includes(state))
+      .map((run) => [String(run.id), `${format.runName(run)} · ${run.state}`]);
+    if (choices.length === 0) choices.push(["", "there is none"]);
+    const text = JSON.stringify(choices);
+    if (text === this.text) return;
+    this.text = text;
+    const chosen = this.choice.value;
+    this.choice.replaceChildren(...choices.map(([value, name]) => make("option", { value }, name)));
+    if (choices.some(([value]) => value === chosen)) this.choice.value = chosen;
+  }
 }
 
 function enrollForm() {
@@ -100,6 +51,14 @@ function enrollForm() {
         (replaces ? " Whoever joins with it takes the place of the client of that name." : ""),
       secret: token,
     }),
+  });
+}
+
+function pardonForm() {
+  return form("pardon", "Pardon the client", [field("Client", "client", { required: true })], {
+    ask: ({ client }) => `Pardon '${client}'? What it missed so far counts no more.`,
+    body: ({ client }) => ({ client: client.trim() }),
+    told: ({ done }) => done,
   });
 }
 
@@ -141,15 +100,22 @@ export class Control {
   }
 
   constructor(session) {
-    this.run = field("Run: its number or its key", "run", { required: true });
-    this.element = make("div", {},
-      panel("Queue a run", queueForm()),
-      panel("End a run", runForm("stop", "End the run", this.run,
+    const done = () => attempt(() => this.load());
+    this.queue = new QueueForm(done);
+    this.runForms = [
+      new RunForm("stop", "End the run", ["running", "waiting"], done,
         (run) => `End run ${run}: after the round under way, or at once if it has no model yet? ` +
-          "It can't be taken back.")),
-      panel("Take a run out of the queue", runForm("drop", "Take it out",
-        field("Run: its number or its key", "run", { required: true }),
-        (run) => `Remove run ${run}, which has no model yet?`)));
+          "It can't be taken back."),
+      new RunForm("drop", "Take it out", ["waiting"], done,
+        (run) => `Remove run ${run}, which has no model yet?`),
+    ];
+    const [end, drop] = this.runForms;
+    this.element = make("div", {},
+      panel("Queue a run", this.queue.element),
+      panel("End a run", end.element),
+      panel("Take a run out of the queue", drop.element),
+      panel("Pardon a client", pardonForm()));
+    this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.load()));
     if (session.role !== "admin") return;
     this.element.append(
       panel("Invite a client", enrollForm()),
@@ -157,13 +123,25 @@ export class Control {
       panel("Operators", ...operatorForms()));
   }
 
-  // The run that the page shows is the one that is proposed.
-  setRun(run) {
-    const input = this.run.querySelector("input");
-    if (run && input.value === "") input.value = run;
+  async load() {
+    const [{ runs }] = await Promise.all([getJson("/api/runs"), this.queue.load()]);
+    for (const each of this.runForms) each.setRuns(runs);
   }
 
-  show() {}
-  hide() {}
-  onStatus() {}
+  setRun() {}
+
+  show() {
+    this.isShown = true;
+    attempt(() => this.load());
+  }
+
+  hide() {
+    this.isShown = false;
+  }
+
+  onStatus(status) {
+    const newest = `${status.run} ${status.newest_event}`;
+    if (newest !== this.newest) this.reload();
+    this.newest = newest;
+  }
 }

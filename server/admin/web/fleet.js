@@ -24,6 +24,7 @@ export class Fleet {
       { label: "State", node: (row) => word("state", row.state) },
       { label: "Next", text: (row) => row.next + this.whenOf(row) },
       { label: "Role", text: (row) => row.role },
+      { label: "Data", text: (row) => this.dataOf(row) },
       { label: "Upload", number: true, text: (row) => format.speed(row.upload_bytes_per_s) },
       { label: "Received", number: true, text: (row) => format.bytes(row.bytes_up) },
       { label: "Sent", number: true, text: (row) => format.bytes(row.bytes_down) },
@@ -39,6 +40,13 @@ export class Fleet {
         make("label", { for: "fleet-filter" }, "Name contains"), this.filter),
       panel("Members", this.count, this.table.element, this.pager.element));
     this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.pager.reload()));
+  }
+
+  // The model that it trains, and its number of examples where the server shows that.
+  dataOf({ model, examples }) {
+    const parts = [model === "" ? "any model" : model];
+    if (examples) parts.push(format.plural(examples, "example"));
+    return parts.filter(Boolean).join(", ") || format.unknown;
   }
 
   whenOf(row) {

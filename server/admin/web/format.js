@@ -70,6 +70,12 @@ export function isoTime(at) {
   return isKnown(at) ? new Date(at * 1000).toISOString() : "";
 }
 
+// A run as it is called everywhere: its number, model, method and codec. `run`: a row of /api/runs.
+export function runName({ id, model, settings }) {
+  const parts = [`run ${id}`, model, settings.strategy, settings.codec];
+  return parts.map((part) => part || unknown).join(" · ");
+}
+
 export function plural(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;
 }

@@ -35,6 +35,7 @@ export class Log {
     this.eventTable = new Table("Events, newest first", [
       { label: "At", node: (row) => this.timeOf(row) },
       { label: "Level", node: (row) => word("level", row.level) },
+      { label: "Run", number: true, text: (row) => String(row.run_id ?? "") },
       { label: "What", wide: true, text: (row) => row.text },
       { label: "Cause", wide: true, text: (row) => row.cause ?? "" },
       { label: "What to do", wide: true, text: (row) => row.remedy ?? "" },
@@ -42,7 +43,8 @@ export class Log {
     this.auditTable = new Table("Security, newest first", [
       { label: "At", node: (row) => this.timeOf(row) },
       { label: "Kind", text: (row) => row.kind },
-      { label: "Who", text: (row) => row.client || "a stranger" },
+      { label: "Who", text: (row) => row.who || format.unknown },
+      { label: "Client", text: (row) => (row.client === row.who ? "" : row.client) },
       { label: "What", wide: true, text: (row) => row.text },
     ], { empty: "Nothing is like that.", hideCaption: true });
     this.events = new Pager("Pages of events", async (key) => {

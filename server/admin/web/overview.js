@@ -9,7 +9,8 @@ import { Table } from "./table.js";
 import { ViewOfRun } from "./view.js";
 
 export const stepNames = {
-  idle: "idle", paused: "paused after misses", downloading: "downloading", training: "training",
+  present: "here, and in no run", idle: "idle", paused: "paused after misses",
+  downloading: "downloading", training: "training",
   uploading: "uploading", interrupted: "with an interrupted upload", checking: "being checked",
   waiting: "waiting for a round", accepted: "done with the round", failed: "failed in the round",
 };
@@ -127,8 +128,10 @@ export class Overview extends ViewOfRun {
     const { asked, refused, lost } = status;
     figures.updates.set(`${status.accepted} of ${status.target}`,
       asked > 0 ? `${asked} asked, ${refused} refused, ${lost} lost` : "no round is open");
-    figures.clients.set(format.number(status.clients),
-      format.plural(status.evaluators, "evaluator"));
+    const waiting = status.phase === "finished" ? "waiting for a run" : "not in the run yet";
+    figures.clients.set(format.number(status.clients + status.present),
+      status.present > 0 ? `${format.number(status.present)} ${waiting}`
+        : format.plural(status.evaluators, "evaluator"));
     const main = status.metrics.find((each) => each.name === status.metric);
     if (main) figures.metric.set(format.metric(main.name, main.value, main.is_exact), main.name);
     this.isMeasured = main !== undefined;

@@ -32,9 +32,11 @@ export class Runs {
     this.runs = new Map();
     this.axis = "bytes";
     this.table = new Table("Runs, newest first", [
-      { label: "Run", text: (row) => row.key },
+      { label: "Run", text: (row) => `run ${row.id}` },
       { label: "Compare", node: (row) => this.boxOf(row) },
       { label: "Model", text: (row) => row.model },
+      { label: "Method", text: (row) => row.settings.strategy ?? format.unknown },
+      { label: "Codec", wide: true, text: (row) => row.settings.codec ?? format.unknown },
       { label: "State", text: (row) => row.state + (row.early_end ? ` (${row.early_end})` : "") },
       { label: "Rounds", number: true, text: (row) =>
         `${format.number(row.rounds_closed)} of ${format.number(row.rounds_total)}` },
@@ -43,6 +45,7 @@ export class Runs {
       { label: "Metric", number: true, text: (row) =>
         `${row.metric} ${format.metric(row.metric, row.value_last)}` },
       { label: "Began", text: (row) => format.time(row.started_at) },
+      { label: "Key", node: (row) => make("code", {}, row.key) },
     ], { hideCaption: true });
     this.pager = new Pager("Pages of runs", (key) => this.load(key));
     this.chart = new Chart("Metric of the compared runs", { height: 280 });
@@ -59,7 +62,7 @@ export class Runs {
   }
 
   boxOf(row) {
-    const box = make("input", { type: "checkbox", "aria-label": `Compare run ${row.key}` });
+    const box = make("input", { type: "checkbox", "aria-label": `Compare ${format.runName(row)}` });
     box.checked = this.compared.has(row.id);
     box.addEventListener("change", () => {
       if (box.checked) this.compared.add(row.id);
@@ -112,7 +115,7 @@ export class Runs {
 
   draw() {
     const lines = this.chosen()
-      .map((run) => seriesOf(run.id).line(run.key, this.axis, "eval_metric"))
+      .map((run) => seriesOf(run.id).line(format.runName(run), this.axis, "eval_metric"))
       .filter((line) => line.x.length > 0);
     const name = this.chosen()[0]?.metric ?? "";
     this.chart.set(lines,
@@ -123,7 +126,7 @@ export class Runs {
     const runs = this.chosen();
     const table = new Table("Settings of the compared runs", [
       { label: "Setting", text: (row) => row.name },
-      ...runs.map((run, at) => ({ label: run.key, text: (row) => row.values[at] })),
+      ...runs.map((run, at) => ({ label: format.runName(run), text: (row) => row.values[at] })),
     ], { empty: runs.length < 2 ? "Choose two runs to compare." : "Their settings are the same.",
       hideCaption: true });
     table.rows(differences(runs, this.all.checked));

@@ -110,7 +110,7 @@ TEST_CASE("another token lets in, and ends the logins with the one before") {
             "/api/status", "Authorization: Bearer another-token-of-28-letters\r\n")) == 200);
   const auto is_noted = [&world] {
     return std::ranges::any_of(world.store().audit().all().value(), [](const AuditRecord& row) {
-      return row.text.find("have another token") != std::string::npos;
+      return row.text.find("have another token") != std::string::npos && row.who == "the server";
     });
   };
   for (int i = 0; i < 100 && !is_noted(); ++i)
@@ -352,7 +352,9 @@ TEST_CASE("a right token is let in while wrong ones flood the login, also from i
   CHECK((wrong >= 1 && wrong <= limits::lines_of_kind_max));
   const auto in = std::ranges::find(rows, AuditKind::login, &AuditRecord::kind);
   REQUIRE(in != rows.end());
-  CHECK(in->text == "operator 'eve' logs in, from 127.0.0.1");
+  CHECK(in->text == "logs in, from 127.0.0.1");
+  CHECK(in->who == "operator 'eve'");
+  CHECK(std::ranges::find(rows, AuditKind::refusal, &AuditRecord::kind)->who == "a stranger");
 }
 
 TEST_CASE("a wrong token in a header is in the audit, and a request without any is not") {
@@ -421,6 +423,7 @@ TEST_CASE("wrong tokens beyond the limit are a number in the audit, once in a wi
   const auto rows = history->audit().all().value();
   CHECK(std::ranges::count(rows, AuditKind::repeats, &AuditRecord::kind) == 1);
   CHECK(rows.back().text == "wrong tokens: 30 more");
+  CHECK(rows.back().who == "the server");
 }
 
 namespace {
@@ -499,8 +502,10 @@ TEST_CASE("a checkpoint is sent as its file has it, to those with a token") {
     CHECK(status_of_answer(world.get(target, "Authorization: Bearer x\r\n")) == 401);
   }
   const auto rows = world.store().audit().all().value();
-  CHECK(std::ranges::count(rows, "operator 'eve': downloads run-1-version-0.safetensors",
-                           &AuditRecord::text) == 2);
+  CHECK(std::ranges::count_if(rows, [](const AuditRecord& row) {
+          return row.who == "operator 'eve'" &&
+                 row.text == "downloads run-1-version-0.safetensors, from 127.0.0.1";
+        }) == 2);
   CHECK(status_of_answer(world.get("/api/model/file?version=1", eve)) == 404);
   CHECK(status_of_answer(world.get("/api/model/file?run=9", eve)) == 404);
   CHECK(status_of_answer(world.get("/api/model/file?version=x", eve)) == 400);

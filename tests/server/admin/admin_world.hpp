@@ -56,6 +56,7 @@ class AdminWorld {
     calls_.emplace(strand, *store_, workers_, 0, StoreThread::Hooks{[](const Error&) {}},
                    std::make_shared<StoreThread::Pause>());
     options.metrics = Metrics::open(path, *calls_, false).value();
+    options.setting_form = [](Store&) { return Result<std::string>(R"({"settings": []})"); };
     admin_.emplace(io_, *engines_, AdminHistory::open(path).value(), std::move(door),
                    ControlStore::open(path).value(), std::vector<ControlAction>(),
                    std::move(options), probes_);

@@ -361,8 +361,12 @@ TEST_CASE("security events are apart from the others, by kind") {
   history.store->audit().add(AuditKind::refusal, "site-1", "it was revoked").value();
   history.store->audit().add(AuditKind::renewal, "site-2", "a new certificate").value();
   CHECK(history.ask("/api/audit")["audit"][0]["client"] == "site-2");
+  CHECK(history.ask("/api/audit")["audit"][0]["who"] == "site-2");
+  history.store->audit().add_control("operator 'eve'", "site-1", "revokes the client").value();
+  CHECK(history.ask("/api/audit")["audit"][0]["who"] == "operator 'eve'");
+  CHECK(history.ask("/api/audit", "text=EVE")["audit"].size() == 1);
   CHECK(history.ask("/api/audit", "kind=refusal")["audit"].size() == 1);
-  CHECK(history.ask("/api/audit", "text=site-1")["audit"][0]["text"] == "it was revoked");
+  CHECK(history.ask("/api/audit", "text=site-1")["audit"][1]["text"] == "it was revoked");
   CHECK(history.ask("/api/log")["events"].empty());
 }
 
@@ -423,8 +427,12 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
   FleetRecords records;
   records.total = 9;
   records.has_more = true;
-  records.clients = {{.name = "a", .enrolled_at = 5}, {.name = "b", .revoked_at = 7}};
-  records.paces = {{"a", 1234.4}};
+  records.clients.resize(2);
+  records.clients[0].name = "a";
+  records.clients[0].enrolled_at = 5;
+  records.clients[1].name = "b";
+  records.clients[1].revoked_at = 7;
+  records.uploads = {{"a", {1234.4, 600}}};
   std::vector<MemberStatus> members(2);
   members[0].activity = Activity::training;
   members[0].due_s = 30;
@@ -444,6 +452,32 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
   CHECK(page["members"][1]["state"] == "revoked");
   CHECK(page["members"][1]["next"] == "nothing: it was revoked");
   CHECK(page["members"][1]["upload_bytes_per_s"].is_null());
+  // How much data a client has says something of it; which model it trains does not.
+  CHECK(!page["members"][0].contains("examples"));
+  const auto all = parse_json(fleet_text(records, members, 1000, true));
+  CHECK(all["members"][0]["examples"] == 600);
+  CHECK(all["members"][1]["examples"].is_null());
+}
+
+TEST_CASE("a member that waits for a run is there, with its model, and is seen now") {
+  FleetRecords records;
+  records.clients = {{.name = "a", .last_seen_at = 5}, {.name = "b", .last_seen_at = 5}};
+  std::vector<MemberStatus> members(2);
+  members[0].activity = Activity::present;
+  members[0].model = "lenet";
+  for (const auto& [waits_for, next] :
+       {std::pair(WaitsFor::its_data, "gets ready"), std::pair(WaitsFor::a_run, "waits for a run"),
+        std::pair(WaitsFor::another_run, "waits for another run")}) {
+    members[0].waits_for = waits_for;
+    const auto page = parse_json(fleet_text(records, members, 1000, false))["members"];
+    CHECK(page[0]["state"] == "present");
+    CHECK(page[0]["next"] == next);
+    CHECK(page[0]["model"] == "lenet");
+    CHECK(page[0]["last_seen_at"] == 1000);
+    CHECK(page[1]["state"] == "away");
+    CHECK(page[1]["model"].is_null());
+    CHECK(page[1]["last_seen_at"] == 5);
+  }
 }
 
 TEST_CASE("clients come page by page, by name or a part of it") {

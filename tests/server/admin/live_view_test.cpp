@@ -137,6 +137,10 @@ TEST_CASE("each thing that an operator should see makes an alert, the worst firs
   live.min_clients = 7;
   live.status.clients = 1;
   CHECK(whats(live, host_at(some_time)) == "The run waits for 7 clients, and 1 is here\n");
+  live.phase = Phase::finished;
+  CHECK(whats(live, host_at(some_time)).empty());
+  live.status.present = 3;
+  CHECK(whats(live, host_at(some_time)) == "No run goes on, and 3 members wait for one\n");
 
   live = collecting_live();
   live.status.clients = 1;

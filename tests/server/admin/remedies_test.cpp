@@ -6,8 +6,12 @@
 
 #include <doctest/doctest.h>
 
+#include <fmt/format.h>
+
 #include <cctype>
 #include <map>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,6 +106,34 @@ TEST_CASE("every remedy is of an event that the server writes") {
     CHECK(!remedy.cause.empty());
     CHECK(!remedy.remedy.empty());
   }
+}
+
+TEST_CASE("each flag, command and view that a remedy names is there") {
+  const std::string flags = source_text("docs/guide/flags.md");
+  const std::string views = source_text("docs/guide/dashboard.md");
+  std::string all = with_joined_literals(source_text("server/admin/pages/alerts.cpp"));
+  for (const Remedy& each : remedies()) all += fmt::format("{}\n{}\n", each.cause, each.remedy);
+  const auto named = [&all](const char* pattern) {
+    std::set<std::string> found;
+    const std::regex expression(pattern);
+    for (std::sregex_iterator at(all.begin(), all.end(), expression), end; at != end; ++at)
+      found.insert((*at)[1].str());
+    return found;
+  };
+  for (const std::string& flag : named("(--[a-z][a-z-]*)")) {
+    CAPTURE(flag);
+    CHECK(std::regex_search(flags, std::regex("\\| `" + flag + "[` ]")));
+  }
+  for (const std::string& command : named("fl-server ([a-z-]+)")) {
+    CAPTURE(command);
+    CHECK(flags.find("### fl-server " + command + "\n") != flags.npos);
+  }
+  for (const std::string& view : named("the view ([A-Z][a-z]+)")) {
+    CAPTURE(view);
+    // Operators alone have the view Control.
+    CHECK((view == "Control" || views.find("\n| " + view + " |") != views.npos));
+  }
+  CHECK(named("(--[a-z][a-z-]*)").size() > 10);
 }
 
 TEST_CASE("every event of the level warning or error has a remedy") {

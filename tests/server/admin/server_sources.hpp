@@ -12,6 +12,28 @@
 
 namespace fl::test {
 
+/// The text of a file of the repository.
+inline std::string source_text(const std::string& path) {
+  std::ifstream file(FL_SOURCE_FOLDER "/" + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The source with literals that go on in the next line joined.
+inline std::string with_joined_literals(const std::string& source) {
+  std::string joined;
+  for (std::size_t at = 0; at < source.size(); ++at) {
+    if (source[at] == '"') {
+      const auto next = source.find_first_not_of(" \n", at + 1);
+      if (next != source.npos && next > at + 1 && source[next] == '"') {
+        at = next;
+        continue;
+      }
+    }
+    joined += source[at];
+  }
+  return joined;
+}
+
 /// All sources of the server, and of what it says through shared/base, but those of these names.
 /// Literals that go on in the next line are joined.
 inline std::string server_sources(std::initializer_list<std::string_view> without) {
@@ -26,18 +48,7 @@ inline std::string server_sources(std::initializer_list<std::string_view> withou
       all.append(std::istreambuf_iterator<char>(file), {});
     }
   }
-  std::string joined;
-  for (std::size_t at = 0; at < all.size(); ++at) {
-    if (all[at] == '"') {
-      const auto next = all.find_first_not_of(" \n", at + 1);
-      if (next != all.npos && next > at + 1 && all[next] == '"') {
-        at = next;
-        continue;
-      }
-    }
-    joined += all[at];
-  }
-  return joined;
+  return with_joined_literals(all);
 }
 
 }  // namespace fl::test

@@ -5,6 +5,8 @@
 #include "shared/base/json.hpp"
 #include "tests/server/history/store_world.hpp"
 
+#include <regex>
+
 namespace fl::test {
 
 using namespace fl::server;
@@ -62,6 +64,12 @@ TEST_CASE("two runs differ in what was set differently, and in nothing else") {
   CHECK(comparison.settings[0].values == std::array<std::string, 2>{"0.01", "0.5"});
   CHECK(comparison.settings[1].setting == "codec");
   CHECK(runs.compare(first, first).settings.empty());
+  // The names of the runs stand above, also where they are the same.
+  const std::regex beginning(
+      " +run 1 +run 2\nmodel +cnn +cnn\nmethod +fedavg +fedavg\ncodec +none +topk:0.01\n"
+      "--lr +0.01 +0.5\nstate ");
+  CHECK(std::regex_search(comparison_table(comparison), beginning,
+                          std::regex_constants::match_continuous));
 }
 
 TEST_CASE("what both have reached is counted in rounds, seconds and bytes from the run's begin") {

@@ -3,11 +3,14 @@
 // is written into the history.
 #include "server/app/control.hpp"
 #include "server/admin/request.hpp"
+#include "server/app/setting_form.hpp"
+#include "server/run/settings_table.hpp"
 #include "tests/server/history/store_world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace fl::test {
 
@@ -57,6 +60,70 @@ TEST_CASE("a queued run has the settings that were sent, and the defaults") {
   CHECK(settings.model == "synthetic:10");
   CHECK(settings.codec == "none");
   CHECK(settings.lr == RunSettings().lr);
+}
+
+TEST_CASE("a form has each setting that has a flag and names no file of the server's machine") {
+  Desk desk;
+  desk.begin();
+  const auto form = parse_json(setting_form(desk.store).value())["settings"];
+  std::set<std::string> flags;
+  for (const auto& field : form) {
+    const std::string flag = field["flag"];
+    CAPTURE(flag);
+    flags.insert(flag.substr(2));
+    CHECK_FALSE(field["group"].get<std::string>().empty());
+    CHECK_FALSE(field["help"].get<std::string>().empty());
+    CHECK(field["help"].get<std::string>().find("{}") == std::string::npos);
+    CHECK((field["kind"] == "text") != field.contains("limits"));
+  }
+  std::set<std::string> all;
+  const RunSettingTable table = run_setting_table();
+  for (const RunSettingRow& row : table.rows())
+    if (!row.flag.empty()) all.insert(std::string(row.flag));
+  CHECK(all.erase("initial-weights") == 1);
+  CHECK(flags == all);
+  const auto field = [&form](const char* name) {
+    for (const auto& each : form)
+      if (each["name"] == name) return each;
+    return json();
+  };
+  CHECK(field("rounds")["limits"] == "1 or more");
+  CHECK(field("rounds")["default"] == "10");
+  CHECK(field("local_epochs")["limits"] == "1 or more");
+  CHECK(field("lr")["limits"] == "above 0");
+  CHECK(field("lr")["default"] == "0.01");
+  CHECK(field("deadline_s")["flag"] == "--deadline");
+  CHECK(field("deadline_s")["default"] == "600");
+  CHECK(field("deadline_s")["limits"] == "from 0.1 to 10000000 seconds, or 0 for none");
+  CHECK(field("seed")["default"] == "random");
+  CHECK(field("target")["default"] == "");
+  CHECK(field("model")["default"] == desk.store.runs().latest().value()->model);
+}
+
+TEST_CASE("numbers that come as texts are read as the command line reads them") {
+  Desk desk;
+  const auto made = desk.run("queue", R"({"settings": {"model": "synthetic:10", "rounds": "7",
+      "lr": "1e-3", "seed": "18446744073709551615", "codec": "none"}})");
+  REQUIRE(made);
+  const auto run = desk.store.runs().find((*made)["run"].get<RunId>()).value();
+  const RunSettings settings = settings_from_json(run->config_json).value();
+  CHECK(settings.rounds == 7);
+  CHECK(settings.lr == 0.001);
+  CHECK(settings.seed == 18446744073709551615ULL);
+  for (const auto& [body, said] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"settings": {"rounds": "seven"}})",
+            "--rounds: 'seven' is not a whole number from 0 to 4294967295"},
+           {R"({"settings": {"rounds": "007"}})",
+            "--rounds: '007' is not a whole number from 0 to 4294967295"},
+           {R"({"settings": {"local_epochs": "0"}})",
+            "--local-epochs: '0' is not a whole number from 1 to 4294967295"},
+           {R"({"settings": {"lr": "nan"}})", "--lr: 'nan' is not a number"},
+           {R"({"settings": {"lr": "0"}})", "--lr: it must be above 0, not 0"},
+           {R"({"settings": {"optimizer": "adam", "momentum": "0.5"}})",
+            "--momentum is for sgd and nesterov; --optimizer adam has beta1= instead"}}) {
+    CHECK(desk.run("queue", body).error().message() == said);
+  }
+  CHECK(desk.store.runs().all().value().size() == 1);
 }
 
 TEST_CASE("bad requests for a run are refused and queue nothing") {
@@ -189,12 +256,12 @@ TEST_CASE("an operator's token is new each time, and its hash finds the operator
   std::vector<std::string> texts;
   for (const auto& row : desk.store.audit().all().value()) {
     CHECK(row.kind == AuditKind::operators);
+    CHECK(row.who == "a test");
     texts.push_back(row.text);
   }
-  CHECK(texts ==
-        std::vector<std::string>{"a test: 'eve' is an operator now, with the role operator",
-                                 "a test: 'eve' is revoked",
-                                 "a test: 'eve' is an operator now, with the role admin"});
+  CHECK(texts == std::vector<std::string>{"'eve' is an operator now, with the role operator",
+                                          "'eve' is revoked",
+                                          "'eve' is an operator now, with the role admin"});
 }
 
 TEST_CASE("what stands in the audit names what was done and never a secret") {

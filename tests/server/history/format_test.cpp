@@ -356,9 +356,32 @@ TEST_CASE("a run's header has its number, key, model, state, rounds, seed and st
   run.seed = 7;
   run.state = RunState::running;
   run.started_at = 1'750'000'000;
+  run.config_json = R"({"strategy":"fedavg","codec":"ecuq:4","lr":0.1})";
   CHECK(format_run_header(run) ==
-        "run 4 (0123456789abcdef): cnn, running\n"
-        "3 rounds wanted, seed 7, started 2025-06-15 15:06:40 UTC\n");
+        "run 4 (cnn, fedavg, ecuq:4): running\n"
+        "3 rounds wanted, seed 7, key 0123456789abcdef, started 2025-06-15 15:06:40 UTC\n");
+}
+
+TEST_CASE("runs are told apart by number, model, method and codec") {
+  RunSummary first;
+  first.run = some_run();
+  first.run.id = 1;
+  first.run.started_at = 1'750'000'000;
+  first.run.config_json = R"({"strategy":"fedprox:mu=0.1","codec":"topk:0.01\u001b"})";
+  RunSummary second = first;
+  second.run.id = 12;
+  second.run.config_json = "";  // An older program wrote no settings.
+  second.run.state = RunState::finished;
+  second.rounds_closed = 3;
+  CHECK(format_rows(std::vector<RunSummary>{first, second}, Format::table) ==
+        "run  model  method          codec       state     rounds  made (UTC)           key\n"
+        "1    cnn    fedprox:mu=0.1  topk:0.01?  waiting   0 of 3  2025-06-15 15:06:40  "
+        "0123456789abcdef\n"
+        "12   cnn    -               -           finished  3 of 3  2025-06-15 15:06:40  "
+        "0123456789abcdef\n");
+  const auto json = parse_json(format_rows(std::vector<RunSummary>{first}, Format::json));
+  CHECK(json[0]["strategy"] == "fedprox:mu=0.1");
+  CHECK(json[0]["run_id"] == 1);
 }
 
 }  // namespace fl::test

@@ -47,10 +47,10 @@ TEST_CASE("what changes who may come in is in the audit, with its certificates")
   REQUIRE(store.members().add_certificate("a", "03", "02"));
   REQUIRE(store.members().add_token(some_token("t2", "a")));
   REQUIRE(store.members().use_token("t2", some_client("a", "04"), "k2"));
-  REQUIRE(store.members().revoke("a"));
-  REQUIRE(store.members().revoke("a"));  // Changes nothing.
+  REQUIRE(store.members().revoke("a", "root"));
+  REQUIRE(store.members().revoke("a", "root"));  // Changes nothing.
   REQUIRE(store.members().add_token(some_token("t3", "b")));
-  REQUIRE(store.members().revoke("b"));
+  REQUIRE(store.members().revoke("b", "root"));
   CHECK(kinds(store, "a") == Kinds{"enrolment", "enrolment", "renewal", "takeover", "revocation"});
   CHECK(kinds(store, "b") == Kinds{"revocation"});
   const auto rows = store.audit().all("a").value();
@@ -58,6 +58,9 @@ TEST_CASE("what changes who may come in is in the audit, with its certificates")
   CHECK(rows[2].text == "certificate 03 after 02");
   CHECK(rows[3].text.find("new key") != std::string::npos);
   CHECK(rows[3].at > 0);
+  // Clients join and renew by themselves; somebody else revokes them.
+  for (std::size_t i = 0; i < 4; ++i) CHECK(rows[i].who == "a");
+  CHECK(rows[4].who == "root");
 }
 
 TEST_CASE("what was not done is not in the audit") {
@@ -66,7 +69,7 @@ TEST_CASE("what was not done is not in the audit") {
   REQUIRE(world.store->members().use_token("t1", some_client("a", "01"), "k1"));
   CHECK(!world.store->members().use_token("t1", some_client("a", "02"), "k2"));
   CHECK(!world.store->members().add_certificate("a", "03", "99"));
-  CHECK(!world.store->members().revoke("nobody"));
+  CHECK(!world.store->members().revoke("nobody", "root"));
   CHECK(kinds(*world.store) == Kinds{"enrolment"});
 }
 
@@ -85,6 +88,8 @@ TEST_CASE("a flood of strangers is a number, and does not hide what a member did
   REQUIRE(store.audit().add_counts());
   const auto rows = store.audit().all().value();
   CHECK(rows.size() == limits::lines_of_kind_max + 2);
+  CHECK(rows.front().who == "a stranger");
+  CHECK(rows.back().who == "the server");
   CHECK(rows.back().kind == AuditKind::repeats);
   CHECK(rows.back().text == "refusal of a stranger: 90 more within 60 s");
 }

@@ -69,7 +69,7 @@ TEST_CASE("a client revoked between invitation and joining stays out") {
   StoreWorld world;
   REQUIRE(world.store->members().touch("site-a", false));
   REQUIRE(world.store->members().add_token(some_token("t1", "site-a")));
-  REQUIRE(world.store->members().revoke("site-a"));
+  REQUIRE(world.store->members().revoke("site-a", "root"));
   CHECK(code_of(world.store->members().use_token("t1", some_client("site-a", "01"), "k1")) ==
         Errc::conflict);
   CHECK(world.store->members().find_token("t1").value()->used_at == 0);
@@ -103,14 +103,14 @@ TEST_CASE("clients are seen, renewed, revoked and listed by name") {
   REQUIRE(world.store->members().add_certificate("b", "ff", "fe"));
   CHECK(world.store->members().find("b").value()->certificate_serial == "ff");
   CHECK(code_of(world.store->members().add_certificate("c", "ff", "fe")) == Errc::not_found);
-  CHECK(code_of(world.store->members().revoke("c")) == Errc::not_found);
+  CHECK(code_of(world.store->members().revoke("c", "root")) == Errc::not_found);
   REQUIRE(world.store->members().add_token(some_token("t9", "c")));
-  REQUIRE(world.store->members().revoke("c"));
+  REQUIRE(world.store->members().revoke("c", "root"));
   CHECK(!world.store->members().find_token("t9").value());
-  REQUIRE(world.store->members().revoke("b"));
+  REQUIRE(world.store->members().revoke("b", "root"));
   const double revoked_at = world.store->members().find("b").value()->revoked_at;
   CHECK(revoked_at > 0);
-  REQUIRE(world.store->members().revoke("b"));
+  REQUIRE(world.store->members().revoke("b", "root"));
   CHECK(world.store->members().find("b").value()->revoked_at == revoked_at);
   CHECK(code_of(world.store->members().add_certificate("b", "00", "fe")) == Errc::conflict);
   const auto clients = world.store->members().all().value();
@@ -169,7 +169,7 @@ TEST_CASE("a certificate is valid until a newer one was used; joining again ends
   for (const char* serial : {"11", "12", "13", "14"})
     CHECK(code_of(store.members().admit("a", serial)) == Errc::unauthenticated);
   CHECK(store.members().admit("a", "21"));
-  REQUIRE(store.members().revoke("a"));
+  REQUIRE(store.members().revoke("a", "root"));
   CHECK(code_of(store.members().admit("a", "21")) == Errc::unauthenticated);
 }
 

@@ -68,7 +68,7 @@ const std::vector<Call> life{
       return s.rounds().commit(commit);
     },
     [](Store& s) { return s.runs().set_state(1, RunState::finished); },
-    [](Store& s) { return s.members().revoke("a"); },
+    [](Store& s) { return s.members().revoke("a", "root"); },
 };
 
 /// All rows of all tables. Times appear only as set or not set, as a life that was cut short asks

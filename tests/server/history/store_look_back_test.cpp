@@ -189,7 +189,7 @@ TEST_CASE("misses() counts nothing from before a client was pardoned") {
   CHECK(in_a_row("a") == 1);
   CHECK(in_a_row("b") == 3);
   CHECK(code_of(world.store->members().pardon("nobody")) == Errc::not_found);
-  REQUIRE(world.store->members().revoke("b"));
+  REQUIRE(world.store->members().revoke("b", "root"));
   CHECK(code_of(world.store->members().pardon("b")) == Errc::conflict);
 }
 

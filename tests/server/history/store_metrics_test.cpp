@@ -155,7 +155,7 @@ TEST_CASE(
     CHECK(declared(world) == std::vector<std::string>{"y!", "odd!"});
   }
   SUBCASE("the first one is revoked") {
-    REQUIRE(world.store->members().revoke("liar"));
+    REQUIRE(world.store->members().revoke("liar", "root"));
     CHECK(lower("y"));
     CHECK(world.summary_of(1).metric == "y");
     CHECK(world.store->measurements().newest(world.run).value().size() == 1);

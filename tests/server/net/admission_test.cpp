@@ -110,7 +110,7 @@ void enrol_two(Store& store) {
     client.enrolled_at = some_time;
     store.members().use_token(token.id, client, std::string(64, 'b')).value();
   }
-  store.members().revoke("bob").value();
+  store.members().revoke("bob", "root").value();
 }
 
 TEST_CASE("admission refuses for good whom the history does not let in") {

@@ -33,20 +33,20 @@ class FakeHost final : public SessionHost {
   net::any_io_executor executor() const override { return executor_; }
   RunId run_id() const override { return 1; }
 
-  Result<wire::Welcome> welcome(const std::string& name, const wire::Hello&) const override {
+  Result<wire::Welcome> welcome(const std::string& name, const wire::Hello&) override {
     if (!greeting) return greeting;
     wire::Welcome welcome = *greeting;
     welcome.set_name(name);
     return welcome;
+  }
+  void note_decline(const std::string& name, const std::string& reason) override {
+    note("{} can't take part: {}", name, reason);
   }
   Error other_tensors(const wire::Bye&) const override {
     return {Errc::invalid_input, "the model has other tensors"};
   }
   void note_refusal(const std::string& name, const std::string&, const Error& error) override {
     note("{} refused: {}", name, error.message());
-  }
-  void note_decline(const std::string& name, const std::string& why) override {
-    note("{} can't take part: {}", name, why);
   }
   Awaitable<Result<void>> join(std::shared_ptr<Peer> peer) override {
     note("{} joins", peer->facts().name);

@@ -20,7 +20,7 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
     const LiveStatus live = engine->view().live_status();
     std::uint32_t here = 0;
     for (const std::uint32_t count : live.activities) here += count;
-    CHECK(here == live.status.clients + live.status.evaluators);
+    CHECK(here == live.status.clients + live.status.evaluators + live.status.present);
     CHECK(live.activities[static_cast<std::size_t>(Activity::away)] == 0);
     CHECK(live.transfers.size() == live.transfers_total);
     for (const TransferStatus& transfer : live.transfers) {
@@ -42,7 +42,8 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
   REQUIRE(world.run());
   CHECK(check(world));
   CHECK(transfers > 0);
-  for (const Activity activity : {Activity::training, Activity::uploading, Activity::accepted}) {
+  for (const Activity activity :
+       {Activity::present, Activity::training, Activity::uploading, Activity::accepted}) {
     CAPTURE(static_cast<int>(activity));
     CHECK(seen[activity] > 0);
   }

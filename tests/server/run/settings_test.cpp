@@ -37,10 +37,7 @@ constexpr SettingRow<ToySettings, ToyWork> toy_rows[] = {
     {.field = &ToySettings::warmth,
      .flag = "toy-warmth",
      .help = "How warm it is",
-     .check = [](const ToySettings& s) -> Result<void> {
-       if (s.warmth >= 0) return {};
-       return Error(Errc::invalid_input, "it must be 0 or more");
-     },
+     .range = {.most = 40},
      .into_work = [](const ToySettings& s, const WorkRound& at,
                      ToyWork& work) { work.warmth = s.warmth * at.round; }},
 };
@@ -84,7 +81,47 @@ TEST_CASE("one row gives a setting its flag, help, TOML key, JSON, check and sha
   settings.warmth = -1;
   const auto checked = toy_table.check_each(settings);
   REQUIRE(checked.has_error());
-  CHECK(checked.error().message() == "--toy-warmth: it must be 0 or more");
+  CHECK(checked.error().message() == "--toy-warmth: it must be from 0 to 40, not -1");
+}
+
+TEST_CASE("a range says which numbers it has") {
+  struct Case {
+    NumberRange range;
+    const char* text;
+    std::vector<double> in;
+    std::vector<double> out;
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<Case> cases{
+      {{}, "0 or more", {0, 1e300}, {-1, inf}},
+      {{.least = 1}, "1 or more", {1}, {0, 0.5}},
+      {{.is_above = true}, "above 0", {1e-300}, {0, -1}},
+      {{.most = 1, .is_above = true}, "above 0 and at most 1", {0.5, 1}, {0, 1.5}},
+      {{.most = 1, .is_below = true}, "at least 0 and below 1", {0, 0.99}, {1}},
+      {{.least = 0.1, .most = 1e7, .or_zero = true, .hint = " seconds, or 0 for none"},
+       "from 0.1 to 10000000 seconds, or 0 for none",
+       {0, 0.1, 1e7},
+       {0.05, 1.1e7}}};
+  for (const Case& each : cases) {
+    CAPTURE(each.text);
+    CHECK(each.range.text() == each.text);
+    for (const double value : each.in) CHECK(each.range.has(value));
+    for (const double value : each.out) CHECK_FALSE(each.range.has(value));
+    CHECK_FALSE(each.range.has(std::nan("")));
+  }
+}
+
+TEST_CASE("each setting with a flag stands under a heading of a form, and a few come first") {
+  const RunSettingTable table = run_setting_table();
+  std::size_t usual = 0;
+  for (const RunSettingRow& row : table.rows()) {
+    CAPTURE(std::string(row.flag));
+    CHECK(row.group.empty() == row.flag.empty());
+    usual += row.is_usual ? 1 : 0;
+    // A file of the server's machine can't be offered.
+    CHECK_FALSE((row.is_usual && row.is_existing_file));
+  }
+  CHECK((usual > 3 && usual < 12));
 }
 
 TEST_CASE("a run that is older than a setting gets the setting's default") {
