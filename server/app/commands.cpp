@@ -71,7 +71,7 @@ std::span<const Command> server_commands() {
   static const Command table[] = {
       queue_command(),   history_command(),    compare_command(), export_command(),
       replay_command(),  backup_command(),     prune_command(),   clients_command(),
-      audit_command(),   enroll_command(),     revoke_command(),  pardon_command(),
+      audit_command(),   enroll_command(),     pardon_command(),  revoke_command(),
       end_run_command(), operator_command(),   rotate_command(),  doctor_command(),
       codecs_command(),  strategies_command(),
   };

@@ -295,7 +295,7 @@ Result<std::string> name_operator(Operators& operators, const std::string& name,
 
 std::vector<ControlAction> control_actions(const RunOptions& options) {
   return {queue_action(options), drop_action(),           stop_action(),
-          revoke_action(),       pardon_action(),         enroll_action(options),
+          pardon_action(),       revoke_action(),         enroll_action(options),
           add_operator_action(), revoke_operator_action()};
 }
 

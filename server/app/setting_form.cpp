@@ -2,6 +2,7 @@
 #include "server/app/setting_form.hpp"
 
 #include "server/app/run_queue.hpp"
+#include "server/app/setting_flags.hpp"
 #include "server/run/settings_table.hpp"
 #include "shared/base/json.hpp"
 
@@ -36,7 +37,7 @@ std::string default_of(const RunSettingRow& row, const RunSettings& defaults) {
     if constexpr (std::is_same_v<T, NamedShapes>)
       return "";
     else
-      return fmt::format("{}", defaults.*of);
+      return shown_default(defaults.*of);
   };
   return std::visit(text, row.field);
 }

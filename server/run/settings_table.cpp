@@ -275,6 +275,7 @@ constexpr RunSettingRow table[] = {
      .help = "How many of the newest model versions are kept; 0: all"},
     {.field = &S::keep_best,
      .flag = "keep-best",
+     .group = records,
      .help =
          "Keep the best version by the main metric too: as evaluators measure it, or trainers in "
          "a run without evaluators"},
