@@ -423,14 +423,18 @@ TEST_CASE("a page of a history without a run is empty") {
   }
 }
 
+ClientRecord client_named(const std::string& name) {
+  ClientRecord client;
+  client.name = name;
+  return client;
+}
+
 TEST_CASE("the fleet's page joins what the history and the engine know") {
   FleetRecords records;
   records.total = 9;
   records.has_more = true;
-  records.clients.resize(2);
-  records.clients[0].name = "a";
+  records.clients = {client_named("a"), client_named("b")};
   records.clients[0].enrolled_at = 5;
-  records.clients[1].name = "b";
   records.clients[1].revoked_at = 7;
   records.uploads = {{"a", {1234.4, 600}}};
   std::vector<MemberStatus> members(2);
@@ -461,7 +465,8 @@ TEST_CASE("the fleet's page joins what the history and the engine know") {
 
 TEST_CASE("a member that waits for a run is there, with its model, and is seen now") {
   FleetRecords records;
-  records.clients = {{.name = "a", .last_seen_at = 5}, {.name = "b", .last_seen_at = 5}};
+  records.clients = {client_named("a"), client_named("b")};
+  for (ClientRecord& client : records.clients) client.last_seen_at = 5;
   std::vector<MemberStatus> members(2);
   members[0].activity = Activity::present;
   members[0].model = "lenet";

@@ -97,6 +97,7 @@ TEST_CASE("a form has each setting that has a flag and names no file of the serv
   CHECK(field("deadline_s")["limits"] == "from 0.1 to 10000000 seconds, or 0 for none");
   CHECK(field("seed")["default"] == "random");
   CHECK(field("target")["default"] == "");
+  CHECK(field("keep_best")["default"] == "on");
   CHECK(field("model")["default"] == desk.store.runs().latest().value()->model);
 }
 
