@@ -99,7 +99,11 @@ int errno_of(sqlite3* db, int code) {
 Error error_of(sqlite3* db, const std::string& path) {
   const int code = sqlite3_extended_errcode(db);
   const int number = errno_of(db, code);
-  const Errc errc = category(code, number);
+  Errc errc = category(code, number);
+  // SQLite reports its own files beside the database as missing where they can't be made.
+  std::error_code none;
+  if (errc == Errc::not_found && number == ENOENT && std::filesystem::exists(path, none))
+    errc = Errc::io;
   const std::string why = is_no_space(number) ? std::string(": ") + std::strerror(number) : "";
   return {errc, fmt::format("{}: {} (SQLite {}{}){}{}", path, sqlite3_errmsg(db), code, why,
                             advice(errc), file_limit_text(number))};

@@ -71,12 +71,8 @@ Result<std::unique_ptr<Database>> open_and_prepare(const Database::Options& conn
 Result<std::unique_ptr<Database>> open_read_only(Database::Options connection,
                                                  const Store::Options& options) {
   auto db = open_and_prepare(connection, options);
+  if (db || db.error().code() != Errc::io) return db;  // Nothing can be written there, perhaps.
   std::error_code none;
-  // SQLite reports its own files as missing where they can't be made.
-  const bool may_be_read_only =
-      !db && (db.error().code() == Errc::io || (db.error().code() == Errc::not_found &&
-                                                std::filesystem::exists(options.path, none)));
-  if (!may_be_read_only) return db;
   const auto wal_bytes = std::filesystem::file_size(options.path.string() + "-wal", none);
   if (!none && wal_bytes > 0) {
     return Error(Errc::io, fmt::format("{}. Where nothing can be written, only the history of a "

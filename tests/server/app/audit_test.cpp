@@ -208,6 +208,21 @@ TEST_CASE("no sub-command migrates a history, which an older server may be using
   CHECK(!fs::exists(out));
 }
 
+TEST_CASE("where nothing can be written, what only reads goes on without a row") {
+  State state;
+  state.store.reset();
+  // As on a disk that is mounted for reading: SQLite can't make its file, and says it is missing.
+  const fs::path shared = state.folder / "history.sqlite-shm";
+  fs::remove(shared);
+  fs::create_symlink("/nowhere/history.sqlite-shm", shared);
+  const auto exported = state.run({"export", (state.temp / "out.npz").string()});
+  REQUIRE(!exported);  // It came as far as the model, of which this state has only a row.
+  CHECK(exported.error().message().find("v0.safetensors") != std::string::npos);
+  const auto revoked = state.run({"revoke", "site-1"});
+  REQUIRE(!revoked);
+  CHECK(revoked.error().code() == Errc::io);
+}
+
 TEST_CASE("a server that starts says so in the audit, with what it changes") {
   State state;
   ServeOptions options;
