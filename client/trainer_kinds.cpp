@@ -59,6 +59,7 @@ Result<StartedTrainer> start_builtin(const TrainerStart& from) {
   if (!from.learn.data.empty()) {
     FL_TRY(data, load_local_data(from.learn));
   }
+  std::string shape = data ? data_shape_text(*data->all) : "";
   auto first = std::make_shared<std::optional<LocalData>>(std::move(data));
   auto make = [learn = from.learn,
                first](const std::string& model) -> Result<std::unique_ptr<Trainer>> {
@@ -69,7 +70,7 @@ Result<StartedTrainer> start_builtin(const TrainerStart& from) {
     FL_CHECK(check_values(model, *loaded));
     return make_trainer(mine, std::move(*loaded));
   };
-  return StartedTrainer{.make = std::move(make)};
+  return StartedTrainer{.make = std::move(make), .data = std::move(shape)};
 }
 
 using Options = ClientOptions;

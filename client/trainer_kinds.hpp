@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace fl::client {
@@ -27,6 +28,8 @@ struct StartedTrainer {
   std::function<void(const std::shared_ptr<TraceFile>&)> trace_into = {};
   /// Asks those processes to end. Null: they end with the client.
   std::function<void()> end = {};
+  /// The shape of the data, in words (data_shape_text()); "": only the trainer knows it.
+  std::string data = {};
 };
 
 /// The arguments of TrainerKind::start.

@@ -151,6 +151,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   wire::Hello hello;
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
+  hello.set_data(options_.data);
   const auto answer = co_await conversation_.hello(std::move(hello));
   if (!answer && answer.error().code() == Errc::unauthenticated && may_wait())
     co_return Error(Errc::unavailable,

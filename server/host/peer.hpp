@@ -31,6 +31,7 @@ class Peer {
     std::vector<ColumnSummary> summaries = {};
     Features features = Features::before_lists(End::client);
     std::string model = {};          // The only one that it trains; "": any.
+    std::string data = {};           // The shape of its data, in words; "": not known.
     std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
     /// How long ago its program began, as it says; zero: it does not say.

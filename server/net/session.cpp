@@ -189,6 +189,7 @@ Awaitable<Result<void>> Session::shake_hands() {
   }
   link_->expect_messages_of(limits::request_bytes_max);
   facts_.evaluator = hello.evaluator();
+  facts_.data = printable(hello.data(), limits::data_shape_bytes_max);
   facts_.software = printable(hello.software(), limits::software_bytes_max);
   facts_.model = printable(hello.model(), limits::run_model_bytes_max);
   facts_.uptime = duration_of(hello.uptime_s());

@@ -55,6 +55,7 @@ Result<wire::Welcome> Attendance::welcome(const std::string& name, const wire::H
   newcomer.evaluator = hello.evaluator();
   newcomer.software = printable(hello.software(), limits::software_bytes_max);
   newcomer.model = printable(hello.model(), limits::run_model_bytes_max);
+  newcomer.data = printable(hello.data(), limits::data_shape_bytes_max);
   newcomers_.hear(name, std::move(newcomer));
   return welcome;
 }

@@ -18,6 +18,7 @@ struct Newcomer {
   bool evaluator = false;
   std::string software;
   std::string model;  // The only one that it trains; "": any.
+  std::string data;   // The shape of its data, in words; "": not known.
 };
 
 class Newcomers {

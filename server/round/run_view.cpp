@@ -141,6 +141,7 @@ MemberStatus RunView::member(const std::string& name) const {
     member.evaluator = peer->facts().evaluator;
     member.software = peer->facts().software;
     member.model = peer->facts().model;
+    member.data = peer->facts().data;
     member.examples =
         member.evaluator ? peer->facts().holdout_examples : peer->facts().train_examples;
     member.certificate_ends_at = peer->facts().certificate_ends_at;
@@ -150,6 +151,7 @@ MemberStatus RunView::member(const std::string& name) const {
     member.evaluator = newcomer->evaluator;
     member.software = newcomer->software;
     member.model = newcomer->model;
+    member.data = newcomer->data;
   }
   const Traffic traffic = parts_.roster.traffic_of(name);
   member.bytes_up = traffic.up;

@@ -91,9 +91,10 @@ struct MemberStatus {
   Activity activity = Activity::away;
   WaitsFor waits_for = WaitsFor::its_data;  // Of one that is present.
   bool is_awaited = false;                  // The client is here, or expected back.
-  bool evaluator = false;                   // These five are known only while the client is here.
+  bool evaluator = false;                   // These six are known only while the client is here.
   std::string software;
   std::optional<std::string> model;  // The only model that it trains; "": any.
+  std::string data;                  // The shape of its data, in words; "": not known.
   std::uint64_t examples = 0;        // To train on, or to evaluate on; 0: unknown, as in no run.
   double certificate_ends_at = 0;    // Unix seconds; 0: unknown.
   std::string expelled;              // Why it was expelled; "": it was not.

@@ -21,8 +21,9 @@ inline constexpr std::size_t message_bytes_max = 4 + header_bytes_max + chunk_by
 inline constexpr std::size_t reason_bytes_max = 1000;
 /// An event of the history.
 inline constexpr std::size_t event_bytes_max = 16 << 10;
-inline constexpr std::size_t software_bytes_max = 64;  // The name of a client's program.
-inline constexpr std::size_t features_max = 64;        // Names in the list of Hello or Welcome.
+inline constexpr std::size_t software_bytes_max = 64;     // The name of a client's program.
+inline constexpr std::size_t data_shape_bytes_max = 128;  // The shape of a client's data, in words.
+inline constexpr std::size_t features_max = 64;           // Names in the list of Hello or Welcome.
 inline constexpr std::size_t feature_name_bytes_max = 32;
 inline constexpr int upload_notes_max = 8;  // UploadBegin.notes; more are left out.
 /// The name of a run's model, and of its strategy, optimizer and codec.
@@ -399,8 +400,8 @@ inline constexpr auto later_pause = 2s;  // Before a client repeats an upload af
 // Reconnecting: exponential backoff with full jitter.
 inline constexpr auto backoff_min = 100ms;
 inline constexpr auto backoff_max = 15s;
-/// A client that waits for a run says Hello again within backoff_max. After this time without one it
-/// is away.
+/// A client that waits for a run says Hello again within backoff_max. After this time without one
+/// it is away.
 inline constexpr auto newcomer_max = 2 * backoff_max;
 /// After a connection of at least this length the pauses start from backoff_min again.
 inline constexpr auto connection_settled = 5s;

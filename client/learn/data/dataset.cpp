@@ -57,6 +57,18 @@ DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
   return some;
 }
 
+std::string data_shape_text(const DataSet& set) {
+  if (set.kind == DataSet::Kind::text) return "text";
+  std::string text = shape_text(set.shape);
+  text += set.kind == DataSet::Kind::pixels ? " pixels" : " values";
+  if (!set.labels.empty()) {
+    text += fmt::format(", {} classes", set.classes);
+  } else if (set.outputs > 0) {
+    text += fmt::format(", {} target{}", set.outputs, set.outputs == 1 ? "" : "s");
+  }
+  return text;
+}
+
 std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("{}", fmt::join(shape, "x"));
 }

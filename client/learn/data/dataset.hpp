@@ -63,6 +63,10 @@ struct DataSet {
   [[nodiscard]] DataSet select(std::span<const std::uint32_t> indices) const;
 };
 
+/// The shape of the examples and of what is learnt from them: "1x28x28 pixels, 10 classes",
+/// "13 values, 1 target", "text".
+[[nodiscard]] std::string data_shape_text(const DataSet& set);
+
 /// "3x32x32", for messages and model specs.
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 

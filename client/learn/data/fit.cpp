@@ -42,8 +42,14 @@ Result<void> check_inputs(const ModelSpec& spec, std::string_view model, const D
 Result<void> check_targets(const ModelSpec& spec, std::string_view model, const DataSet& set) {
   if (spec.task == Task::classification) {
     if (set.labels.empty()) {
-      return unfit(model, set, fmt::format("labels from 0 to {}", spec.outputs - 1),
-                   set.targets.empty() ? "none" : "targets that are not whole numbers from 0");
+      return unfit(
+          model, set, fmt::format("labels from 0 to {}", spec.outputs - 1),
+          set.targets.empty() ? "none"
+          : set.outputs > 1
+              ? fmt::format("{} targets an example; of one-hot rows give the number of the "
+                            "class, as NumPy's argmax(1) does",
+                            set.outputs)
+              : "targets that are not integers from 0");
     }
     if (set.classes <= spec.outputs) return {};
     return unfit(model, set, fmt::format("labels from 0 to {}", spec.outputs - 1),

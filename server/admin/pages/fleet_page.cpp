@@ -60,6 +60,7 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
          {"next", next_step(client, member)},
          {"software", member.software},
          {"model", member.model ? nlohmann::json(*member.model) : nlohmann::json()},
+         {"data", member.data},
          {"enrolled_at", moment(client.enrolled_at)},
          {"last_seen_at", moment(is_present ? now : client.last_seen_at)},
          {"revoked_at", moment(client.revoked_at)},

@@ -42,9 +42,9 @@ export class Fleet {
     this.reload = throttled(reloadMs, () => this.isShown && attempt(() => this.pager.reload()));
   }
 
-  // The model that it trains, and its number of examples where the server shows that.
-  dataOf({ model, examples }) {
-    const parts = [model === "" ? "any model" : model];
+  // The model that it trains, its data's shape, and its number of examples where the server shows that.
+  dataOf({ model, data, examples }) {
+    const parts = [model === "" ? "any model" : model, data];
     if (examples) parts.push(format.plural(examples, "example"));
     return parts.filter(Boolean).join(", ") || format.unknown;
   }

@@ -41,6 +41,13 @@ std::string refusal(std::string_view model, DataSet set) {
 
 }  // namespace
 
+TEST_CASE("the shape of data is told in words") {
+  CHECK(data_shape_text(table()) == "2 values, 1 target");
+  CHECK(data_shape_text(text()) == "text");
+  CHECK(data_shape_text(images(2, 3, std::vector<std::uint8_t>(12), {0, 9})) ==
+        "1x2x3 pixels, 10 classes");
+}
+
 TEST_CASE("a model takes data of its sizes, and else says its own and theirs") {
   const auto grey = [] { return images(2, 3, std::vector<std::uint8_t>(12), {0, 9}); };
   CHECK(refusal("linear:2-1", table()).empty());
@@ -53,7 +60,7 @@ TEST_CASE("a model takes data of its sizes, and else says its own and theirs") {
   };
   expect(refusal("linear:3-1", table()), "takes 3 values an example, but \"csv:table.csv\" has 2");
   expect(refusal("linear:2-2", table()), "takes 2 targets an example, but \"csv:table.csv\" has 1");
-  expect(refusal("logistic:2-2", table()), "targets that are not whole numbers from 0");
+  expect(refusal("logistic:2-2", table()), "targets that are not integers from 0");
   expect(refusal("mlp:6-9", grey()), "takes labels from 0 to 8, but \"images\" has labels to 9");
   expect(refusal("cnn:1x28x28-10", grey()),
          "images of 1x28x28, but \"images\" has examples of 1x2x3");

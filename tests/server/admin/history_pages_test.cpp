@@ -470,6 +470,7 @@ TEST_CASE("a member that waits for a run is there, with its model, and is seen n
   std::vector<MemberStatus> members(2);
   members[0].activity = Activity::present;
   members[0].model = "lenet";
+  members[0].data = "1x28x28 pixels, 10 classes";
   for (const auto& [waits_for, next] :
        {std::pair(WaitsFor::its_data, "gets ready"), std::pair(WaitsFor::a_run, "waits for a run"),
         std::pair(WaitsFor::another_run, "waits for another run")}) {
@@ -478,6 +479,7 @@ TEST_CASE("a member that waits for a run is there, with its model, and is seen n
     CHECK(page[0]["state"] == "present");
     CHECK(page[0]["next"] == next);
     CHECK(page[0]["model"] == "lenet");
+    CHECK(page[0]["data"] == "1x28x28 pixels, 10 classes");
     CHECK(page[0]["last_seen_at"] == 1000);
     CHECK(page[1]["state"] == "away");
     CHECK(page[1]["model"].is_null());

@@ -21,7 +21,8 @@ Result<ReaderOptions> ReaderOptions::parse(const DataRequest& request, std::stri
     return wrong_data(request, fmt::format("{} is given twice", fault->part));
   return wrong_data(request,
                     fmt::format("\"{}\" is not KEY=VALUE; say {}. A path ends at its first comma: "
-                                "make a link without one to a file that has it in its name",
+                                "make a link without one to a file that has it in its name, and "
+                                "give a column that has one another name",
                                 fault->part, usage));
 }
 
@@ -42,7 +43,10 @@ std::vector<std::string> ReaderOptions::words(std::string_view key) {
   for (std::optional<std::string_view> rest = value; rest;) {
     const auto [word, next] = cut(*rest, '+');
     if (word.empty() && wrong_.empty())
-      wrong_ = fmt::format("{}={} has an empty name between its +", key, value);
+      wrong_ = fmt::format(
+          "{}={} has an empty name between its +; a column whose name has a + needs "
+          "another name",
+          key, value);
     words.emplace_back(word);
     rest = next;
   }
