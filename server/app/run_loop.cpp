@@ -88,7 +88,10 @@ Awaitable<void> RunLoop::watch_clients(std::shared_ptr<RoundEngine> engine,
     };
     const auto moved = co_await store_.with_store(std::move(move));
     is_aside_ = moved && *moved;
-    if (is_aside_ && !*has_ended) engine->stop();
+    if (!is_aside_) continue;
+    log_warn("run {} steps aside for the next one, as its clients can't take part: {}", run_.id,
+             why);
+    if (!*has_ended) engine->stop();
   }
 }
 
