@@ -53,22 +53,13 @@ Result<void> write_predictions(const PredictOptions& options, const BuiltinModel
 /// Replaces the file of --output when all is written.
 Result<void> write_file(const std::filesystem::path& path, const PredictOptions& options,
                         const BuiltinModel& model, const LocalData& data) {
-  Files& files = posix_files();
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  const auto all = [&]() -> Result<void> {
-    FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+  return posix_files().replace(path, [&](File& file) {
     std::uint64_t end = 0;
-    FL_CHECK(write_predictions(options, model, data, [&](std::string_view text) {
+    return write_predictions(options, model, data, [&](std::string_view text) {
       const std::uint64_t at = std::exchange(end, end + text.size());
-      return file->write_at(at, bytes_of(text));
-    }));
-    FL_CHECK(file->sync());
-    FL_CHECK(files.rename(temporary, path));
-    return files.sync_folder(std::filesystem::absolute(path).parent_path());
-  };
-  auto written = all();
-  if (!written) (void)files.remove(temporary);
-  return written;
+      return file.write_at(at, bytes_of(text));
+    });
+  });
 }
 
 Result<void> run_predict(const PredictOptions& options) {

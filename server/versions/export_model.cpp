@@ -128,14 +128,13 @@ Result<ExportedModel> export_model(Files& files, const std::filesystem::path& fo
   if (!std::ranges::all_of(info->types, [](auto type) { return type == ElementType::f32; }))
     return Error(Errc::corrupt, fmt::format("{}: it is not a checkpoint of ours", path.string()));
   FL_TRY(const Layout part, model_part(info->layout));
-  const std::filesystem::path temporary = to.string() + ".tmp";
-  const auto write = [&]() -> Result<Digest> {
-    FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+  Digest digest;
+  const auto write = [&](File& file) -> Result<void> {
     Metadata metadata = info->metadata;
     metadata.insert(metadata.end(), facts.begin(), facts.end());
-    const auto sink = make_sink(format, *file, part, metadata);
+    const auto sink = make_sink(format, file, part, metadata);
     Hasher all;
-    FL_TRY(const Digest digest, copy_values(*from, *info, part, *sink, all));
+    FL_TRY(digest, copy_values(*from, *info, part, *sink, all));
     if (all.digest() != record.digest) {
       return Error(
           Errc::corrupt,
@@ -143,16 +142,10 @@ Result<ExportedModel> export_model(Files& files, const std::filesystem::path& fo
                       "the history): put a copy in its place, or export another round",
                       path.string(), all.digest().hex(), record.digest.hex()));
     }
-    FL_CHECK(sink->finish(digest));
-    FL_CHECK(file->sync());
-    FL_CHECK(files.rename(temporary, to));
-    FL_CHECK(files.sync_folder(std::filesystem::absolute(to).parent_path()));
-    return digest;
+    return sink->finish(digest);
   };
-  const auto digest = write();
-  if (digest) return ExportedModel{part.tensors().size(), part.elements(), *digest};
-  (void)files.remove(temporary);
-  return digest.error();
+  FL_CHECK(files.replace(to, write));
+  return ExportedModel{part.tensors().size(), part.elements(), digest};
 }
 
 }  // namespace fl::server

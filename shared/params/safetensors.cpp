@@ -310,20 +310,10 @@ Result<void> write_safetensors(File& file, const Layout& layout, std::span<const
 Result<void> replace_safetensors(Files& files, const std::filesystem::path& path,
                                  const Layout& layout, std::span<const float> values,
                                  const Metadata& metadata) {
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  const auto write = [&]() -> Result<void> {
-    FL_TRY(const auto file, files.open(temporary, OpenMode::fresh));
+  return files.replace(path, [&](File& file) {
     const std::vector<ElementType> fp32(layout.tensors().size(), ElementType::f32);
-    FL_CHECK(write_safetensors(*file, layout, values, fp32, metadata));
-    FL_CHECK(file->sync());
-    return files.rename(temporary, path);
-  };
-  if (auto written = write(); !written) {
-    // The first error counts; the next write replaces a file that stays behind.
-    [[maybe_unused]] const auto removed = files.remove(temporary);
-    return written;
-  }
-  return files.sync_folder(std::filesystem::absolute(path).parent_path());
+    return write_safetensors(file, layout, values, fp32, metadata);
+  });
 }
 
 void round_to_types(const Layout& layout, std::span<const ElementType> types, std::uint64_t first,

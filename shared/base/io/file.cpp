@@ -264,15 +264,15 @@ Result<std::string> Files::read_all(const fs::path& path, std::uint64_t bytes_ma
   return text;
 }
 
-Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
+Result<void> Files::replace(const fs::path& path, const Write& write) {
   fs::path fresh = path;
   fresh += ".tmp";
-  const auto write = [&]() -> Result<void> {
+  const auto write_fresh = [&]() -> Result<void> {
     FL_TRY(const auto file, open(fresh, OpenMode::fresh));
-    FL_CHECK(file->write_at(0, bytes));
+    FL_CHECK(write(*file));
     return file->sync();
   };
-  Result<void> written = write();
+  Result<void> written = write_fresh();
   if (written) written = rename(fresh, path);
   if (!written) {
     // Best effort: the next write replaces a file that is left behind. Report the first error.
@@ -280,6 +280,10 @@ Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
     return written;
   }
   return sync_folder(folder_of(path));
+}
+
+Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {
+  return replace(path, [bytes](File& fresh) { return fresh.write_at(0, bytes); });
 }
 
 Files& posix_files() {

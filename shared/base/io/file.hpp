@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,8 +105,12 @@ class Files {
   /// Reads a whole file. A file of more than `bytes_max` bytes is too_large.
   [[nodiscard]] Result<std::string> read_all(const std::filesystem::path& path,
                                              std::uint64_t bytes_max = 64 << 20);
-  /// Replaces a file: writes a fresh PATH.tmp, syncs it, renames it and syncs the folder. After a
-  /// crash the file holds all of the old or all of the new bytes.
+  /// Replaces a file: makes a fresh PATH.tmp, lets `write` write it, syncs it, renames it and syncs
+  /// the folder. After a crash the file holds all of the old or all of the new bytes. After an
+  /// error it holds the old ones, unless only the folder could not be synced.
+  using Write = std::function<Result<void>(File& fresh)>;
+  [[nodiscard]] Result<void> replace(const std::filesystem::path& path, const Write& write);
+  /// Replaces a file, as replace() does, by one with these bytes.
   [[nodiscard]] Result<void> write_atomically(const std::filesystem::path& path, Bytes bytes);
 };
 
