@@ -16,23 +16,7 @@ TEST_CASE("a power loss at any change of the server's disk changes nothing in th
   options.settings.strategy = "fedadam:lr=0.1";
   options.settings.downlink_codec = "qsgd:7";
   options.settings.codec = "delta+qsgd:8";
-  const Digest expected = calm_digest(options);
-  std::uint64_t n = 1;
-  for (bool has_died = true; has_died; n += or_sanitized(1, 5)) {
-    CAPTURE(n);
-    options.seed = n;
-    World world(options);
-    // There is no server yet: the first client that connects has one.
-    bool is_planned = false;
-    world.on_connect = [&](const std::string&, Line&, Line&) {
-      if (!std::exchange(is_planned, true)) world.kill_server_at(n, true);
-      return true;
-    };
-    REQUIRE(world.run());
-    CHECK(check(world));
-    CHECK(final_digest(world).value() == expected);
-    has_died = world.server_starts() > 1;
-  }
+  const std::uint64_t n = die_at_each_change(options, true, or_sanitized(1, 5));
   CHECK(n > 40);
 }
 

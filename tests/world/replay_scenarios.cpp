@@ -92,22 +92,7 @@ TEST_CASE("a power loss or a kill at any change of the disk loses no kept round"
   options.settings.rounds = 3;
   for (const bool is_power_loss : {true, false}) {
     options.settings.codec = is_power_loss ? "delta+qsgd:8" : "qsgd:8";
-    const Digest expected = calm_digest(options);
-    std::uint64_t n = 1;
-    for (bool has_died = true; has_died; n += or_sanitized(1, 7)) {
-      CAPTURE(n);
-      options.seed = n;
-      World world(options);
-      bool is_planned = false;
-      world.on_connect = [&](const std::string&, Line&, Line&) {
-        if (!std::exchange(is_planned, true)) world.kill_server_at(n, is_power_loss);
-        return true;
-      };
-      REQUIRE(world.run());
-      CHECK(check(world));
-      CHECK(final_digest(world).value() == expected);
-      has_died = world.server_starts() > 1;
-    }
+    const std::uint64_t n = die_at_each_change(options, is_power_loss, or_sanitized(1, 7));
     CHECK(n > 60);
   }
 }

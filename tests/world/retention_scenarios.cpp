@@ -12,7 +12,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fl::test {
@@ -186,23 +185,9 @@ TEST_CASE("a kill or a power cut at any change of the disk loses no best version
     WorldOptions options = worse_and_worse(3);
     options.problem.noise = 0.5;
     options.members.push_back({"judge", judging(3, 50), true});
-    const Digest expected = calm_digest(options);
-    std::uint64_t n = 1;
-    for (bool has_died = true; has_died; n += or_sanitized(is_power_loss ? 1 : 3, 7)) {
-      CAPTURE(n);
-      options.seed = n;
-      World world(options);
-      bool is_planned = false;
-      world.on_connect = [&](const std::string&, Line&, Line&) {
-        if (!std::exchange(is_planned, true)) world.kill_server_at(n, is_power_loss);
-        return true;
-      };
-      REQUIRE(world.run());
-      CHECK(check(world));
-      CHECK(final_digest(world).value() == expected);
-      check_kept(world, 3);
-      has_died = world.server_starts() > 1;
-    }
+    const auto look = [](World& world) { check_kept(world, 3); };
+    const std::uint64_t n =
+        die_at_each_change(options, is_power_loss, or_sanitized(is_power_loss ? 1 : 3, 7), look);
     CHECK(n > 40);
   }
 }

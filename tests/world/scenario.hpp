@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <utility>
 
 namespace fl::test {
 
@@ -39,6 +41,38 @@ inline Digest calm_digest(const WorldOptions& options) {
   World world(options);
   REQUIRE(world.run());
   return final_digest(world).value();
+}
+
+/// Runs the federation again and again, and kills its server at the n-th change of its disk: n is
+/// 1, then greater by `step` each time, until a run ends without so many changes. Each run must end
+/// with the digest of one in which nothing goes wrong; `look` sees its world after that. Returns
+/// the next n, which nothing was tried with.
+template <class Look>
+std::uint64_t die_at_each_change(WorldOptions options, bool is_power_loss, std::uint64_t step,
+                                 const Look& look) {
+  const Digest expected = calm_digest(options);
+  std::uint64_t n = 1;
+  for (bool has_died = true; has_died; n += step) {
+    CAPTURE(n);
+    options.seed = n;
+    World world(options);
+    // There is no server yet: the first client that connects has one.
+    bool is_planned = false;
+    world.on_connect = [&](const std::string&, Line&, Line&) {
+      if (!std::exchange(is_planned, true)) world.kill_server_at(n, is_power_loss);
+      return true;
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(final_digest(world).value() == expected);
+    look(world);
+    has_died = world.server_starts() > 1;
+  }
+  return n;
+}
+inline std::uint64_t die_at_each_change(const WorldOptions& options, bool is_power_loss,
+                                        std::uint64_t step) {
+  return die_at_each_change(options, is_power_loss, step, [](World&) {});
 }
 
 inline std::vector<TaskRecord> tasks_of(World& world, Round round) {
