@@ -36,6 +36,11 @@ Result<void> check_server(bool is_evaluator, const Features& server) {
                       : success();
 }
 
+/// The client waits for another run.
+Error not_for_this_client(const Error& why) {
+  return {Errc::unavailable, "this run is not for this client: " + why.message()};
+}
+
 }  // namespace
 
 Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* keeper,
@@ -154,8 +159,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_data(options_.data);
   const auto answer = co_await conversation_.hello(std::move(hello));
   if (!answer && answer.error().code() == Errc::unauthenticated && may_wait())
-    co_return Error(Errc::unavailable,
-                    "this run is not for this client: " + answer.error().message());
+    co_return not_for_this_client(answer.error());
   FL_CO_TRY(const wire::Welcome welcome, answer);
   auto entered = check_server(options_.evaluator, conversation_.server_features());
   if (entered) entered = co_await enter(welcome);
@@ -184,11 +188,10 @@ Awaitable<Result<void>> Agent::enter(const wire::Welcome& welcome) {
   const bool is_unfit =
       !entered && run_.lacks_model() && entered.error().code() == Errc::invalid_input;
   if (!is_unfit || !may_wait()) co_return entered;
-  const std::string reason =
-      fmt::format("this run is not for this client: {}", entered.error().message());
+  Error reason = not_for_this_client(entered.error());
   if (!conversation_.has_declined(welcome.run_key()))
-    log_warn("{}; waiting for the next run", reason);
-  co_return Error(Errc::unavailable, reason);
+    log_warn("{}; waiting for the next run", reason.message());
+  co_return reason;
 }
 
 Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {

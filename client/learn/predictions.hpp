@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a built-in model predicts for examples, as a table for users. Any thread.
+// Predicts examples with a built-in model, and writes the results as a table for users. Any thread.
 #pragma once
 
 #include "client/learn/builtin_file.hpp"

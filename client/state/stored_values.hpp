@@ -105,7 +105,7 @@ using ChangePiece = std::function<void(std::size_t at, std::span<float> piece)>;
 /// Writes zeros from element `first` to the end.
 [[nodiscard]] Result<void> fill_zeros(StoredValues& target, std::size_t first);
 
-/// What all vectors of a client's pool may take of its memory.
+/// All vectors of a client's pool together take at most so much of its memory.
 inline constexpr std::uint64_t values_in_memory_bytes_max = 224 << 20;
 
 /// Vectors for a short time, used again and again, because getting fresh room costs time: in memory

@@ -19,14 +19,14 @@
 
 namespace fl::server {
 
-/// What clients have measured of one version by one metric.
+/// One version, and the values of one metric that clients have measured for it.
 struct MeasuredVersion {
   Version version = 0;
   bool is_kept = true;  // The version's file is on the disk.
   std::vector<Claim> claims;
 };
 
-/// What counts of a run's measurements by one metric.
+/// The measurements of a run by one metric that count.
 struct MeasuredVersions {
   bool by_evaluators = false;
   std::vector<MeasuredVersion> versions;  // By number.

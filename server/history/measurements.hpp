@@ -38,7 +38,7 @@ class Measurements {
   /// evaluators, and each group in the order in which they were declared. "loss" is one of them if
   /// an evaluator has no other. What revoked members declare counts where nobody else does.
   [[nodiscard]] Result<std::vector<DeclaredMetric>> declared(RunId run);
-  /// What counts of a run's measurements by one metric: of all its versions, or of the kept ones
+  /// The measurements of a run by one metric that count: of all its versions, or of the kept ones
   /// alone, which costs no more in a long run than in a short one.
   enum class Of { all, kept };
   [[nodiscard]] Result<MeasuredVersions> measured(RunId run, const std::string& metric, Of which);

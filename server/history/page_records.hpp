@@ -25,7 +25,7 @@ struct AuditRow {
 /// Figures of a client's newest upload in a run.
 struct NewestUpload {
   double bytes_per_s = 0;
-  std::uint64_t examples = 0;  // That its update was trained on.
+  std::uint64_t examples = 0;  // The client's update was trained on so many.
 };
 
 /// Which events or rows of the audit a page has: those before `before`, newest first.

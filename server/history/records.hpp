@@ -249,7 +249,7 @@ struct ClientRecord {
   double revoked_at = 0;    // 0: not revoked.
   bool evaluator = false;   // The role: it evaluates and never trains. Else it is a trainer.
   std::uint64_t examples_max = 0;  // The most examples that it may claim; 0: no limit.
-  double pardoned_at = 0;  // What it missed before counts no more (Members::pardon()); 0: never.
+  double pardoned_at = 0;  // When an operator forgave its misses (Members::pardon()); 0: never.
   std::string model;       // The only one that it trains, as it said last; "": any, or unknown.
 };
 

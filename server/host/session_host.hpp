@@ -36,8 +36,8 @@ class SessionHost {
 
   // A client comes, and goes. --------------------------------------------------------------------
 
-  /// What the Welcome tells a new client. The Error's text goes to the client; `cancelled`: the run
-  /// is over, and the client waits for another.
+  /// Returns the Welcome for a new client. The Error's text goes to the client; `cancelled`: the
+  /// run is over, and the client waits for another.
   [[nodiscard]] virtual Result<wire::Welcome> welcome(const std::string& name,
                                                       const wire::Hello& hello) = 0;
   /// Notes that a client has read the Welcome and can't take part in this run, as `reason` says. It

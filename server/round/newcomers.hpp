@@ -17,8 +17,8 @@ struct Newcomer {
   WaitsFor waits_for = WaitsFor::its_data;
   bool evaluator = false;
   std::string software;
-  std::string model;  // The only one that it trains; "": any.
-  std::string data;   // The shape of its data, in words; "": not known.
+  std::string model;      // The only one that it trains; "": any.
+  std::string data = {};  // The shape of its data, in words; "": not known.
 };
 
 class Newcomers {

@@ -89,7 +89,7 @@ enum class WaitsFor {
 struct MemberStatus {
   std::string name;
   Activity activity = Activity::away;
-  WaitsFor waits_for = WaitsFor::its_data;  // Of one that is present.
+  WaitsFor waits_for = WaitsFor::its_data;  // Holds while the activity is `present`.
   bool is_awaited = false;                  // The client is here, or expected back.
   bool evaluator = false;                   // These six are known only while the client is here.
   std::string software;

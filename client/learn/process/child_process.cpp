@@ -68,7 +68,7 @@ struct Streams {
   int output;  // Standard output and standard error.
 };
 
-/// What a new process needs of its group.
+/// Tells a new process which group it belongs to.
 struct GroupLine {
   pid_t number = 0;  // 0: a new group.
   int pipe = -1;     // The watcher reads from it; -1: the process is the watcher.

@@ -7,9 +7,9 @@
 
 namespace fl {
 
-/// What predict() (predictions.hpp) promises, for a model and data that it has checked. Outputs are
-/// those that an evaluation of the same weights and examples in fp32 measures. Sets the number of
-/// libtorch's threads for the whole process.
+/// Does the work of predict() (predictions.hpp), for a model and data that it has checked. Outputs
+/// are those that an evaluation of the same weights and examples in fp32 measures. Sets the number
+/// of libtorch's threads for the whole process.
 [[nodiscard]] Result<void> predict_by_torch(const LearnOptions& options, const BuiltinModel& model,
                                             const LocalData& data, const TakeOutputs& take);
 

@@ -34,7 +34,7 @@ namespace fl {
 
 namespace {
 
-constexpr std::int64_t bytes_evaluated_at_once = 8192;  // Of a batch of text.
+constexpr std::int64_t bytes_evaluated_at_once = 8192;  // A batch of text has so many at most.
 
 /// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
 /// pages to the kernel and asking for them again would take a third of a small model's time.
