@@ -73,8 +73,8 @@ class OnceChannel final : public TrainerChannel {
       if (Clock::now() - child->printed_at() >= patience.silence) {
         child->end();
         return Error(Errc::deadline,
-                     fmt::format("the trainer printed nothing for {:.0f} s during '{}'; it is "
-                                 "ended (--trainer-timeout)",
+                     fmt::format("the trainer printed nothing for {:.0f} s during '{}' "
+                                 "(--trainer-timeout); it is ended",
                                  seconds(patience.silence), request.value("type", "")));
       }
     }

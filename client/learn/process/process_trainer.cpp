@@ -132,7 +132,7 @@ class ProcessTrainer final : public BlockwiseTrainer {
       FL_CHECK(write_tensors(files.correction, tensors(), *correction, fp32));
       request["correction"] = files.correction.string();
     }
-    FL_TRY(const auto answer, ask(std::move(request), stop, settings.deadline_s));
+    FL_TRY(const auto answer, ask(std::move(request), stop));
     const auto told = parse_train_answer(answer.message, train_examples());
     if (!told) return program_->failed(told.error());
     std::vector<float> moved;
@@ -178,10 +178,9 @@ class ProcessTrainer final : public BlockwiseTrainer {
   [[nodiscard]] const ExampleCounts& counts() const {
     return client_ ? client_->examples : program_->hello().examples;
   }
-  [[nodiscard]] Result<TrainerChannel::Answer> ask(json request, std::stop_token stop,
-                                                   double silence_s = 0) const {
+  [[nodiscard]] Result<TrainerChannel::Answer> ask(json request, std::stop_token stop) const {
     if (client_) add_client(request, *client_);
-    return program_->ask(std::move(request), std::move(stop), silence_s);
+    return program_->ask(std::move(request), std::move(stop));
   }
   [[nodiscard]] const Layout& tensors() const { return arranged_.files; }
   [[nodiscard]] std::span<const ElementType> types() const { return arranged_.types; }
@@ -321,7 +320,8 @@ Result<void> TrainerProgram::start_anew(const std::stop_token& stop) {
   const int failures = failures_->worst();
   if (failures > 0 && !sleep_for_or_stop(pause_after(failures), stop))
     return Error(Errc::cancelled, "stopped");
-  log_info("starting the trainer again");
+  log_info("{}", command_.socket.empty() ? "starting the trainer again"
+                                         : "waiting until the trainer connects again");
   FL_TRY(const TrainerHello hello, say_hello(stop));
   const bool is_same = hello.layout.digest() == hello_.layout.digest() &&
                        hello.types == hello_.types && hello.examples == hello_.examples;
@@ -345,11 +345,8 @@ Result<TrainerChannel::InputFiles> TrainerProgram::prepare(const std::stop_token
   return channel_->prepare();
 }
 
-Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token stop,
-                                                   double silence_s) {
-  const double shortest =
-      silence_s > 0 ? std::min(silence_s, command_.silence_s) : command_.silence_s;
-  const Duration silence = duration_of(shortest);
+Result<TrainerChannel::Answer> TrainerProgram::ask(json request, std::stop_token stop) {
+  const Duration silence = duration_of(command_.silence_s);
   asked_ = {fmt::format("'{}'", request.at("type").get<std::string>())};
   if (const auto client = request.find("client"); client != request.end())
     asked_.push_back(fmt::format("{} for client {}", asked_.front(), json_text(*client)));

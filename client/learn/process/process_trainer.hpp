@@ -47,13 +47,11 @@ class TrainerProgram {
   /// Where the next request finds its tensors. Starts the program if it does not run, after a pause
   /// that grows with each failure.
   [[nodiscard]] Result<TrainerChannel::InputFiles> prepare(const std::stop_token& stop);
-  /// Sends the request and returns the answer. `silence_s`: how long the program may show no life,
-  /// if shorter than the command says; 0: no shorter. Errors: cancelled; invalid_input: it has
-  /// failed, with its reason. After TrainerCommand::retries failures of this type of request, or
-  /// of this type for one client, without an answer that was right in between, the error is
-  /// `internal`, which ends the client.
-  [[nodiscard]] Result<TrainerChannel::Answer> ask(nlohmann::json request, std::stop_token stop,
-                                                   double silence_s = 0);
+  /// Sends the request and returns the answer. Errors: cancelled; invalid_input: it has failed,
+  /// with its reason. After TrainerCommand::retries failures of this type of request, or of this
+  /// type for one client, without an answer that was right in between, the error is `internal`,
+  /// which ends the client.
+  [[nodiscard]] Result<TrainerChannel::Answer> ask(nlohmann::json request, std::stop_token stop);
   /// Counts what was wrong with the last answer as a failure of the program, as ask() does.
   [[nodiscard]] Error failed(const Error& error);
   /// Call when the last answer was right.

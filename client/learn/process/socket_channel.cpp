@@ -104,6 +104,9 @@ class SocketChannel final : public TrainerChannel {
     child_.reset();
   }
 
+  /// In words: we can't end a program that somebody else has started.
+  [[nodiscard]] std::string_view what_is_ended() const { return child_ ? "it" : "its connection"; }
+
   /// The error for a program that has gone. It says how it ended, if it does so soon.
   Error gone(std::string_view when) {
     if (!child_) return {Errc::invalid_input, fmt::format("the trainer has gone {}", when)};
@@ -144,9 +147,9 @@ class SocketChannel final : public TrainerChannel {
       if (*message) return std::move(**message);
       if (Clock::now() >= until) {
         return Error(Errc::deadline,
-                     fmt::format("the trainer sent no message for {:.0f} s {}; it is ended "
-                                 "(--trainer-timeout)",
-                                 seconds(patience.silence), when));
+                     fmt::format("the trainer sent no message for {:.0f} s {} (--trainer-timeout); "
+                                 "{} is ended",
+                                 seconds(patience.silence), when, what_is_ended()));
       }
     }
   }
@@ -180,8 +183,8 @@ class SocketChannel final : public TrainerChannel {
           said.contains("id") && said["id"] == id && member_text(said, "type") != "progress";
       if (is_end) return true;
     }
-    log_warn("the trainer did not answer 'cancel' within {} s; it is ended",
-             std::chrono::seconds(limits::trainer_grace).count());
+    log_warn("the trainer did not answer 'cancel' within {} s; {} is ended",
+             std::chrono::seconds(limits::trainer_grace).count(), what_is_ended());
     return false;
   }
 
