@@ -70,7 +70,7 @@ std::string PredictionTable::value_name(std::size_t number) const {
 }
 
 std::string PredictionTable::header() const {
-  std::string line = set_.example_names.empty() ? "row" : "file";
+  std::string line = set_.example_names.empty() ? "row" : csv_field(set_.example_heading);
   const bool has_classes = model_.spec.task == Task::classification;
   if (has_classes) line += ",class";
   for (std::size_t i = 0; i < static_cast<std::size_t>(model_.spec.outputs); ++i)

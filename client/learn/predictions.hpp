@@ -33,8 +33,9 @@ using TakeOutputs = std::function<Result<void>(std::span<const float> outputs)>;
 ///                            probability of each class (softmax)
 ///   row,pressure             a regression: values in the targets' own unit
 ///
-/// A set with files has `file` in place of `row`. Rows count from 1. Classes and values that the
-/// data name no names for have their numbers. `model` and `set` must outlive it. One thread.
+/// A set whose examples have names has these in place of `row`. Rows count from 1. Classes and
+/// values that the data name no names for have their numbers. `model` and `set` must outlive it.
+/// One thread.
 class PredictionTable {
  public:
   PredictionTable(const BuiltinModel& model, const DataSet& set);

@@ -54,6 +54,7 @@ DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
   some.lengths = chosen(lengths, indices);
   some.groups = chosen(groups, indices);
   some.example_names = chosen(example_names, indices);
+  some.example_heading = example_heading;
   return some;
 }
 

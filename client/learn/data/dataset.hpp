@@ -48,8 +48,10 @@ struct DataSet {
   std::vector<std::uint32_t> groups = {};
   std::vector<std::string> group_names = {};
 
-  /// The file of each example, of a set that was read to predict and has a file for each; or none.
+  /// The name of each example, of a set that was read to predict: its file, or the name of its row;
+  /// or none. And what these are, as the heading of a column: "file", "name".
   std::vector<std::string> example_names = {};
+  std::string example_heading = {};
 
   std::string source = {};  // The text of --data, for messages.
 

@@ -134,6 +134,7 @@ TEST_CASE("a table of files has their names in place of numbers") {
   const BuiltinModel model = model_of("logistic:3-2");
   DataSet set = rows(2, 3);
   set.example_names = {"a/b.png", "c,d.png"};
+  set.example_heading = "file";
   PredictionTable table(model, set);
   CHECK(table.header() == "file,class,p_0,p_1\n");
   CHECK(table.lines_of(std::vector<float>{0, 0, -200, 0}) ==

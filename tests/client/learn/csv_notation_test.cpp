@@ -143,6 +143,9 @@ TEST_CASE("csv: a first line that lacks a column says which separator it may hav
   Table("a;b;y\n1;2;3\n").expect("target=y", 1, {"no column \"y\"", "add sep=semicolon"});
   Table("a\tb\ty\n1\t2\t3\n").expect("target=y", 1, {"add sep=tab"});
   Table("a,b,y\n1,2,3\n").expect("target=y,sep=tab", 1, {"add sep=comma"});
+  // As R's write.csv2() writes it.
+  Table("\"\";\"a\";\"y\"\n\"1\";1,5;0\n")
+      .expect("target=y", 1, {"a quote stands", "add sep=semicolon"});
   Table("# made by X\na,b,y\n1,2,3\n").expect("target=y", 1, {"remove the lines of comments"});
 }
 

@@ -273,7 +273,7 @@ TEST_CASE("csv: options that are wrong are refused, and the error says what woul
            {"csv:x.csv,target=a,target=b", "target is given twice"},
            {"csv:x,2.csv,target=a", "\"2.csv\" is not KEY=VALUE"},
            {"csv:x.csv,target=a,label=b",
-            "unknown option label; known are: target, ignore, schema"},
+            "unknown option label; known are: target, ignore, name, schema"},
            {"csv:x.csv,target=a,sep=pipe", "sep=pipe: must be comma, semicolon or tab"}}) {
     expect_no_data(refused.options, Errc::invalid_input, {refused.why, refused.options});
   }

@@ -47,6 +47,32 @@ TEST_CASE("a table to predict may lack its target, and a target that is there is
   CHECK(read_data({.text = data, .to_predict = true}).error().code() == Errc::corrupt);
 }
 
+TEST_CASE("a table to predict knows the names of its rows, where it has them") {
+  struct Named {
+    std::string text;
+    std::string options;
+    std::string heading;
+  };
+  for (const Named& named : std::vector<Named>{{"\"\",\"a\"\n\"x, y\",1\n\"z\",2\n", "", "name"},
+                                               {"a\n\"x, y\",1\nz,2\n", "", "name"},
+                                               {"a,id\n1,\"x, y\"\n2,z\n", "name=id", "id"},
+                                               {",id,a\n1,\"x, y\",1\n2,z,2\n", "name=id", "id"}}) {
+    CAPTURE(named.text);
+    const Table table(named.text);
+    const DataSet set =
+        read_to_predict(named.options.empty() ? "csv:" + table.file : table.data(named.options));
+    CHECK(values_of(set) == Values{1, 2});
+    CHECK(set.example_names == Names{"x, y", "z"});
+    CHECK(set.example_heading == named.heading);
+  }
+  // In training the names are no input, and nobody needs them.
+  const DataSet trained = Table("id,a,y\nx,1,0\nz,2,1\n").read("target=y,name=id");
+  CHECK(values_of(trained) == Values{1, 2});
+  CHECK(trained.example_names.empty());
+  Table("id,a,y\nx,1,0\n").expect("target=y,name=key", 1, {"no column \"key\""});
+  Table("id,a,y\nx,1,0\n").expect("target=y,name=id,ignore=id", 1, {"has two uses", "name="});
+}
+
 TEST_CASE("the classes of a table to predict are those of its schema") {
   const Table table("sex,age\nmale,30\n,40\n");
   table.with_schema(
@@ -88,6 +114,7 @@ TEST_CASE("images to predict lie in any folders, and each example knows its file
   CHECK(set.classes == 2);
   const std::vector<std::uint32_t> last{2};
   CHECK(set.select(last).example_names == Names{"new.png"});
+  CHECK(set.select(last).example_heading == "file");
   CHECK(read_to_predict(data).classes == 0);
   write_plain(folder / "notes.txt", "no image");
   CHECK(read_data({.text = data, .to_predict = true}).has_error());

@@ -109,7 +109,9 @@ Result<void> CsvTable::check_fields() {
   if (fields.size() == columns_.size()) return {};
   const bool is_one_more = fields.size() == columns_.size() + 1;
   if (examples_ == 0 && is_one_more && !fields.back().empty()) {
-    columns_.insert(columns_.begin(), {.name = "", .role = CsvColumn::Role::ignored});
+    using Role = CsvColumn::Role;
+    columns_.insert(columns_.begin(),
+                    {.name = "", .role = plan_.row_name.empty() ? Role::row_name : Role::ignored});
     log_warn(
         "{}: rows have one field more than the first line has names, so the first field of "
         "each holds the name of the row and is no input",
@@ -138,6 +140,12 @@ Result<void> CsvTable::take(const CsvColumn& column, std::string_view field) {
   using Role = CsvColumn::Role;
   switch (column.role) {
     case Role::ignored: break;
+    case Role::row_name:
+      if (plan_.reads_targets) break;  // Only predictions show it.
+      FL_CHECK(kept_.add(field.size() + sizeof(std::string)));
+      set_.example_names.emplace_back(field);
+      set_.example_heading = column.name.empty() ? "name" : column.name;
+      break;
     case Role::empty:
       if (field.empty()) break;
       return rows_.wrong(fmt::format(
@@ -274,9 +282,8 @@ Result<DataSet> CsvTable::finish() {
 
 Result<std::optional<char>> parse_separator(const DataRequest& request, const std::string& text) {
   if (text.empty()) return std::optional<char>();
-  if (text == "comma") return std::optional(',');
-  if (text == "tab") return std::optional('\t');
-  if (text == "semicolon") return std::optional(';');
+  for (const auto& [mark, name] : csv_separators)
+    if (text == name) return std::optional(mark);
   return wrong_data(request, fmt::format("sep={}: must be comma, semicolon or tab", text));
 }
 
@@ -287,6 +294,7 @@ Result<DataSet> read_csv(const DataRequest& request) {
   CsvPlan plan{.targets = options.words("target"),
                .reads_targets = !request.to_predict,
                .ignored = options.words("ignore"),
+               .row_name = normal_form(options.text("name")),
                .group = std::string(request.group),
                .schema = std::nullopt};
   const std::string schema = options.text("schema");

@@ -69,14 +69,14 @@ Result<void> Assignment::read_names() {
     const std::size_t at = columns_.all.size();
     CsvColumn column{.name = normal_form(name)};
     if (name.empty()) {
-      column.role = at == 0 ? Role::ignored : Role::empty;
+      column.role = at > 0 ? Role::empty : plan_.row_name.empty() ? Role::row_name : Role::ignored;
     } else if (const auto [place, is_new] = places_.emplace(column.name, at); !is_new) {
       return rows_.wrong(fmt::format("columns {} and {} are both called {}; rename one",
                                      place->second + 1, at + 1, csv_shown(name)));
     }
     columns_.all.push_back(std::move(column));
   }
-  if (columns_.all.front().role == Role::ignored) {
+  if (columns_.all.front().name.empty()) {
     log_info("{}: the first column has no name, so it holds the names of the rows and is no input",
              rows_.path());
   }
@@ -88,6 +88,7 @@ Result<void> Assignment::expect_names() const {
   std::vector<std::string> wanted = plan_.ignored;
   if (plan_.reads_targets)
     wanted.insert(wanted.begin(), plan_.targets.begin(), plan_.targets.end());
+  if (!plan_.row_name.empty()) wanted.push_back(plan_.row_name);
   if (!plan_.group.empty()) wanted.push_back(plan_.group);
   if (plan_.schema) {
     for (const auto& column : plan_.schema->columns) wanted.push_back(column.name);
@@ -108,9 +109,7 @@ std::string Assignment::advice() const {
   if (first.starts_with('#'))
     return ". The first line must name the columns: remove the lines of comments before it";
   if (columns_.all.size() > 1) return "";
-  constexpr std::pair<char, std::string_view> separators[] = {
-      {';', "semicolon"}, {'\t', "tab"}, {',', "comma"}};
-  for (const auto& [mark, name] : separators) {
+  for (const auto& [mark, name] : csv_separators) {
     if (first.find(mark) != std::string::npos)
       return fmt::format(". If the {}s separate columns, add sep={} to --data", name, name);
   }
@@ -121,7 +120,7 @@ Result<CsvColumn*> Assignment::assign(const std::string& name, Role role) {
   CsvColumn* const column = find(name);
   if (column->role != Role::number) {
     return rows_.wrong(
-        fmt::format("column {} has two uses: a column is a target, ignored, the "
+        fmt::format("column {} has two uses: a column is a target, ignored, that of name=, the "
                     "column of by:, or an input",
                     csv_shown(name)));
   }
@@ -131,6 +130,7 @@ Result<CsvColumn*> Assignment::assign(const std::string& name, Role role) {
 
 Result<void> Assignment::assign_roles() {
   for (const std::string& name : plan_.ignored) FL_CHECK(assign(name, Role::ignored));
+  if (!plan_.row_name.empty()) FL_CHECK(assign(plan_.row_name, Role::row_name));
   if (!plan_.group.empty()) FL_CHECK(assign(plan_.group, Role::group));
   const bool has_classes = plan_.schema && !plan_.schema->classes.empty();
   if (has_classes && plan_.targets.size() > 1)
@@ -166,7 +166,7 @@ Result<void> Assignment::assign_schema() {
     if (column.role != Role::number) {
       return rows_.wrong(
           fmt::format("column {} stands in the schema as an input; a target, an "
-                      "ignored column and the column of by: must not",
+                      "ignored column and those of name= and by: must not",
                       csv_shown(wanted.name)));
     }
     column.at = columns_.inputs;

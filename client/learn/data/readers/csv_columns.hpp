@@ -27,6 +27,7 @@ struct CsvPlan {
   std::vector<std::string> targets;
   bool reads_targets = true;  // Else their columns may be missing, and are ignored.
   std::vector<std::string> ignored;
+  std::string row_name;  // The column with the rows' names; "": the first, if it has no name.
   std::string group;
   std::optional<CsvSchema> schema;
 };
@@ -39,7 +40,8 @@ struct CsvColumn {
     classes,
     group,
     ignored,
-    empty,  // It has no name, so it may hold nothing.
+    row_name,  // The name of the row, which is no input.
+    empty,     // It has no name, so it may hold nothing.
   };
   std::string name;
   Role role = Role::number;
@@ -54,7 +56,7 @@ struct CsvColumns {
 };
 
 /// Reads the first line and gives each column its use. A first column without a name holds the
-/// names or numbers of the rows, as R and pandas write them, and is ignored, which the log says.
+/// names or numbers of the rows, as R and pandas write them, which the log says.
 /// Errors name the file, the line, the column and the remedy.
 [[nodiscard]] Result<CsvColumns> read_csv_columns(CsvRows& rows, const CsvPlan& plan);
 

@@ -13,6 +13,16 @@ namespace {
 constexpr std::size_t csv_buffer_bytes = 64 << 10;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
+/// What to try if a quoted field of the line ends before another separator; "" if none does.
+std::string other_separator(std::string_view line, char separator) {
+  for (const auto& [mark, name] : csv_separators) {
+    const char end[] = {'"', mark};
+    if (mark == separator || line.find(std::string_view(end, 2)) == line.npos) continue;
+    return fmt::format(". If the {0}s separate columns, add sep={0} to --data", name);
+  }
+  return "";
+}
+
 }  // namespace
 
 CsvRows::Parser::Parser() : csv() {
@@ -97,10 +107,11 @@ Result<void> CsvRows::feed(std::string_view piece) {
       return wrong("a quoted field does not end");
   } else if (csv_parse(&csv, piece.data(), piece.size(), on_field, on_row, parser_.get()) !=
              piece.size()) {
-    return wrong(csv_error(&csv) == CSV_EPARSE
-                     ? "a quote stands where none may: a field with quotes must be quoted as a "
-                       "whole, and quotes in it doubled"
-                     : csv_strerror(csv_error(&csv)));
+    if (csv_error(&csv) != CSV_EPARSE) return wrong(csv_strerror(csv_error(&csv)));
+    return wrong(
+        "a quote stands where none may: a field with quotes must be quoted as a whole, and quotes "
+        "in it doubled" +
+        other_separator(piece, static_cast<char>(csv_get_delim(&csv))));
   }
   if (parser_->text.size() + csv_get_buffer_size(&csv) <= csv_row_bytes_max &&
       parser_->ends.size() <= csv_row_bytes_max / sizeof(float)) {

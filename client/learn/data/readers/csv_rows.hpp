@@ -16,11 +16,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl {
 
 inline constexpr std::size_t csv_row_bytes_max = 16 << 20;
+
+/// The separators that --data can name, by the names that it has for them.
+inline constexpr std::pair<char, std::string_view> csv_separators[] = {
+    {';', "semicolon"}, {'\t', "tab"}, {',', "comma"}};
 
 class CsvRows {
  public:

@@ -218,6 +218,7 @@ class ImageSet {
     ++images_;
     if (number) set_.labels.push_back(*number);
     if (!number) set_.example_names.push_back(file.name);
+    if (!number) set_.example_heading = "file";
     if (plan_.by_folder) FL_CHECK(groups_.add(normal_form(folder_of(file))));
     // From pixels with channels side by side to one channel behind the other.
     planes_.resize(image.pixels.size());
