@@ -237,6 +237,27 @@ TEST_CASE("a refused update keeps the codec's state and goes back into the resid
   CHECK(state_files(refused_files).empty());
 }
 
+TEST_CASE("only an accepted update becomes the reference of the next one") {
+  MemFiles files;
+  auto state = ClientState::open(files, folder).value();
+  const auto codec = parse_codec("delta+qsgd:8").value();
+  const auto reference = [&] {
+    return values_of(state.reference(matrix_layout()), matrix_layout());
+  };
+  for (std::int64_t task = 1; task <= 3; ++task) {
+    CAPTURE(task);
+    const auto before = reference();
+    wire::UploadBegin begin;
+    begin.set_task(task);
+    begin.set_reference(task == 3 ? 1 : task - 1);
+    const auto round = static_cast<std::uint64_t>(task);
+    save(state, run_of(matrix_layout()), update_of(round), *codec, round, begin).value();
+    const bool is_refused = task == 2;
+    (is_refused ? state.settle_unused(run_of(matrix_layout())) : state.settle_accepted()).value();
+    CHECK((reference() == before) == is_refused);
+  }
+}
+
 TEST_CASE("an update that a device coded wrongly is coded again, and nothing is lost") {
   const Layout layout = Layout::make({{"w", {4, 65'536}}}).value();
   std::vector<float> x(layout.elements());

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/sqlite_files_vfs.hpp"
 
+#include "shared/base/async/clock.hpp"
+
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -168,7 +171,9 @@ struct SqliteFilesVfs::Calls {
   static int sleep(sqlite3_vfs*, int microseconds) { return microseconds; }
 
   static int current_time_ms(sqlite3_vfs* vfs, sqlite3_int64* julian_ms) {
-    *julian_ms = julian_epoch_ms + (self(vfs).now_ms_ += 1000);
+    const bool steps = self(vfs).time_ == Time::steps;
+    *julian_ms = julian_epoch_ms +
+                 (steps ? self(vfs).now_ms_ += 1000 : std::llround(Clock::unix_seconds() * 1000));
     return SQLITE_OK;
   }
 
@@ -182,8 +187,8 @@ struct SqliteFilesVfs::Calls {
   static int last_error(sqlite3_vfs*, int, char*) { return 0; }
 };
 
-SqliteFilesVfs::SqliteFilesVfs(std::string name, Files& files)
-    : name_(std::move(name)), files_(files), now_ms_(start_ms) {
+SqliteFilesVfs::SqliteFilesVfs(std::string name, Files& files, Time time)
+    : name_(std::move(name)), files_(files), time_(time), now_ms_(start_ms) {
   FL_ASSERT(sqlite3_vfs_find(name_.c_str()) == nullptr);
   vfs_.iVersion = 2;
   vfs_.szOsFile = sizeof(OpenFile);

@@ -222,6 +222,26 @@ std::map<std::string, double> last_evaluation(const History& history, Version ve
 // A client's own model v converges to (v - c) + lambda (v - w) = 0. So v's distance from the
 // client's point c is lambda/(1 + lambda) = 1/3 of w's distance, and its loss is 1/9 of w's. Killed
 // clients continue with the own models that they had.
+TEST_CASE("an update that was trained from an older version than its task's is refused") {
+  WorldOptions options = calm(3);
+  options.settings.min_clients = 2;
+  options.sessions_first = 3;
+  World world(options);
+  world.on_connect = [](const std::string& client, Line& up, Line&) {
+    if (client != "client-1") return true;
+    up.edit = [](wire::Header& header) {
+      if (header.has_begin() && header.begin().round() == 2) header.mutable_begin()->set_version(0);
+    };
+    return true;
+  };
+  REQUIRE(world.run());
+  for (const auto& task : tasks_of(world, 2)) {
+    const bool is_older = task.client == "client-1";
+    CHECK(task.state == (is_older ? TaskState::refused : TaskState::accepted));
+    if (is_older) CHECK(task.reason == "it was trained from model version 0, not 1");
+  }
+}
+
 TEST_CASE("Ditto's own models converge between the client's optimum and the global model") {
   for (const bool kills : {false, true}) {
     CAPTURE(kills);

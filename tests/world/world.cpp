@@ -27,7 +27,7 @@ const std::filesystem::path state_folder = "/state";
 struct World::Server {
   Server(World& world, int number)
       : files(world.server_disk_, [this, &world] { die(world); }),
-        vfs(fmt::format("sim-{}", number), files),
+        vfs(fmt::format("sim-{}", number), files, SqliteFilesVfs::Time::clock),
         store_worker([&world] { return world.draw_duration(world.options_.pause_max); }),
         compute([&world] { return world.draw_duration(world.options_.pause_max); }) {}
 

@@ -95,6 +95,8 @@ TEST_CASE("traffic adds up over a client's sessions") {
   second->up = 5;
   roster.enter(second);
   CHECK(roster.traffic_of("a") == Traffic{15, 100});
+  roster.leave(second, false);
+  CHECK(roster.traffic_of("a") == Traffic{15, 100});
   CHECK(roster.traffic_of("nobody") == Traffic{});
   CHECK(roster.traffic() == Traffic{16, 100});
   CHECK(roster.recorded_traffic() == Traffic{16, 100});
