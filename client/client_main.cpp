@@ -204,6 +204,7 @@ Result<int> train(const client::ClientOptions& options, const std::optional<site
   agent_options.parameters_max = options.parameters_max;
   agent_options.model = learn.model;
   agent_options.data = trainer.data;
+  agent_options.tensors = trainer.tensors ? trainer.tensors->raw() : "";
   agent_options.threads = learn.threads;
   agent_options.trace = trace.get();
   agent_options.jitter_seed = std::random_device{}();

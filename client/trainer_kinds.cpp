@@ -48,7 +48,8 @@ Result<StartedTrainer> start_program(const TrainerStart& from) {
            hello.examples.holdout);
   return StartedTrainer{
       .make = [program](const std::string& model) { return make_process_trainer(program, model); },
-      .end = [program] { program->end(); }};
+      .end = [program] { program->end(); },
+      .tensors = digest_in_any_order(hello.layout)};
 }
 
 /// A built-in model in this process. The first run's model takes the data that is loaded here; a

@@ -10,6 +10,7 @@
 #include "client/site/site_options.hpp"
 #include "shared/base/doctor.hpp"
 #include "shared/base/error.hpp"
+#include "shared/base/io/digest.hpp"
 
 #include <functional>
 #include <memory>
@@ -30,6 +31,8 @@ struct StartedTrainer {
   std::function<void()> end = {};
   /// The shape of the data, in words (data_shape_text()); "": only the trainer knows it.
   std::string data = {};
+  /// The only tensors that it trains (digest_in_any_order()); none: any model's, or not known.
+  std::optional<Digest> tensors = {};
 };
 
 /// The arguments of TrainerKind::start.

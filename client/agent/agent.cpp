@@ -148,7 +148,11 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   }
   FL_CO_CHECK(shaken);
   group_.spawn(conversation_.listen(events_));
-  co_return co_await answer_requests();
+  const auto outcome = co_await answer_requests();
+  // Nobody is to wait for a client that its own error ends.
+  if (!outcome && is_final(outcome.error()))
+    co_await conversation_.leave(outcome.error().message());
+  co_return outcome;
 }
 
 /// Sends Hello, receives Welcome, enters the run, and sends Ready.
@@ -157,6 +161,7 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_evaluator(options_.evaluator);
   hello.set_model(options_.model);
   hello.set_data(options_.data);
+  hello.set_tensors(options_.tensors);
   const auto answer = co_await conversation_.hello(std::move(hello));
   if (!answer && answer.error().code() == Errc::unauthenticated && may_wait())
     co_return not_for_this_client(answer.error());

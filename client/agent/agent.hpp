@@ -42,6 +42,7 @@ class Agent {
     bool stay = false;       // Waits for the next run when one is over.
     std::string model;       // The only model that it trains; "": any.
     std::string data;        // The shape of its data, in words (wire::Hello); "": not known.
+    std::string tensors;     // The digest of the only tensors that it trains (the same); "": any.
     std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
     int threads = 1;                // Threads that encode an update; 0: one per core.
     std::uint64_t jitter_seed = 0;  // Spreads the reconnections of many clients over time.

@@ -133,9 +133,10 @@ Awaitable<Result<void>> Conversation::send(wire::Header header) {
   co_return co_await link_->send(std::move(message));
 }
 
-Awaitable<void> Conversation::leave() {
+Awaitable<void> Conversation::leave(std::string why) {
   wire::Header header;
   header.mutable_bye()->set_cause(wire::Bye::LEAVING);
+  header.mutable_bye()->set_reason(shown_reason(why));
   [[maybe_unused]] auto sent = co_await send(std::move(header));
 }
 

@@ -56,8 +56,8 @@ class Conversation {
   /// Passes the messages of this connection to `events` until it ends, and then its error.
   Awaitable<void> listen(AgentEvents& events);
   Awaitable<Result<void>> send(wire::Header header);
-  /// Sends the Bye of a client that leaves.
-  Awaitable<void> leave();
+  /// Sends the Bye of a client that leaves. `why`: its error, for the server's user; "": none.
+  Awaitable<void> leave(std::string why = "");
   void close();
   [[nodiscard]] Link& link() { return *link_; }
   /// The connections that have become ready so far; the number of the newest.

@@ -43,7 +43,7 @@ CREATE TABLE client (
   last_seen_at       REAL,
   revoked_at         REAL,
   evaluator          INTEGER NOT NULL CHECK (evaluator IN (0, 1))
-, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0), pardoned_at REAL, model TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
+, examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0), pardoned_at REAL, model TEXT NOT NULL DEFAULT '', tensors TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
   id     INTEGER PRIMARY KEY,
@@ -286,12 +286,14 @@ CREATE VIEW round_summary (run_id, round, started_at, seconds, clients_offered, 
 CREATE VIEW run_metric (run_id, name) AS
   SELECT run_id, coalesce(
            nullif(json_extract(config, '$.metric'), ''),
-           nullif(trim(substr(json_extract(config, '$.target'), 1,
-                  instr(replace(json_extract(config, '$.target'), '<', '>'), '>') - 1)), ''),
+           nullif(trim(substr(target, 1,
+                  length(rtrim(target, replace(replace(replace(target,
+                         '<', ''), '>', ''), '=', ''))) - 2)), ''),
            iif(json_extract(config, '$.target_accuracy') > 0, 'accuracy', NULL),
            (SELECT f.name FROM first_metric AS f WHERE f.run_id = r.run_id),
            'accuracy')
-  FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run) AS r;
+  FROM (SELECT run_id, config, ifnull(json_extract(config, '$.target'), '') AS target
+        FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run)) AS r;
 
 CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_seconds,
                           exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps) AS

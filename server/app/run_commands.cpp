@@ -11,6 +11,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/base/printable.hpp"
+#include "shared/params/layout.hpp"
 
 #include <fmt/format.h>
 
@@ -43,17 +44,30 @@ Result<void> drop_queued_run(const QueueOptions& options) {
   return {};
 }
 
-/// Says so if no trainer that was here lately can train the run, as far as is known: some train
-/// only one model.
+/// Why the client can't train the run, as far as is known: some train only one model, or have a
+/// trainer with tensors of its own. "" if nothing speaks against it.
+std::string why_unfit(const ClientRecord& client, const RunRecord& run, const Digest& tensors) {
+  if (!client.model.empty() && client.model != run.model)
+    return fmt::format("{} trains only '{}'", client.name,
+                       printable(client.model, limits::run_model_bytes_max));
+  if (!client.tensors.empty() && client.tensors != tensors.hex())
+    return fmt::format("the trainer of {} has other tensors", client.name);
+  return "";
+}
+
+/// Says so if no trainer that was here lately can train the run.
 Result<void> warn_if_unfit(Store& store, const RunRecord& run) {
   const double since = Clock::unix_seconds() - seconds(limits::lately);
+  FL_TRY(const RunSettings settings, settings_from_json(run.config_json));
+  FL_TRY(const Layout layout, model_layout(settings));
+  const Digest tensors = digest_in_any_order(layout);
   FL_TRY(const auto clients, store.members().all());
   std::string others;
   for (const ClientRecord& client : clients) {
     if (client.evaluator || client.revoked_at != 0 || client.last_seen_at < since) continue;
-    if (client.model.empty() || client.model == run.model) return {};
-    others += fmt::format("{}{} trains only '{}'", others.empty() ? "" : ", ", client.name,
-                          printable(client.model, limits::run_model_bytes_max));
+    const std::string why = why_unfit(client, run, tensors);
+    if (why.empty()) return {};
+    others += (others.empty() ? "" : ", ") + why;
   }
   if (others.empty()) return {};
   log_warn(
@@ -71,6 +85,7 @@ Result<void> queue_another_run(const QueueOptions& options) {
                  "'fl-server history --runs' shows the runs that wait");
   FL_TRY(const auto store, open_store(options.state, false));
   FL_TRY(const auto before, store->runs().next_open());
+  FL_TRY(const std::string taken_over, others_of_newest(store->runs(), options));
   FL_TRY(const auto run, queue_run(store->runs(), options));
   fmt::print("{} with {} rounds is queued{}\n", to_text(name_of(run)), run.rounds_total,
              before ? fmt::format("; run {} is not finished. Clients without --stay exit when that "
@@ -78,6 +93,7 @@ Result<void> queue_another_run(const QueueOptions& options) {
                                   before->id)
                     : "; a server that waits with --stay begins it now, otherwise the next start "
                       "does");
+  if (!taken_over.empty()) fmt::print("{}\n", taken_over);
   return warn_if_unfit(*store, run);
 }
 

@@ -10,6 +10,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
 #include "shared/identity/crypto.hpp"
+#include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
@@ -220,9 +221,35 @@ Result<std::optional<ChosenRun>> next_run(Runs& runs) {
 }
 
 Result<RunSettings> with_newest_model(Runs& runs, RunSettings settings) {
-  FL_TRY(const auto latest, runs.latest());
-  if (latest) settings.model = latest->model;
+  FL_TRY(const auto before, runs.newest_begun());
+  if (!before) return settings;
+  settings.model = before->model;
+  if (!settings.model.starts_with(custom_prefix) || !settings.initial_weights.empty())
+    return settings;
+  // The tensors of such a model are those of its file.
+  FL_TRY(const RunSettings known, settings_of(*before));
+  settings.initial_weights = known.initial_weights;
   return settings;
+}
+
+Result<std::string> others_of_newest(Runs& runs, const RunOptions& options) {
+  FL_TRY(const auto before, runs.newest_begun());
+  if (!before || options.given.contains("model")) return std::string();
+  FL_TRY(const RunSettings known, settings_of(*before));
+  const RunSettingTable table = run_setting_table();
+  std::string others;
+  for (const auto& row : table.rows()) {
+    const bool is_own = row.flag == "seed" || row.flag == "rounds" || row.flag == "initial-weights";
+    if (row.flag.empty() || is_own || options.given.contains(std::string(row.flag))) continue;
+    const auto value = row.value_of(known);
+    const auto here = row.value_of(options.settings);
+    if (row.flag == "model" || value == here) continue;
+    others += fmt::format("{}--{} {} (here {})", others.empty() ? "" : ", ", row.flag,
+                          json_text(value), json_text(here));
+  }
+  return fmt::format("the model is that of run {}, as no --model was given{}{}", before->id,
+                     others.empty() ? "" : "; its other settings are not taken over, and it had ",
+                     others);
 }
 
 Result<RunRecord> queue_run(Runs& runs, const RunOptions& options) {

@@ -30,9 +30,14 @@ struct ChosenRun {
 /// The oldest run that is not finished; none if all are finished.
 [[nodiscard]] Result<std::optional<ChosenRun>> next_run(Runs& runs);
 
-/// The settings with the model of the newest run, if there is one: clients have data for it. A new
-/// run that names no model has it.
+/// The settings with the model of the newest run that has one (Runs::newest_begun()): clients have
+/// data for it. A new run that names no model has it. A custom model comes with its file of initial
+/// weights, unless the settings name one.
 [[nodiscard]] Result<RunSettings> with_newest_model(Runs& runs, RunSettings settings);
+
+/// What a new run takes over from the newest one, and which of its settings it does not, in words;
+/// "" if it takes over nothing.
+[[nodiscard]] Result<std::string> others_of_newest(Runs& runs, const RunOptions& options);
 
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.
 [[nodiscard]] Result<RunRecord> queue_run(Runs& runs, const RunOptions& options);

@@ -8,6 +8,7 @@
 #include "server/app/command_audit.hpp"
 #include "server/app/control.hpp"
 #include "server/app/invitations.hpp"
+#include "server/app/last_seen.hpp"
 #include "server/app/newer_files.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
@@ -30,6 +31,7 @@
 #include "shared/base/log.hpp"
 #include "shared/base/state_lock.hpp"
 #include "shared/base/version.hpp"
+#include "shared/params/model_spec.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
@@ -95,12 +97,13 @@ void print_invitation(Store& store, const Authority& authority, const ServerAddr
         run.model, *token);
     return;
   }
-  const bool needs_data = !run.model.starts_with("synthetic:");
+  const auto spec = parse_model(run.model);
+  const std::string_view data = spec ? example_data(*spec) : "";
   fmt::print(
       "\nTo join from a machine that reaches this one at {} (once, within the hour; --advertise\n"
       "HOST[:PORT] puts another address into tokens):\n\n  fl-client --join {}{}\n\n"
       "More clients: fl-server enroll --name NAME prints a token for each.\n\n",
-      to_string(address), *token, needs_data ? " --data fashion-mnist" : "");
+      to_string(address), *token, data.empty() ? "" : fmt::format(" --data {}", data));
   std::fflush(stdout);
 }
 
@@ -424,6 +427,7 @@ Result<int> serve(const ServeOptions& options) {
   changes.start();
   net::co_spawn(strand, admission.watch(changes, stop), rethrow);
   net::co_spawn(strand, keep_audit_note(server_store, changes, state, stop), rethrow);
+  net::co_spawn(strand, keep_last_seen(engines, server_store, changes, stop), rethrow);
   const bool is_live = ::isatty(STDERR_FILENO) == 1 && !options.log_json;
   if (is_live) net::co_spawn(strand, show_status(engines, stop), rethrow);
 

@@ -155,16 +155,24 @@ Result<void> Members::admit(std::string_view name, std::string_view serial) {
   });
 }
 
-Result<void> Members::touch(std::string_view name, bool evaluator, std::string_view model) {
+Result<void> Members::touch(std::string_view name, bool evaluator, std::string_view model,
+                            std::string_view tensors) {
+  return touch({{std::string(name), evaluator, std::string(model), std::string(tensors)}});
+}
+
+Result<void> Members::touch(const std::vector<ClientHere>& clients) {
   return db_.write([&]() -> Result<void> {
     FL_TRY(const double now, db_.now());
-    FL_CHECK(db_.run(
-        "INSERT INTO client (name, certificate_serial, enrolled_at, last_seen_at,"
-        " evaluator, model) VALUES (?1, '', ?2, ?2, ?3, ?4) ON CONFLICT (name) DO UPDATE SET"
-        " last_seen_at = excluded.last_seen_at, model = excluded.model,"
-        " evaluator = CASE certificate_serial WHEN '' THEN excluded.evaluator"
-        " ELSE evaluator END",
-        name, now, evaluator ? 1 : 0, model));
+    for (const ClientHere& client : clients) {
+      FL_CHECK(
+          db_.run("INSERT INTO client (name, certificate_serial, enrolled_at, last_seen_at,"
+                  " evaluator, model, tensors) VALUES (?1, '', ?2, ?2, ?3, ?4, ?5)"
+                  " ON CONFLICT (name) DO UPDATE SET last_seen_at = excluded.last_seen_at,"
+                  " model = excluded.model, tensors = excluded.tensors,"
+                  " evaluator = CASE certificate_serial WHEN '' THEN excluded.evaluator"
+                  " ELSE evaluator END",
+                  client.name, now, client.evaluator ? 1 : 0, client.model, client.tensors));
+    }
     return {};
   });
 }

@@ -41,11 +41,13 @@ class Members {
   /// Succeeds if this certificate lets the client in; the ones before it no longer do. Otherwise
   /// `unauthenticated`, with a text for the client.
   [[nodiscard]] Result<void> admit(std::string_view name, std::string_view serial);
-  /// Records that the client is connected now. A client that is not in the table (it is simulated)
-  /// is added, as enrolled now. `evaluator` is the role of such a client; the role of one with a
-  /// certificate stays. `model`: the only one that it trains; "": any.
+  /// Records that the client is here now. A client that is not in the table (it is simulated) is
+  /// added, as enrolled now. `evaluator` is the role of such a client; the role of one with a
+  /// certificate stays. `model` and `tensors`: the only ones that it trains; "": any.
   [[nodiscard]] Result<void> touch(std::string_view name, bool evaluator,
-                                   std::string_view model = "");
+                                   std::string_view model = "", std::string_view tensors = "");
+  /// Records that these clients are here now, as touch() does.
+  [[nodiscard]] Result<void> touch(const std::vector<ClientHere>& clients);
   /// Revokes the client for good; a second time changes nothing. If nobody has joined by that name,
   /// its tokens become void; if there are none either, not_found.
   [[nodiscard]] Result<void> revoke(std::string_view name, std::string_view by);

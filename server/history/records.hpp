@@ -245,12 +245,21 @@ struct ClientRecord {
   std::string name;
   std::string certificate_serial;  // The newest certificate's, hexadecimal.
   double enrolled_at = 0;
-  double last_seen_at = 0;  // When it last connected, or the end of the last round with its update.
-  double revoked_at = 0;    // 0: not revoked.
-  bool evaluator = false;   // The role: it evaluates and never trains. Else it is a trainer.
+  double last_seen_at = 0;         // When it was last here: to limits::last_seen_pace.
+  double revoked_at = 0;           // 0: not revoked.
+  bool evaluator = false;          // The role: it evaluates and never trains. Else it is a trainer.
   std::uint64_t examples_max = 0;  // The most examples that it may claim; 0: no limit.
   double pardoned_at = 0;  // When an operator forgave its misses (Members::pardon()); 0: never.
   std::string model;       // The only one that it trains, as it said last; "": any, or unknown.
+  std::string tensors;     // The only tensors that it trains, likewise (HelloFacts::tensors).
+};
+
+/// A client that is here now.
+struct ClientHere {
+  std::string name;
+  bool evaluator = false;
+  std::string model;  // This and `tensors` as in ClientRecord.
+  std::string tensors;
 };
 
 /// A join token as it is stored: never the secret.

@@ -35,6 +35,13 @@ Result<std::optional<RunRecord>> Runs::latest() {
                   run_table.reader());
 }
 
+Result<std::optional<RunRecord>> Runs::newest_begun() {
+  return db_.find(run_table.select("ORDER BY EXISTS"
+                                   " (SELECT 1 FROM checkpoint WHERE run_id = run.id) DESC,"
+                                   " state = 'stopped', id DESC LIMIT 1"),
+                  run_table.reader());
+}
+
 Result<std::optional<RunRecord>> Runs::next_open() {
   return db_.find(run_table.select("WHERE state IN ('waiting', 'running')"
                                    " ORDER BY state = 'running' DESC, aside_at NULLS FIRST, id"

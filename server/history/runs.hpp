@@ -24,6 +24,8 @@ class Runs {
   [[nodiscard]] Result<RunRecord> create(const RunRecord& run, Others others = Others::keep);
   /// The newest run. Queued ones that were dropped or given up before they began come last.
   [[nodiscard]] Result<std::optional<RunRecord>> latest();
+  /// The newest run that has a model; if none has, the newest that is not given up.
+  [[nodiscard]] Result<std::optional<RunRecord>> newest_begun();
   /// The run to work on: the one that is running; else the oldest that waits, those that have
   /// stepped aside last.
   [[nodiscard]] Result<std::optional<RunRecord>> next_open();

@@ -376,6 +376,26 @@ constexpr const char* actors = R"sql(
 ALTER TABLE audit ADD COLUMN who TEXT NOT NULL DEFAULT '';
 )sql";
 
+// The only tensors that a client trains, as a digest. And a run's main metric may have a sign of a
+// comparison in its name: a target's bound begins at the last '<=' or '>='. What stands behind that
+// is a number, which has none of these three characters.
+constexpr const char* tensors_of_clients = R"sql(
+ALTER TABLE client ADD COLUMN tensors TEXT NOT NULL DEFAULT '';
+
+DROP VIEW run_metric;
+CREATE VIEW run_metric (run_id, name) AS
+  SELECT run_id, coalesce(
+           nullif(json_extract(config, '$.metric'), ''),
+           nullif(trim(substr(target, 1,
+                  length(rtrim(target, replace(replace(replace(target,
+                         '<', ''), '>', ''), '=', ''))) - 2)), ''),
+           iif(json_extract(config, '$.target_accuracy') > 0, 'accuracy', NULL),
+           (SELECT f.name FROM first_metric AS f WHERE f.run_id = r.run_id),
+           'accuracy')
+  FROM (SELECT run_id, config, ifnull(json_extract(config, '$.target'), '') AS target
+        FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run)) AS r;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -392,8 +412,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"bounded claims", bounded_claims},
                                          Migration{"pardons of clients", pardons},
                                          Migration{"order of the queue", queue_order},
-
-                                         Migration{"actors of the audit", actors}};
+                                         Migration{"actors of the audit", actors},
+                                         Migration{"tensors of clients", tensors_of_clients}};
 
 struct Marks {
   int application = 0;

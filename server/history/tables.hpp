@@ -98,6 +98,7 @@ inline constexpr Column<ClientRecord> client_columns[] = {
     column<&ClientRecord::examples_max>("examples_max"),
     column<&ClientRecord::pardoned_at, OrNull>("pardoned_at"),
     column<&ClientRecord::model>("model"),
+    column<&ClientRecord::tensors>("tensors"),
 };
 inline constexpr Table<ClientRecord> client_table{"client", client_columns};
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "proto/wire.pb.h"
+#include "server/host/hello_facts.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/params/column_summary.hpp"
 #include "shared/params/metric.hpp"
@@ -19,20 +20,16 @@ namespace fl::server {
 class Peer {
  public:
   /// The client's name comes from its certificate. The rest is what the client said of itself.
-  struct Facts {
+  struct Facts : HelloFacts {
     std::string name;
     std::string
         serial;  // The certificate's serial number; empty where the link has no certificate.
-    bool evaluator = false;
     std::uint64_t train_examples = 0;
     std::uint64_t holdout_examples = 0;
     std::vector<MetricKind> metrics = {};  // Checked by join().
     /// From a trainer that was here before there was a model; checked by join().
     std::vector<ColumnSummary> summaries = {};
     Features features = Features::before_lists(End::client);
-    std::string model = {};          // The only one that it trains; "": any.
-    std::string data = {};           // The shape of its data, in words; "": not known.
-    std::string software = {};       // Name and version of the client's program, as it says.
     double certificate_ends_at = 0;  // Unix seconds; 0 where the link has no certificate.
     /// How long ago its program began, as it says; zero: it does not say.
     Duration uptime{};

@@ -108,17 +108,22 @@ Awaitable<void> Session::run() {
   is_at_fault_ = !served && is_fault(served.error());
   // One that broke the protocol is not waited for: another is asked in its place.
   const bool for_good = served.has_value() || is_at_fault_ || co_await await_last_bye();
-  const std::string reason = is_at_fault_ ? served.error().message() : "the client left";
+  std::string reason = is_at_fault_ ? served.error().message() : "the client left";
+  if (served && !served->empty()) reason += ": " + *served;
   net::post(host_->executor(),
             [self, for_good, reason] { self->host_->leave(self, for_good, reason); });
-  if (!served && served.error().code() != Errc::unavailable) {
-    const std::string text = fmt::format("{} ({}): the session ended: {}", facts_.name,
-                                         link_->remote(), served.error().message());
-    net::post(host_->executor(), [self, text] {
-      self->host_->report_of(self->facts_.name, EventLevel::warning, text);
+  std::string trouble;
+  if (served && !served->empty())
+    trouble = fmt::format("{} ended with an error: {}", facts_.name, *served);
+  const bool is_ended_here = !served && served.error().code() != Errc::unavailable;
+  if (is_ended_here)
+    trouble = fmt::format("{} ({}): the session ended: {}", facts_.name, link_->remote(),
+                          served.error().message());
+  if (!trouble.empty())
+    net::post(host_->executor(), [self, trouble] {
+      self->host_->report_of(self->facts_.name, EventLevel::warning, trouble);
     });
-    co_await say_bye(cause_of(served.error()), served.error().message());
-  }
+  if (is_ended_here) co_await say_bye(cause_of(served.error()), served.error().message());
   posted_.close();
   link_->close();
 }
@@ -188,10 +193,7 @@ Awaitable<Result<void>> Session::shake_hands() {
                     fmt::format("the second message is {}, not Ready", kind_name(second.header)));
   }
   link_->expect_messages_of(limits::request_bytes_max);
-  facts_.evaluator = hello.evaluator();
-  facts_.data = printable(hello.data(), limits::data_shape_bytes_max);
-  facts_.software = printable(hello.software(), limits::software_bytes_max);
-  facts_.model = printable(hello.model(), limits::run_model_bytes_max);
+  static_cast<HelloFacts&>(facts_) = read_facts(hello);
   facts_.uptime = duration_of(hello.uptime_s());
   facts_.certificate_ends_at = link_->certificate_ends_at();
   facts_.train_examples = second.header.ready().train_examples();
@@ -227,16 +229,12 @@ struct Session::MessageRow {
   }
 };
 
-Awaitable<Result<void>> Session::serve() {
+Awaitable<Result<std::string>> Session::serve() {
   for (;;) {
     auto message = co_await link_->receive();
     if (!message) co_return message.error();
     if (message->header.has_bye()) {
-      if (!message->header.bye().reason().empty()) {
-        log_info("{} ends its session: {}", facts_.name,
-                 printable(message->header.bye().reason(), limits::reason_bytes_max));
-      }
-      co_return success();
+      co_return printable(message->header.bye().reason(), limits::reason_bytes_max);
     }
     const auto& header = message->header;
     const MessageRow* const row = MessageRow::find(header.kind_case());

@@ -45,7 +45,8 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
 
   Awaitable<Result<void>> shake_hands();
   Awaitable<Result<Message>> receive_within(Duration limit);
-  Awaitable<Result<void>> serve();
+  /// Serves the client until it leaves. Returns its error if that is why, else "".
+  Awaitable<Result<std::string>> serve();
   Awaitable<bool> await_last_bye();
   Awaitable<Result<void>> send_model(Message message);
   Awaitable<Result<void>> begin_upload(Message message);

@@ -50,13 +50,7 @@ Result<wire::Welcome> Attendance::welcome(const std::string& name, const wire::H
   auto welcome = welcome_of(name, hello);
   const bool is_newcomer = welcome || welcome.error().code() == Errc::cancelled;
   if (!is_newcomer || parts_.roster.find(name) != nullptr) return welcome;
-  Newcomer newcomer;
-  newcomer.waits_for = welcome ? WaitsFor::its_data : WaitsFor::a_run;
-  newcomer.evaluator = hello.evaluator();
-  newcomer.software = printable(hello.software(), limits::software_bytes_max);
-  newcomer.model = printable(hello.model(), limits::run_model_bytes_max);
-  newcomer.data = printable(hello.data(), limits::data_shape_bytes_max);
-  newcomers_.hear(name, std::move(newcomer));
+  newcomers_.hear(name, {welcome ? WaitsFor::its_data : WaitsFor::a_run, read_facts(hello)});
   return welcome;
 }
 
@@ -162,7 +156,7 @@ Awaitable<Result<void>> Attendance::join(std::shared_ptr<Peer> peer) {
       FL_TRY(const auto member, store.members().find(facts.name));
       FL_CHECK(check_claims(facts, *member));
     }
-    return store.members().touch(facts.name, facts.evaluator, facts.model);
+    return store.members().touch(facts.name, facts.evaluator, facts.model, facts.tensors);
   };
   FL_CO_CHECK(co_await parts_.control.store.with_store(std::move(touch)));
   if (parts_.control.has_ended()) co_return Error(Errc::unavailable, "the run is over");

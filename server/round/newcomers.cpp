@@ -9,7 +9,7 @@
 namespace fl::server {
 
 void Newcomers::hear(const std::string& client, Newcomer newcomer) {
-  Heard& heard = all_[client];
+  Heard& heard = heard_[client];
   const bool has_declined = heard.newcomer.waits_for == WaitsFor::another_run;
   if (has_declined && newcomer.waits_for == WaitsFor::its_data)
     newcomer.waits_for = WaitsFor::another_run;
@@ -20,22 +20,30 @@ void Newcomers::hear(const std::string& client, Newcomer newcomer) {
 }
 
 void Newcomers::decline(const std::string& client) {
-  const auto found = all_.find(client);
-  if (found == all_.end()) return;
+  const auto found = heard_.find(client);
+  if (found == heard_.end()) return;
   found->second.newcomer.waits_for = WaitsFor::another_run;
   found->second.until = Clock::now() + limits::newcomer_max;
 }
 
 const Newcomer* Newcomers::find(const std::string& client) const {
-  const auto found = all_.find(client);
-  return found != all_.end() && Clock::now() < found->second.until ? &found->second.newcomer
-                                                                   : nullptr;
+  const auto found = heard_.find(client);
+  return found != heard_.end() && Clock::now() < found->second.until ? &found->second.newcomer
+                                                                     : nullptr;
 }
 
 std::size_t Newcomers::count() const {
   const TimePoint now = Clock::now();
   return static_cast<std::size_t>(
-      std::ranges::count_if(all_, [now](const auto& each) { return now < each.second.until; }));
+      std::ranges::count_if(heard_, [now](const auto& each) { return now < each.second.until; }));
+}
+
+std::vector<std::pair<std::string, Newcomer>> Newcomers::all() const {
+  const TimePoint now = Clock::now();
+  std::vector<std::pair<std::string, Newcomer>> known;
+  for (const auto& [client, heard] : heard_)
+    if (now < heard.until) known.emplace_back(client, heard.newcomer);
+  return known;
 }
 
 }  // namespace fl::server

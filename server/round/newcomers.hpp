@@ -4,21 +4,21 @@
 // strand.
 #pragma once
 
+#include "server/host/hello_facts.hpp"
 #include "server/round/status.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fl::server {
 
 struct Newcomer {
   WaitsFor waits_for = WaitsFor::its_data;
-  bool evaluator = false;
-  std::string software;
-  std::string model;      // The only one that it trains; "": any.
-  std::string data = {};  // The shape of its data, in words; "": not known.
+  HelloFacts said;
 };
 
 class Newcomers {
@@ -28,18 +28,20 @@ class Newcomers {
   /// A newcomer can't take part in this run.
   void decline(const std::string& client);
   /// The client is in the run now, or may not take part.
-  void forget(const std::string& client) { all_.erase(client); }
+  void forget(const std::string& client) { heard_.erase(client); }
   /// Null: the client is none, or has not said Hello for limits::newcomer_max (while it may get
   /// ready: limits::ready_max).
   [[nodiscard]] const Newcomer* find(const std::string& client) const;
   [[nodiscard]] std::size_t count() const;
+  /// What find() knows, by the clients' names.
+  [[nodiscard]] std::vector<std::pair<std::string, Newcomer>> all() const;
 
  private:
   struct Heard {
     Newcomer newcomer;
     TimePoint until{};
   };
-  std::map<std::string, Heard> all_;  // Members only, so there are no more than these.
+  std::map<std::string, Heard> heard_;  // Members only, so there are no more than these.
 };
 
 }  // namespace fl::server

@@ -7,6 +7,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
 
+#include <utility>
+
 namespace fl::server {
 
 void RunControl::stop() {
@@ -42,9 +44,26 @@ void RunControl::expect_strand() const {
 
 void RunControl::report_of(const std::string& client, EventLevel level, std::string text) {
   if (level == EventLevel::warning || level == EventLevel::error) note_trouble(client, text);
-  for (const auto& left_out : lines_of_clients_.take_left_out())
-    report(EventLevel::warning, to_string(left_out));
-  if (lines_of_clients_.passes("events of " + client)) report(level, std::move(text));
+  if (lines_of_clients_.passes("events of " + client)) {
+    report(level, std::move(text));
+    return;
+  }
+  has_left_out_ = true;
+  if (!is_going_down() && !std::exchange(tells_left_out_, true)) group.spawn(tell_left_out());
+}
+
+/// Reports how many lines were left out, window after window, until a whole one has left out none;
+/// at the end of the run all at once.
+Awaitable<void> RunControl::tell_left_out() {
+  while (has_left_out_ && !is_going_down()) {
+    has_left_out_ = false;
+    const TimePoint until = Clock::now() + limits::lines_window;
+    while (!is_going_down() && Clock::now() < until) co_await changed.wait(until);
+    const TimePoint ended = is_going_down() ? until + limits::lines_window : until;
+    for (const auto& left_out : lines_of_clients_.take_left_out(ended))
+      report(EventLevel::warning, to_string(left_out));
+  }
+  tells_left_out_ = false;
 }
 
 void RunControl::note_trouble(const std::string& client, const std::string& text) {

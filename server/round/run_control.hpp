@@ -49,7 +49,7 @@ class RunControl {
   /// Writes a line into the log and an event of this run.
   void report(EventLevel level, std::string text) { store.report(level, std::move(text)); }
   /// Reports what a client can cause as often as it likes: for each client only a few in a minute
-  /// are reported one by one (LineLimit).
+  /// are reported one by one, and the number of the others when the minute is over (LineLimit).
   void report_of(const std::string& client, EventLevel level, std::string text);
 
   /// The last thing that went wrong with a client, since this process began the run. report_of()
@@ -74,12 +74,16 @@ class RunControl {
   TaskGroup group;                // The coroutines beside the main loop, which waits for their end.
 
  private:
+  Awaitable<void> tell_left_out();
+
   const net::any_io_executor strand_;
   bool is_restored_ = false;
   bool is_stopping_ = false;
   bool has_ended_ = false;
   std::optional<Error> failure_;
   LineLimit lines_of_clients_;
+  bool has_left_out_ = false;                // Since tell_left_out() has last looked.
+  bool tells_left_out_ = false;              // tell_left_out() is at work.
   std::map<std::string, Trouble> troubles_;  // By client; at most limits::troubles_max.
   mutable std::atomic<int> calls_off_strand_ = 0;
 };

@@ -24,9 +24,12 @@ std::string RunView::phase_text() const {
   switch (parts_.control.phase) {
     case Phase::starting: return "starting";
     case Phase::restoring: return "restoring";
-    case Phase::waiting_for_clients:
-      return fmt::format("waiting for {} clients ({} {} here)",
-                         parts_.control.plan.settings.min_clients, here, here == 1 ? "is" : "are");
+    case Phase::waiting_for_clients: {
+      const std::size_t unfit = parts_.roster.turned_away().size();
+      return fmt::format("waiting for {} clients ({} {} here{})",
+                         parts_.control.plan.settings.min_clients, here, here == 1 ? "is" : "are",
+                         unfit > 0 ? fmt::format("; {} can't take part", unfit) : "");
+    }
     case Phase::collecting: return "collecting";
     case Phase::making_model: return "making the new model";
     case Phase::waiting_for_absent: return "the run is over: waiting for its clients";
@@ -138,20 +141,14 @@ MemberStatus RunView::member(const std::string& name) const {
   member.is_awaited = parts_.roster.is_awaited(name);
   member.expelled = parts_.roster.why_expelled(name);
   if (peer) {
-    member.evaluator = peer->facts().evaluator;
-    member.software = peer->facts().software;
-    member.model = peer->facts().model;
-    member.data = peer->facts().data;
-    member.examples =
-        member.evaluator ? peer->facts().holdout_examples : peer->facts().train_examples;
-    member.certificate_ends_at = peer->facts().certificate_ends_at;
+    const auto& facts = peer->facts();
+    member.said = facts;
+    member.examples = facts.evaluator ? facts.holdout_examples : facts.train_examples;
+    member.certificate_ends_at = facts.certificate_ends_at;
   }
   if (const Newcomer* const newcomer = parts_.newcomers.find(name)) {
     member.waits_for = newcomer->waits_for;
-    member.evaluator = newcomer->evaluator;
-    member.software = newcomer->software;
-    member.model = newcomer->model;
-    member.data = newcomer->data;
+    member.said = newcomer->said;
   }
   const Traffic traffic = parts_.roster.traffic_of(name);
   member.bytes_up = traffic.up;
@@ -181,6 +178,16 @@ std::vector<MemberStatus> RunView::members(const std::vector<std::string>& names
   return found;
 }
 
+std::vector<std::pair<std::string, HelloFacts>> RunView::present() const {
+  parts_.control.expect_strand();
+  std::vector<std::pair<std::string, HelloFacts>> found;
+  for (const auto& peer : parts_.roster.here())
+    found.emplace_back(peer->facts().name, peer->facts());
+  for (const auto& [name, newcomer] : parts_.newcomers.all())
+    found.emplace_back(name, newcomer.said);
+  return found;
+}
+
 LiveStatus RunView::live_status() const {
   parts_.control.expect_strand();
   const TimePoint now = Clock::now();
@@ -190,6 +197,7 @@ LiveStatus RunView::live_status() const {
   live.paused = parts_.control.store.why_paused();
   live.is_async = parts_.control.plan.mode.is_async;
   live.min_clients = parts_.control.plan.settings.min_clients;
+  live.unfit = why_unfit();
   live.absent = parts_.roster.absent_count();
   if (!parts_.versions.empty()) live.version = parts_.versions.newest_number();
   if (parts_.tasks.has_round()) {

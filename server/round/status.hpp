@@ -3,6 +3,7 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/host/hello_facts.hpp"
 
 #include <array>
 #include <cstdint>
@@ -91,14 +92,11 @@ struct MemberStatus {
   Activity activity = Activity::away;
   WaitsFor waits_for = WaitsFor::its_data;  // Holds while the activity is `present`.
   bool is_awaited = false;                  // The client is here, or expected back.
-  bool evaluator = false;                   // These six are known only while the client is here.
-  std::string software;
-  std::optional<std::string> model;  // The only model that it trains; "": any.
-  std::string data;                  // The shape of its data, in words; "": not known.
-  std::uint64_t examples = 0;        // To train on, or to evaluate on; 0: unknown, as in no run.
-  double certificate_ends_at = 0;    // Unix seconds; 0: unknown.
-  std::string expelled;              // Why it was expelled; "": it was not.
-  std::uint64_t bytes_up = 0;        // Since this process began the run.
+  std::optional<HelloFacts> said;           // None while the client is away.
+  std::uint64_t examples = 0;      // To train on, or to evaluate on; 0: unknown, as in no run.
+  double certificate_ends_at = 0;  // Unix seconds; 0: unknown.
+  std::string expelled;            // Why it was expelled; "": it was not.
+  std::uint64_t bytes_up = 0;      // Since this process began the run.
   std::uint64_t bytes_down = 0;
   Round round = 0;                // The round of its task; 0: it has none.
   std::optional<double> task_s;   // For how long the client has had its task.
@@ -131,6 +129,7 @@ struct LiveStatus {
   std::uint32_t refused = 0;  // Refused updates of the open round.
   std::uint32_t lost = 0;
   std::uint32_t min_clients = 0;
+  std::string unfit;            // RunView::why_unfit().
   std::size_t absent = 0;       // Clients that are expected back.
   std::optional<double> due_s;  // Until the open round's deadline.
   std::array<std::uint32_t, activity_count>

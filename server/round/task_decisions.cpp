@@ -102,7 +102,8 @@ void TaskDecisions::note_failure(const std::string& client, const std::string& r
   parts_.evaluations.take_end(std::move(why));
 }
 
-void TaskDecisions::note_miss(const Task& task) {
+void TaskDecisions::note_miss(Task& task) {
+  if (std::exchange(task.is_on_bench, true)) return;
   const std::string& client = task.record.client;
   const Duration pause = parts_.roster.bench().note_miss(client, Clock::now() - task.offered_at);
   if (pause == Duration::zero()) return;

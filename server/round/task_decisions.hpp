@@ -58,7 +58,7 @@ class TaskDecisions {
   void note_failure(const std::string& client, const std::string& reason);
   /// Notes that a client's task has failed, or its time is over. After a few in a row the client is
   /// not asked for a while.
-  void note_miss(const Task& task);
+  void note_miss(Task& task);
   Parts parts_;
 };
 

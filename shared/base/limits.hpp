@@ -351,6 +351,8 @@ inline constexpr int notes_under_way_max = 100;
 /// when it has changed, at most once in history_pace; and once in history_look at the least.
 inline constexpr auto history_pace = 250ms;
 inline constexpr auto history_look = 10s;
+/// How often the history learns which members are here.
+inline constexpr auto last_seen_pace = 60s;
 /// The pause before a client that failed is asked again in the same round. It doubles each time, up
 /// to ask_again_max.
 inline constexpr auto ask_again_min = 2s;

@@ -150,6 +150,15 @@ Result<Layout> Layout::make(const std::vector<TensorSpec>& specs) {
   return layout;
 }
 
+Digest digest_in_any_order(const Layout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const auto& tensor : layout.tensors()) specs.push_back({tensor.name, tensor.shape});
+  std::ranges::sort(specs, {}, [](const TensorSpec& spec) {
+    return std::pair<bool, std::string_view>(is_statistic(spec.name), spec.name);
+  });
+  return Layout::make(specs).value().digest();
+}
+
 std::string describe_differences(const Layout& run, std::span<const TensorSpec> told,
                                  bool is_whole) {
   constexpr std::size_t shown_max = 3;

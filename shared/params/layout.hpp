@@ -65,6 +65,10 @@ class Layout {
   Digest digest_;
 };
 
+/// The digest of the same tensors sorted by name, the statistics last. It is equal for two layouts
+/// that differ only in the order.
+[[nodiscard]] Digest digest_in_any_order(const Layout& layout);
+
 /// The first three differences between a run's tensors and those of a client, as text; or that one
 /// side's names have something before them, as wrappers of PyTorch put it. `is_whole` is false if
 /// the client has more tensors than it told. The client's names may be any text.

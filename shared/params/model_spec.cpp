@@ -211,4 +211,19 @@ Result<ModelSpec> parse_model(std::string_view model) {
   return spec;
 }
 
+std::string_view example_data(const ModelSpec& spec) {
+  switch (spec.task) {
+    case Task::none: return "";
+    case Task::language: return "text:FOLDER";
+    case Task::classification:
+    case Task::regression: break;
+  }
+  const auto values =
+      std::accumulate(spec.input.begin(), spec.input.end(), std::int64_t{1}, std::multiplies<>());
+  if (values == 28 * 28 && spec.outputs == 10) return "fashion-mnist";
+  const bool are_images = spec.input.size() == 3;
+  if (are_images && spec.task == Task::classification) return "images:FOLDER";
+  return are_images ? "npz:FILE" : "csv:FILE,target=COLUMN";
+}
+
 }  // namespace fl

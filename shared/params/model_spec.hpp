@@ -66,4 +66,8 @@ inline constexpr std::uint64_t scaled_values_max =
 /// Errors: invalid_input, which names the part that is wrong or lists the models.
 [[nodiscard]] Result<ModelSpec> parse_model(std::string_view model);
 
+/// What --data of fl-client may be for such a model, with names in capitals to fill in; "" for a
+/// model without data.
+[[nodiscard]] std::string_view example_data(const ModelSpec& spec);
+
 }  // namespace fl

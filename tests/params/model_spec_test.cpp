@@ -73,6 +73,20 @@ TEST_CASE("short names are specs for 28x28 grey images with 10 classes") {
   CHECK(layout_of("resnet20").digest() == layout_of("resnet20:1x28x28-10").digest());
 }
 
+TEST_CASE("a model says what its data may be") {
+  const auto data_of = [](std::string_view model) {
+    return example_data(parse_model(model).value());
+  };
+  CHECK(data_of("lenet") == "fashion-mnist");
+  CHECK(data_of("logistic") == "fashion-mnist");
+  CHECK(data_of("resnet8:3x32x32-5") == "images:FOLDER");
+  CHECK(data_of("cnn:1x9x9-1") == "npz:FILE");
+  CHECK(data_of("logistic:13-2") == "csv:FILE,target=COLUMN");
+  CHECK(data_of("linear:784-1") == "csv:FILE,target=COLUMN");
+  CHECK(data_of("transformer") == "text:FOLDER");
+  CHECK(data_of("synthetic:100").empty());
+}
+
 TEST_CASE("models of given sizes have as many parameters as their formulas say") {
   const auto elements = [](std::string_view model) {
     return builtin_layout(model).value().elements();

@@ -264,12 +264,10 @@ class Trainers(FederationTest):
         programs = [children_of(client.pid) for client in clients]
         self.assertEqual([len(found) for found in programs], [1, 1])
         self.assertEqual(len(folders_in_memory(federation)), 2)
-        begin = ("--initial-weights", federation.folder / "initial.safetensors")
-        code, _, error = federation.server_command(
-            *("queue", "--model", "custom:scripted", *begin, "--rounds", 3, "--min-clients", 2),
-            *("--codec", "none"),
-        )
+        code, out, error = federation.server_command("queue", "--rounds", 3, "--codec", "none")
         self.assertEqual(code, 0, error)
+        self.assertIn("the model is that of run 1", out)
+        self.assertNotIn("other tensors", error)
         over = "SELECT count(*) FROM run WHERE state = 'finished'"
         wait_until("the second run is over", lambda: federation.query(over) == [(2,)])
         self.assertEqual([children_of(client.pid) for client in clients], programs)
@@ -279,6 +277,10 @@ class Trainers(FederationTest):
         )
         self.assertEqual([row[1:] for row in tasks], [("a", 2), ("b", 2), ("a", 3), ("b", 3)])
         self.assertEqual(self.last_values(federation)[:8], (8.0,) * 8)
+        code, _, error = federation.server_command("queue", "--model", "synthetic:9", "--rounds", 1)
+        self.assertEqual(code, 0, error)
+        for name in "ab":
+            self.assertIn(f"the trainer of {name} has other tensors", error)
         for program in [*clients, server]:
             program.signal(signal.SIGTERM)
             self.expect_exit(program)

@@ -161,6 +161,80 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a task that is late, and then fails, is one miss") {
+  WorldOptions options = calm(2);
+  options.settings.rounds = 1;
+  options.settings.deadline_s = 5;
+  options.sessions_first = 2;
+  World world(options);
+  class Fail {
+   public:
+    static Awaitable<void> run(World& world, int& most) {
+      co_await sleep_for(12s);  // The round has waited for two more deadlines.
+      if (auto* const link = world.link_of("client-2")) link->cut();
+      for (int i = 0; i < 60; ++i) {
+        co_await sleep_for(100ms);
+        if (world.engine() == nullptr) co_return;
+        net::post(world.engine()->executor(), [&] {
+          most = std::max(most, world.engine()->view().members({"client-2"}).front().misses);
+        });
+      }
+    }
+  };
+  bool has_failed = false;
+  world.on_connect = [&](const std::string& client, Line& up, Line&) {
+    if (client != "client-2") return true;
+    up.edit = [&](wire::Header& header) {
+      if (!header.has_begin() || std::exchange(has_failed, true)) return;
+      const auto task = header.begin().task();
+      header.mutable_failed()->set_task(task);
+      header.mutable_failed()->set_reason("CUDA out of memory");
+    };
+    return true;
+  };
+  int most = 0;
+  int offers = 0;
+  world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
+    if (client != "client-2" || is_up || !header.has_offer() || ++offers > 1) return;
+    world.link_of(client)->slow_down(0.01);
+    world.spawn(Fail::run(world, most));
+  };
+  REQUIRE(world.run());
+  CHECK(check(world));
+  CHECK(has_failed);
+  CHECK(most == 1);
+}
+
+TEST_CASE("events of a client that were left out are counted when their minute is over") {
+  WorldOptions options = calm(3);
+  options.settings.rounds = 1;
+  World world(options);
+  class Cuts {
+   public:
+    static Awaitable<void> run(World& world) {
+      for (int i = 0; i < 40; ++i) {
+        co_await sleep_for(1s);
+        if (auto* const link = world.link_of("client-2")) link->cut();
+      }
+    }
+  };
+  world.on_connect = [&](const std::string& client, Line&, Line&) {
+    return client != "client-3" || world.elapsed() > 200s;
+  };
+  world.spawn(Cuts::run(world));
+  REQUIRE(world.run());
+  CHECK(check(world));
+  const auto history = History::open(world);
+  const auto events = history->store->events().all(std::nullopt).value();
+  const auto told = [&](std::string_view text) {
+    return std::ranges::find_if(events, [&](const EventRecord& event) {
+      return event.text.find(text) != std::string::npos;
+    });
+  };
+  REQUIRE(told("events of client-2: ") != events.end());
+  CHECK(told("events of client-2: ") < told("client-3 is here"));
+}
+
 TEST_CASE("nobody waits for a member whose updates never count, also where updates are in pace") {
   WorldOptions options = calm(3);
   options.settings.mode = "async:buffer=2,ahead=2";
@@ -182,9 +256,10 @@ TEST_CASE("nobody waits for a member whose updates never count, also where updat
   CHECK(world.elapsed() < 300s);
 }
 
-TEST_CASE("another client is asked at once in place of one that leaves, fails or is refused") {
-  enum class End { leaves, fails, is_refused };
-  for (const End end : {End::leaves, End::fails, End::is_refused}) {
+TEST_CASE(
+    "another client is asked at once in place of one that leaves, ends, fails or is refused") {
+  enum class End { leaves, ends, fails, is_refused };
+  for (const End end : {End::leaves, End::ends, End::fails, End::is_refused}) {
     CAPTURE(static_cast<int>(end));
     WorldOptions options = calm(3);
     options.settings.min_clients = 1;
@@ -196,7 +271,7 @@ TEST_CASE("another client is asked at once in place of one that leaves, fails or
     World world(options);
     world.on_connect = [&](const std::string& client, Line& up, Line&) {
       if (client == "client-2") up.bytes_per_s = 200;  // So the round is open for a while.
-      if (client == "client-1" && end != End::leaves) {
+      if (client == "client-1" && (end == End::fails || end == End::is_refused)) {
         up.edit = [end](wire::Header& header) {
           if (!header.has_begin()) return;
           const auto task = header.begin().task();
@@ -208,10 +283,13 @@ TEST_CASE("another client is asked at once in place of one that leaves, fails or
       return true;
     };
     world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
-      if (end == End::leaves && client == "client-1" && !is_up && header.has_offer())
-        world.restart_client(client);
+      if (client != "client-1" || is_up || !header.has_offer()) return;
+      if (end == End::leaves) world.restart_client(client);
+      if (end == End::ends) world.clients().at(client).disk.fail_at(1);
     };
+    if (end == End::ends) world.clients().at("client-1").may_fail = true;
     REQUIRE(world.run());
+    if (end == End::ends) CHECK(has_event(world, "client-1 ended with an error: "));
     const auto tasks = tasks_of(world, 1);
     REQUIRE(tasks.size() == 3);
     for (const auto& task : tasks) {

@@ -41,7 +41,14 @@ void add_host(std::vector<Alert>& alerts, const HostFacts& host) {
 
 void add_round(std::vector<Alert>& alerts, const LiveStatus& live) {
   const EngineStatus& status = live.status;
-  if (live.phase == Phase::waiting_for_clients) {
+  if (live.phase == Phase::waiting_for_clients && !live.unfit.empty()) {
+    alerts.push_back(
+        {EventLevel::warning,
+         fmt::format("The run waits for {}, and clients that come can't take part: {}",
+                     clients(live.min_clients), live.unfit),
+         "Start clients that can, or take the run out of the queue: fl-server queue --drop RUN. "
+         "If another run is queued, it goes first after the server's --queue-patience."});
+  } else if (live.phase == Phase::waiting_for_clients) {
     alerts.push_back(
         {EventLevel::notice,
          fmt::format("The run waits for {}, and {} here", clients(live.min_clients),

@@ -52,17 +52,18 @@ std::string fleet_text(const FleetRecords& records, const std::vector<MemberStat
     const NewestUpload* const upload = found != records.uploads.end() ? &found->second : nullptr;
     const std::uint64_t examples =
         member.examples == 0 && upload != nullptr ? upload->examples : member.examples;
-    const bool is_present = member.activity == Activity::present;
+    const bool is_away = member.activity == Activity::away;
+    const HelloFacts said = member.said.value_or(HelloFacts());
     rows.push_back(
         {{"name", client.name},
          {"role", client.evaluator ? "evaluator" : "trainer"},
          {"state", client.revoked_at != 0 ? "revoked" : to_text(member.activity)},
          {"next", next_step(client, member)},
-         {"software", member.software},
-         {"model", member.model ? nlohmann::json(*member.model) : nlohmann::json()},
-         {"data", member.data},
+         {"software", said.software},
+         {"model", member.said ? nlohmann::json(said.model) : nlohmann::json()},
+         {"data", said.data},
          {"enrolled_at", moment(client.enrolled_at)},
-         {"last_seen_at", moment(is_present ? now : client.last_seen_at)},
+         {"last_seen_at", moment(is_away ? client.last_seen_at : now)},
          {"revoked_at", moment(client.revoked_at)},
          {"certificate_ends_at", moment(member.certificate_ends_at)},
          {"bytes_up", member.bytes_up},

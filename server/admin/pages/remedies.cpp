@@ -37,6 +37,9 @@ constexpr std::array table{
            "What stands behind 'was turned away' is put right at that client, by the flags that "
            "it is started with; or let it join again with another token: fl-server enroll --name "
            "NAME."},
+    Remedy{"ended with an error", "Its program has ended: what it says there must be put right.",
+           "Put it right on that client's machine, and start its fl-client again. Its own log has "
+           "more: in its terminal, or journalctl -u 'fl-client*'."},
     Remedy{"the session ended", "The client sent what the protocol does not allow.",
            "Install the same release at both ends: the view Fleet shows each member's program. A "
            "program that nobody knows may be an attack: fl-server revoke NAME."},

@@ -469,8 +469,7 @@ TEST_CASE("a member that waits for a run is there, with its model, and is seen n
   for (ClientRecord& client : records.clients) client.last_seen_at = 5;
   std::vector<MemberStatus> members(2);
   members[0].activity = Activity::present;
-  members[0].model = "lenet";
-  members[0].data = "1x28x28 pixels, 10 classes";
+  members[0].said = {.model = "lenet", .data = "1x28x28 pixels, 10 classes"};
   for (const auto& [waits_for, next] :
        {std::pair(WaitsFor::its_data, "gets ready"), std::pair(WaitsFor::a_run, "waits for a run"),
         std::pair(WaitsFor::another_run, "waits for another run")}) {

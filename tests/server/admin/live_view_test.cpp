@@ -137,6 +137,12 @@ TEST_CASE("each thing that an operator should see makes an alert, the worst firs
   live.min_clients = 7;
   live.status.clients = 1;
   CHECK(whats(live, host_at(some_time)) == "The run waits for 7 clients, and 1 is here\n");
+  live.unfit = "site-1: the client trains 'cnn', this run trains 'lenet'";
+  CHECK(whats(live, host_at(some_time)) ==
+        "The run waits for 7 clients, and clients that come can't take part: site-1: the client "
+        "trains 'cnn', this run trains 'lenet'\n");
+  CHECK(alerts_of(live, host_at(some_time)).front().remedy.find("--queue-patience") !=
+        std::string::npos);
   live.phase = Phase::finished;
   CHECK(whats(live, host_at(some_time)).empty());
   live.status.present = 3;

@@ -73,7 +73,8 @@ struct Elsewhere {
 };
 const std::map<std::string, Elsewhere> elsewhere{
     {"EventLevel::warning, text)",
-     {3, {"): the session ended: ", ") was turned away: ", " says that its training loss is "}}},
+     {2, {") was turned away: ", " says that its training loss is "}}},
+    {"EventLevel::warning, trouble)", {1, {"): the session ended: ", " ended with an error: "}}},
     {"EventLevel::warning, std::move(text))",
      {2, {"an enrolment was refused: ", " was not let in: "}}},
     {"EventLevel::warning, std::move(news))",

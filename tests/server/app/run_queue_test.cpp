@@ -3,6 +3,7 @@
 #include "server/app/run_queue.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
+#include "shared/params/safetensors.hpp"
 #include "tests/server/history/store_world.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -121,6 +122,47 @@ TEST_CASE("--new-run stops the runs before it and takes the model of the last on
   CHECK(second.record.id != first);
   CHECK(second.settings.model == "synthetic:10");
   CHECK(queue.store.runs().find(first).value()->state == RunState::stopped);
+}
+
+TEST_CASE(
+    "a run without --model takes the newest model that was trained, and says what it leaves") {
+  Queue queue;
+  Runs& runs = queue.store.runs();
+  CHECK(others_of_newest(runs, queue.flags({"lr"})).value().empty());
+  const auto first =
+      queue.flags({"model", "min-clients"}, [](RunSettings& s) { s.min_clients = 3; });
+  queue.begin(first);
+  const auto mistaken = queue.flags({"model"}, [](RunSettings& s) { s.model = "synthetic:99"; });
+  CHECK(others_of_newest(runs, mistaken).value().empty());
+  queue_run(runs, mistaken).value();  // It never began.
+  const auto next = queue.flags({"lr"}, [](RunSettings& s) { s.model = "lenet"; });
+  CHECK(others_of_newest(runs, next).value() ==
+        "the model is that of run 1, as no --model was given; its other settings are not taken "
+        "over, and it had --min-clients 3 (here 2)");
+  CHECK(queue_run(runs, next).value().model == "synthetic:10");
+}
+
+TEST_CASE("a run without --model takes a custom model with its file of initial weights") {
+  Queue queue;
+  const test::TemporaryFolder folder;
+  const auto file = (folder.path() / "weights.safetensors").string();
+  const Layout layout = Layout::make({{"w", {2}}}).value();
+  const std::vector<float> weights{1, 2};
+  const std::vector<ElementType> types{ElementType::f32};
+  {
+    const auto to = posix_files().open(file, OpenMode::create).value();
+    REQUIRE(write_safetensors(*to, layout, weights, types));
+  }
+  const auto custom = queue.flags({"model", "initial-weights"}, [&](RunSettings& s) {
+    s.model = "custom:own";
+    s.initial_weights = file;
+  });
+  queue.begin(custom);
+  const RunRecord next = queue_run(queue.store.runs(), queue.flags({"rounds"})).value();
+  CHECK(next.model == "custom:own");
+  const auto settings = settings_from_json(next.config_json).value();
+  CHECK(settings.initial_weights == file);
+  CHECK(settings.tensors.size() == 1);
 }
 
 TEST_CASE("after a finished run, the server needs more rounds or waits for the next run") {

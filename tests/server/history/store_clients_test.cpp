@@ -25,6 +25,26 @@ TEST_CASE("a token gives its client a role and a limit, which only another token
   CHECK(world.store->members().find("simulated").value()->evaluator);
 }
 
+TEST_CASE("members that are here are seen now, with what they train") {
+  StoreWorld world;
+  REQUIRE(world.store->members().add_token(some_token("t1", "site-a")));
+  REQUIRE(world.store->members().use_token("t1", some_client("site-a", "01"), "k1"));
+  const auto member = [&](std::string_view name) {
+    return world.store->members().find(name).value().value();
+  };
+  REQUIRE(
+      world.store->members().touch({{"site-a", true, "lenet", ""}, {"site-b", false, "", "ab12"}}));
+  CHECK(member("site-a").last_seen_at == member("site-b").last_seen_at);
+  CHECK(member("site-a").last_seen_at > 0);
+  CHECK(member("site-a").model == "lenet");
+  CHECK_FALSE(member("site-a").evaluator);  // As it was enrolled.
+  CHECK(member("site-b").tensors == "ab12");
+  REQUIRE(world.store->members().touch({{"site-a", false, "", "cd34"}}));
+  CHECK(member("site-a").model.empty());
+  CHECK(member("site-a").tensors == "cd34");
+  CHECK(member("site-a").last_seen_at > member("site-b").last_seen_at);
+}
+
 TEST_CASE("a token is stored without its secret and used once") {
   StoreWorld world;
   REQUIRE(world.store->members().add_token(some_token("t1", "site-a")));

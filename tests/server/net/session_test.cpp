@@ -114,6 +114,23 @@ Awaitable<void> come_and_go(SessionWorld& world) {
   co_await world.go();
 }
 
+Awaitable<void> come_and_fail(SessionWorld& world) {
+  co_await world.come();
+  wire::Header header;
+  header.mutable_bye()->set_cause(wire::Bye::LEAVING);
+  header.mutable_bye()->set_reason("the trainer has failed 3 times");
+  Message bye(std::move(header));
+  co_await world.say(std::move(bye));
+}
+
+TEST_CASE("a client that says what ends it leaves for good, and its host hears why") {
+  SessionWorld world;
+  CHECK(world.run(come_and_fail(world)) ==
+        Calls{"alice joins",
+              "alice leaves for good: the client left: the trainer has failed 3 times",
+              "alice ended with an error: the trainer has failed 3 times"});
+}
+
 TEST_CASE("a session asks its host for the welcome, joins it and leaves it") {
   SessionWorld world;
   world.host->greeting->set_run_key("run-7");

@@ -17,7 +17,7 @@ struct NewcomersWorld {
   Newcomers newcomers;
 
   void say_hello(WaitsFor waits_for) {
-    newcomers.hear("a", Newcomer{waits_for, false, "tributary 1.0", "lenet"});
+    newcomers.hear("a", {waits_for, {.software = "tributary 1.0", .model = "lenet"}});
   }
   void pass(Duration duration) {
     simulation.spawn(sleep_for(duration));
@@ -32,12 +32,14 @@ TEST_CASE("a client that waits for a run is known until it should have asked aga
   CHECK(world.newcomers.find("a") == nullptr);
   world.say_hello(WaitsFor::a_run);
   REQUIRE(world.newcomers.find("a") != nullptr);
-  CHECK(world.newcomers.find("a")->model == "lenet");
+  CHECK(world.newcomers.find("a")->said.model == "lenet");
+  CHECK(world.newcomers.all().size() == 1);
   CHECK(world.newcomers.count() == 1);
   world.pass(limits::backoff_max);
   CHECK(world.newcomers.count() == 1);
   world.pass(limits::newcomer_max);
   CHECK(world.newcomers.count() == 0);
+  CHECK(world.newcomers.all().empty());
   CHECK(world.newcomers.find("a") == nullptr);
 }
 

@@ -22,6 +22,7 @@ TEST_CASE("those who watch see what each client is doing, step by step") {
     for (const std::uint32_t count : live.activities) here += count;
     CHECK(here == live.status.clients + live.status.evaluators + live.status.present);
     CHECK(live.activities[static_cast<std::size_t>(Activity::away)] == 0);
+    CHECK(engine->view().present().size() == here);
     CHECK(live.transfers.size() == live.transfers_total);
     for (const TransferStatus& transfer : live.transfers) {
       ++transfers;
