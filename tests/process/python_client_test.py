@@ -150,7 +150,7 @@ class PythonClient(Examples):
         program = self.client(federation, "a", federation.token("a"))
         self.assertEqual(program.wait(), 1)
         self.assertIn("this client knows --optimizer sgd only", program.stderr())
-        said = "SELECT count(*) FROM event WHERE text LIKE '%knows --optimizer sgd only%'"
+        said = "SELECT count(*) FROM event WHERE text LIKE 'a says: %knows --optimizer sgd only%'"
         wait_until("the history says so", lambda: federation.query(said) == [(1,)])
 
     def test_a_method_that_it_does_not_know(self):

@@ -266,7 +266,7 @@ class Trainers(FederationTest):
         self.assertEqual(len(folders_in_memory(federation)), 2)
         code, out, error = federation.server_command("queue", "--rounds", 3, "--codec", "none")
         self.assertEqual(code, 0, error)
-        self.assertIn("the model is that of run 1", out)
+        self.assertIn("the model is that of run 2", out)
         self.assertNotIn("other tensors", error)
         over = "SELECT count(*) FROM run WHERE state = 'finished'"
         wait_until("the second run is over", lambda: federation.query(over) == [(2,)])
