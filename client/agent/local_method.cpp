@@ -161,9 +161,14 @@ PartsSource LocalMethod::whole_model(const StoredValues& version, const StoredVa
 Result<void> LocalMethod::check_settings(const TrainSettings& settings) const {
   if (auto fits = strategy_->check(settings); !fits)
     return fits.error().at("the server's settings");
-  if (settings.proximal_mu <= 0 || trainer_->abilities().proximal) return {};
-  return Error(Errc::invalid_input,
-               "the run's proximal term needs a trainer that supports 'proximal'");
+  const Trainer::Abilities can = trainer_->abilities();
+  if (settings.proximal_mu > 0 && !can.proximal)
+    return Error(Errc::invalid_input,
+                 "the run's proximal term needs a trainer that supports 'proximal'");
+  if (settings.clip_norm > 0 && !can.clip_norm)
+    return Error(Errc::invalid_input,
+                 "the run's --clip-norm needs a trainer that supports 'clip_norm'");
+  return {};
 }
 
 /// The correction, which the trainer adds to every gradient of the whole model. Statistics and

@@ -137,8 +137,9 @@ class Trainer {
     bool correction = false;  // Adds the correction.
     bool gradient = false;    // Has gradient().
     bool initial = false;     // Has initial_weights().
+    bool clip_norm = false;   // Follows TrainSettings::clip_norm.
 
-    [[nodiscard]] static Abilities all() { return {true, true, true, true, true}; }
+    [[nodiscard]] static Abilities all() { return {true, true, true, true, true, true}; }
   };
   [[nodiscard]] virtual Abilities abilities() const { return {}; }
   /// Called before the first work for a run, with its key.

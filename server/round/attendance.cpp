@@ -83,6 +83,8 @@ Result<wire::Welcome> Attendance::welcome_of(const std::string& name,
     FL_CHECK(demand(features, End::client, Feature::evaluation, "an evaluator"));
   const bool must_summarize = parts_.versions.empty() && plan.summaries() > 0 && !hello.evaluator();
   if (must_summarize) FL_CHECK(demand(features, End::client, Feature::summaries, "this run"));
+  if (plan.settings.clip_norm > 0 && !hello.evaluator())
+    FL_CHECK(demand(features, End::client, Feature::clip_norm, "this run"));
   for (const std::string& spec : plan.ladder) {
     for (const std::string& wanted : codec::parse_codec(spec).value()->names()) {
       const auto& known = hello.codecs();

@@ -46,6 +46,7 @@ struct RunSettings {
   std::string lr_schedule = "constant";
   double momentum = 0.9;
   double weight_decay = 0;
+  double clip_norm = 0;  // 0: none.
   double proximal_mu = 0;
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";

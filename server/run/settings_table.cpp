@@ -194,6 +194,12 @@ constexpr RunSettingRow table[] = {
      .group = training,
      .help = "The clients' weight decay",
      .into_work = [](const S& s, const WorkRound&, Work& w) { w.weight_decay = s.weight_decay; }},
+    {.field = &S::clip_norm,
+     .flag = "clip-norm",
+     .group = training,
+     .help = "Shorten the gradient of each step to this length where it is longer, over all "
+             "parameters together; 0: never",
+     .into_work = [](const S& s, const WorkRound&, Work& w) { w.clip_norm = s.clip_norm; }},
     {.field = &S::proximal_mu,
      .flag = "proximal-mu",
      .group = training,

@@ -58,6 +58,11 @@ struct TrainSettings {
   double lr = 0.01;
   double momentum = 0.0;
   double weight_decay = 0.0;
+  /// Above 0: a step's gradient of the loss is shortened to this length where it is longer, before
+  /// weight decay, proximal term and correction are added. Its length is that of all parameters
+  /// together, as in PyTorch's clip_grad_norm_: it becomes clip_norm / (length + 1e-6) times
+  /// itself.
+  double clip_norm = 0.0;
   double proximal_mu = 0.0;  // FedProx: mu/2 ||w - w_global||^2 is added to the loss.
   double deadline_s = 0;     // Seconds until the round's deadline; 0: none or not known.
   /// The seed of this client in this round. Shuffles and dropout derive from it.

@@ -34,6 +34,7 @@ inline constexpr std::tuple train_fields{
     TrainField{&TrainSettings::lr, "lr", "lr", "lr"},
     TrainField{&TrainSettings::momentum, "momentum", "momentum", "momentum"},
     TrainField{&TrainSettings::weight_decay, "weight_decay", "weight_decay", "weight_decay"},
+    TrainField{&TrainSettings::clip_norm, "clip_norm", "clip_norm", "clip_norm"},
     TrainField{&TrainSettings::proximal_mu, "proximal_mu", "proximal_mu", "proximal_mu"},
     TrainField{&TrainSettings::deadline_s, "deadline_s", "deadline_ms", ""},
     TrainField{&TrainSettings::seed, "seed", "seed", "seed"},

@@ -42,6 +42,10 @@ constexpr Row rows[] = {
      .name = "notices",
      .what = "the client shows the text of a Notice to its user",
      .of_client = true},
+    {.feature = Feature::clip_norm,
+     .name = "clip-norm",
+     .what = "the client shortens gradients to --clip-norm",
+     .of_client = true},
 };
 
 std::string_view name_of(End end) { return end == End::client ? "client" : "server"; }

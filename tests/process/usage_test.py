@@ -37,6 +37,7 @@ SERVER_MISTAKES = [
     ("--momentum", "1"),
     ("--weight-decay", "-1"),
     ("--proximal-mu", "-1"),
+    ("--clip-norm", "-1"),
     ("--strategy", "fedsgd"),
     ("--strategy", "fedavg:personal=conv9.*"),
     ("--strategy", "fedprox:mu=-1"),

@@ -76,6 +76,7 @@ def all_settings(**some):
         "lr": 0.01,
         "momentum": 0,
         "weight_decay": 0,
+        "clip_norm": 0,
         "proximal_mu": 0,
         "seed": 0,
         **some,

@@ -74,9 +74,10 @@ METHODS = {
     "weight decay": {"weight_decay": 0.1},
     "adam": {"optimizer": {"name": "adam", "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-4}},
     "fedprox": {"proximal_mu": 0.5},
+    "clipped": {"clip_norm": 0.1, "proximal_mu": 0.5},
     "accumulated": {"accumulate": 2, "proximal_mu": 0.5},
 }
-DENSE = "weight decay", "adam", "fedprox", "accumulated"  # Those that need dense gradients.
+DENSE = "weight decay", "adam", "fedprox", "clipped", "accumulated"  # Those that need dense gradients.
 
 
 class OddGradients(unittest.TestCase):

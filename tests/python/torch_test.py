@@ -407,7 +407,7 @@ class Optimizers(unittest.TestCase):
         def supports(**options):
             return Trainer(mlp(), data(), device="cpu", **options).hello().supports
 
-        everything = ["optimizer", "proximal", "correction", "gradient", "initial"]
+        everything = ["optimizer", "proximal", "correction", "clip_norm", "gradient", "initial"]
         self.assertEqual(supports(), everything)
         own = lambda parameters: torch.optim.SGD(parameters, 0.1)
         self.assertEqual(supports(optimizer=own), everything[1:])

@@ -21,6 +21,7 @@ inline TrainSettings unusual_settings() {
       .lr = 0.125,
       .momentum = 0.875,
       .weight_decay = 0.0625,
+      .clip_norm = 2.5,
       .proximal_mu = 0.5,
       .deadline_s = 0.29,
       .seed = ~std::uint64_t{0},

@@ -27,7 +27,7 @@ std::vector<std::string> names_of(const Features& features) {
 
 TEST_CASE("both ends offer what the table says, under names that may be sent") {
   CHECK(names_of(Features::of(End::client)) ==
-        std::vector<std::string>{"evaluation", "summaries", "notices"});
+        std::vector<std::string>{"evaluation", "summaries", "notices", "clip-norm"});
   CHECK(names_of(Features::of(End::server)) == std::vector<std::string>{"evaluation", "renewal"});
   CHECK(Features::read(hello_with(names_of(Features::of(End::client)))).value() ==
         Features::of(End::client));

@@ -73,16 +73,18 @@ TEST_CASE(
   CHECK(without.evaluations_asked == 0);
 }
 
-Awaitable<void> ask_as_evaluator(World& world, wire::Features features,
-                                 std::optional<Result<wire::Welcome>>& answer) {
+Awaitable<void> ask(World& world, bool is_evaluator, wire::Features features,
+                    std::optional<Result<wire::Welcome>>& answer) {
   co_await sleep_for(400ms);
   const auto link = world.connect(world.io().get_executor(), "by-hand");
   REQUIRE(link != nullptr);
   wire::Hello hello;
-  hello.set_evaluator(true);
+  hello.set_evaluator(is_evaluator);
+  if (!is_evaluator) hello.add_codecs("none");
   *hello.mutable_features() = std::move(features);
   wire::Ready ready;
-  ready.set_holdout_examples(10);
+  if (is_evaluator) ready.set_holdout_examples(10);
+  if (!is_evaluator) ready.set_train_examples(10);
   answer = co_await greet_as(link, std::move(hello), std::move(ready));
   link->close();
 }
@@ -99,11 +101,39 @@ TEST_CASE("an evaluator that can't evaluate is refused, and so is a list that is
   for (const Row& row : {lacks, wrong}) {
     World world(calm(2));
     std::optional<Result<wire::Welcome>> answer;
-    world.spawn(ask_as_evaluator(world, row.features, answer));
+    world.spawn(ask(world, true, row.features, answer));
     REQUIRE(world.run());
     REQUIRE(answer);
     REQUIRE(!*answer);
     CHECK(answer->error().message().find(row.said) != std::string::npos);
+  }
+}
+
+TEST_CASE("a run with --clip-norm refuses trainers that would not follow it, and no evaluators") {
+  struct Asks {
+    bool is_evaluator;
+    double clip_norm;
+  };
+  for (const Asks& asks : {Asks{false, 0}, Asks{false, 0.5}, Asks{true, 0.5}}) {
+    CAPTURE(asks.is_evaluator);
+    CAPTURE(asks.clip_norm);
+    WorldOptions options = calm(2);
+    options.settings.clip_norm = asks.clip_norm;
+    World world(options);
+    double followed = -1;
+    world.on_trained = [&](const std::string&, const TrainSettings& settings, std::span<float>) {
+      followed = settings.clip_norm;
+    };
+    std::optional<Result<wire::Welcome>> answer;
+    wire::Features lacks = Features::of(End::client).without(Feature::clip_norm).to_wire();
+    world.spawn(ask(world, asks.is_evaluator, std::move(lacks), answer));
+    REQUIRE(world.run());
+    CHECK(followed == asks.clip_norm);
+    REQUIRE(answer);
+    const bool is_refused = !asks.is_evaluator && asks.clip_norm > 0;
+    CHECK(answer->has_error() == is_refused);
+    if (is_refused)
+      CHECK(answer->error().message().find("needs the feature 'clip-norm'") != std::string::npos);
   }
 }
 

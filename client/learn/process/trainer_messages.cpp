@@ -176,6 +176,7 @@ Result<void> take_abilities(const json& message, Trainer::Abilities& abilities) 
     if (word == "correction") abilities.correction = true;
     if (word == "gradient") abilities.gradient = true;
     if (word == "initial") abilities.initial = true;
+    if (word == "clip_norm") abilities.clip_norm = true;
   }
   return {};
 }

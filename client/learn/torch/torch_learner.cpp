@@ -139,11 +139,21 @@ class Optimizer {
 
 /// The length of a vector; infinite or NaN if one of its values is.
 double norm_of(const torch::Tensor& gradient) {
-  if (!gradient.is_cpu()) return gradient.norm().item<double>();
+  if (!gradient.is_cpu()) return gradient.norm(2, torch::kFloat64).item<double>();
   const Scan scan =
       kernels().scan(gradient.const_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
   const bool is_finite = std::cmp_equal(scan.first_bad, gradient.numel());
   return is_finite ? std::sqrt(scan.sum_squares) : std::numeric_limits<double>::infinity();
+}
+
+/// Shortens the gradient to the length `most` if it is longer (TrainSettings::clip_norm). Ranks
+/// that train together have the same gradient, and so the same length.
+Result<void> clip(torch::Tensor& gradient, double most) {
+  const double norm = norm_of(gradient);
+  if (!std::isfinite(norm)) return Error(Errc::invalid_input, "the gradient is not finite");
+  const double factor = most / (norm + 1e-6);
+  if (factor < 1) gradient.mul_(factor);
+  return {};
 }
 
 Error no_loss(double loss) { return {Errc::invalid_input, fmt::format("the loss is {}", loss)}; }
@@ -198,6 +208,10 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     const auto loss = take_gradient(run, examples, batch, formats, done);
     if (!loss) return loss.error().at(place());
     if (!*loss) continue;
+    if (settings.clip_norm > 0) {
+      if (const auto done_so = clip(parameters_.gradient, settings.clip_norm); !done_so)
+        return done_so.error().at(place());
+    }
     optimizer.step();
     const std::int64_t predictions = examples.predictions(batch);
     done.predictions += static_cast<std::uint64_t>(predictions);

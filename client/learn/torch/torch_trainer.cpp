@@ -75,6 +75,9 @@ Result<void> check(const TrainSettings& s) {
   if (!is_factor(s.optimizer.beta2) || s.optimizer.beta2 >= 1) {
     return refuse("beta2", s.optimizer.beta2, "from 0 to below 1");
   }
+  if (!is_factor(s.clip_norm)) {
+    return refuse("clip_norm", s.clip_norm, "from 0 to what a float can hold");
+  }
   if (!is_factor(s.proximal_mu)) {
     return refuse("proximal_mu", s.proximal_mu, "from 0 to what a float can hold");
   }

@@ -17,12 +17,12 @@ def dense(gradient: torch.Tensor) -> torch.Tensor:
 
 
 class Gradients:
-    """The gradients of a round's steps, with what the method adds to them: FedProx's term, which is
-    mu * (w - w_start) with the values that the parameters have when this is made, and the task's
-    correction of each parameter, if it has any.
+    """The gradients of a round's steps, clipped where the run asks for it, with what the method adds
+    to them: FedProx's term, which is mu * (w - w_start) with the values that the parameters have when
+    this is made, and the task's correction of each parameter, if it has any.
 
     Sparse gradients, as those of an Embedding with sparse=True, become dense where there are terms,
-    which are of all rows, or where the optimizer takes no sparse ones.
+    which are of all rows, where they are clipped, or where the optimizer takes no sparse ones.
 
     speaks: whether this rank is the one that reads files."""
 
@@ -30,6 +30,7 @@ class Gradients:
         self, parameters: Named, spread: Spread, task: Task, speaks: bool, takes_sparse: bool
     ):
         self._parameters, self._mu = parameters, task.settings.proximal_mu
+        self._clip_norm = task.settings.clip_norm
         self._start = [own(p).clone() for _, p in parameters] if self._mu else []
         self._corrections: list[torch.Tensor] = []
         if task.request.get("correction"):
@@ -37,7 +38,7 @@ class Gradients:
             named = [(name, part) for (name, _), part in zip(parameters, self._corrections)]
             spread.load(named, task.correction() if speaks else None)
         self._has_terms = bool(self._start or self._corrections)
-        self._makes_dense = self._has_terms or not takes_sparse
+        self._makes_dense = self._has_terms or self._clip_norm > 0 or not takes_sparse
         self._made_dense: list[torch.Tensor] = []
 
     def zero(self, optimizer: torch.optim.Optimizer) -> None:
@@ -52,6 +53,8 @@ class Gradients:
         with torch.no_grad():
             if self._makes_dense:
                 self._make_dense()
+            if self._clip_norm > 0:
+                torch.nn.utils.clip_grad_norm_([p for _, p in self._parameters], self._clip_norm)
             if self._has_terms:
                 self._add_terms()
 

@@ -15,7 +15,7 @@ from ._tensors import Tensor, TensorFile
 from ._version import __version__
 
 PROGRESS_PAUSE_S = 1.0
-SUPPORTS = ("optimizer", "proximal", "correction", "gradient", "initial")
+SUPPORTS = ("optimizer", "proximal", "correction", "gradient", "initial", "clip_norm")
 
 
 class Error(RuntimeError):
@@ -118,6 +118,9 @@ class Settings:
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
+    clip_norm: float = 0.0
+    """Above 0: the gradient of the loss is shortened to this length where it is longer, over all
+    parameters together, before other terms are added."""
     proximal_mu: float = 0.0
     """FedProx: proximal_mu * (w - w_start) is added to each gradient."""
     seed: int = 0

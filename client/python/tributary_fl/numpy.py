@@ -24,8 +24,8 @@ class Trainer(_trainer.Trainer):
     train_examples, holdout_examples: how many there are.
     metrics: what `evaluate` measures besides the loss, the main one first: names, or MetricInfo
         where lower values are better and the name is none that the server knows.
-    supports: what `train` can do, of "optimizer", "proximal" and "correction". "gradient" and
-        "initial" are known from the methods that there are.
+    supports: what `train` can do, of "optimizer", "proximal", "correction" and "clip_norm".
+        "gradient" and "initial" are known from the methods that there are.
     frozen: a hexadecimal digest of weights that belong to the model and never change.
     dtype: the number format of the arrays that `train`, `evaluate` and `gradient` get, as np.float64
         for scikit-learn, whose models refuse weights in another format than their data. None: each

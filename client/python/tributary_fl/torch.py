@@ -256,7 +256,7 @@ class Trainer(_trainer.Trainer):
         """What fl-client may ask for: words of the trainer protocol. A class with a `train` of its
         own that keeps to the run's settings says so here."""
         words = [] if self._make_optimizer or self._keeps_optimizer else ["optimizer"]
-        words += ["proximal", "correction"]
+        words += ["proximal", "correction", "clip_norm"]
         if type(self).train is not Trainer.train:
             words = []
         return [*words, *(["gradient"] if self._train_data else []), "initial"]

@@ -268,6 +268,34 @@ TEST_CASE("version 0 is the trainer's without personal tensors, and zeros behind
   });
 }
 
+TEST_CASE("settings that the trainer does not follow are refused, with the ability's name") {
+  struct Case {
+    double TrainSettings::*setting;
+    bool Trainer::Abilities::*lacks;
+    const char* name;
+  };
+  for (const Case& refused :
+       {Case{&TrainSettings::clip_norm, &Trainer::Abilities::clip_norm, "'clip_norm'"},
+        Case{&TrainSettings::proximal_mu, &Trainer::Abilities::proximal, "'proximal'"}}) {
+    CAPTURE(std::string(refused.name));
+    MemFiles files;
+    Client client(files, "/state", "fedavg");
+    const auto version = version_of(client);
+    client.trainer.can.*refused.lacks = false;
+    client.train(version);
+    client.settings.*refused.setting = 1;
+    const auto from = client.stored(version);
+    auto kept = client.method.next_local_values(from, 9).value();
+    auto update = client.state.scratch().borrow(version.size()).value();
+    wire::UploadBegin begin;
+    const auto trained = client.method.train(client.settings, from, kept.values, update, begin, {});
+    REQUIRE_FALSE(trained);
+    CHECK(trained.error().message().find(refused.name) != std::string::npos);
+    client.trainer.can = Trainer::Abilities::all();
+    client.train(version);
+  }
+}
+
 TEST_CASE("a trainer that lacks what the method needs is refused, with the ability's name") {
   struct Case {
     const char* spec;

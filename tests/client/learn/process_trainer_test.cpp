@@ -255,6 +255,7 @@ TEST_CASE("a program hears all settings that the protocol has") {
       {"lr", 0.125},
       {"momentum", 0.875},
       {"weight_decay", 0.0625},
+      {"clip_norm", 2.5},
       {"proximal_mu", 0.5},
       {"seed", ~std::uint64_t{0}}};
   CHECK(settings_json(settings) == expected);

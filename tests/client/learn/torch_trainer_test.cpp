@@ -13,6 +13,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -162,6 +163,8 @@ void take_plain_steps(
       const torch::Tensor loss = loss_of(x, y);
       optimizer.zero_grad();
       loss.backward();
+      if (s.clip_norm > 0)
+        torch::nn::utils::clip_grad_norm_(optimizer.param_groups()[0].params(), s.clip_norm);
       optimizer.step();
     }
   }
@@ -245,7 +248,11 @@ TEST_CASE("updates equal those of torch::optim::SGD") {
   const auto trainer = trainer_of("lenet", 100);
   const auto global = trainer->initial_weights(3).value();
   const fl::TrainSettings plain = {.local_epochs = 3, .batch_size = 32, .lr = 0.05, .seed = 9};
-  std::vector<fl::TrainSettings> cases(5, plain);
+  std::vector<fl::TrainSettings> cases(7, plain);
+  cases[5].clip_norm = 0.5;  // Gradients are longer in most steps.
+  cases[6].clip_norm = 0.5;
+  cases[6].momentum = 0.9;
+  cases[6].weight_decay = 0.01;
   cases[1].momentum = 0.9;
   cases[2].weight_decay = 0.01;
   cases[3].proximal_mu = 0.5;

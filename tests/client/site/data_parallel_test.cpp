@@ -324,6 +324,34 @@ TEST_CASE("a graph that is not static is refused with the flag, and not a wrong 
   }
 }
 
+TEST_CASE("ranks shorten the gradient of all of them, as one process does") {
+  Training training;
+  training.settings = {.local_epochs = 2, .batch_size = 24, .lr = 0.2, .seed = 3};
+  const Trained whole = std::move(train_ranks(1, training).front());
+  training.settings.clip_norm = 0.05;
+  const Trained alone = std::move(train_ranks(1, training).front());
+  CHECK(relative_distance(whole.update, alone.update) > 0.5);
+  training.settings.batch_size = 12;
+  for (const Topology& topology : {backend_topology(), parse_topology("alltoall").value()}) {
+    training.topology = topology;
+    for (const Trained& rank : train_ranks(2, training))
+      CHECK(relative_distance(rank.update, alone.update) < 1e-6);
+  }
+  training.topology = backend_topology();
+  for (const char* const hook : {"bf16", "qsgd:8", "powersgd:4", "codec:ecuq:4+ef"}) {
+    CAPTURE(std::string(hook));
+    training.hook = hook;
+    const auto ranks = train_ranks(2, training);
+    CHECK(ranks[0].update == ranks[1].update);
+    // An update of steps that are not clipped is further away.
+    CHECK(relative_distance(ranks[0].update, alone.update) < 1.5);
+  }
+  training.hook = "allreduce";
+  training.precision = "bf16";
+  for (const Trained& rank : train_ranks(2, training))
+    CHECK(relative_distance(rank.update, alone.update) < 0.05);
+}
+
 // 16 texts: of the last step of 15 one is left, and of 3 ranks two have nothing to predict.
 TEST_CASE("ranks weigh their texts by bytes, as one process does") {
   Training training;

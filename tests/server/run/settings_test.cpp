@@ -160,6 +160,8 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK(settings.weight_cap == 10);
   with_newer.insert(with_newer.find("\"optimizer\""), "\"norm_limit\":1000.0,");
   with_newer.insert(with_newer.find("\"batch_size\""), "\"aggregate\":\"mean\",");
+  CHECK(settings.clip_norm == 0);
+  with_newer.insert(with_newer.find("\"codec\""), "\"clip_norm\":0.0,");
   CHECK(settings.keep_updates == "none");
   with_newer.insert(with_newer.find("\"local_epochs\""), "\"keep_updates\":\"none\",");
   CHECK(settings.keep_best);
@@ -240,6 +242,7 @@ TEST_CASE("help has the names of every table behind a setting") {
 TEST_CASE("an offer has the local work of its round") {
   RunSettings settings = settings_from_json(stored).value();
   settings.model = "mlp";
+  settings.clip_norm = 2.5;
   const auto strategy = parse_strategy("fedprox:mu=0.75").value();
   const TrainSettings work = local_work(settings, *strategy, 2, {});
   wire::Offer offer;
@@ -256,6 +259,7 @@ TEST_CASE("an offer has the local work of its round") {
   CHECK(offer.lr() < 0.125);
   CHECK(offer.momentum() == 0.75);
   CHECK(offer.weight_decay() == 0.0625);
+  CHECK(offer.clip_norm() == 2.5);
   CHECK(offer.proximal_mu() == 0.75);
 }
 
