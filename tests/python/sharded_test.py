@@ -125,6 +125,14 @@ class TwoParts(ShardedTest):
         again, _ = self.agent.train(self.weights, correction, batch_size=35, **HARD)
         self.check_same(again, found)
 
+    def test_gradients_are_clipped_by_the_length_of_all_parts_together(self):
+        settings = {**HARD, "clip_norm": 0.05}
+        found, _ = self.agent.train(self.weights, batch_size=35, **settings)
+        expected, _ = self.alone(lambda agent: agent.train(self.weights, batch_size=70, **settings))
+        self.check_close(found, expected)
+        longer, _ = self.agent.train(self.weights, batch_size=35, **HARD)
+        self.assertGreater(max(np.abs(longer[n] - w).max() for n, w in expected.items()), 1e-3)
+
     def test_accumulated_batches_make_one_step_of_all_ranks(self):
         found, _ = self.agent.train(self.weights, steps=1, batch_size=18, accumulate=2, lr=0.1)
         expected, _ = self.alone(lambda agent: agent.train(self.weights, batch_size=70, lr=0.1))

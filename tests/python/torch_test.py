@@ -417,7 +417,7 @@ class Optimizers(unittest.TestCase):
             def train(self, task):
                 return fl.TrainReport(1, 0.0)
 
-        self.assertEqual(Own(mlp(), data()).supports(), everything[3:])
+        self.assertEqual(Own(mlp(), data()).supports(), everything[4:])
 
     def test_an_own_optimizer_is_used(self):
         own = lambda parameters: torch.optim.SGD(parameters, 0.0)
