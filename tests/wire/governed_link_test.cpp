@@ -103,37 +103,38 @@ Awaitable<void> send_control(std::shared_ptr<Link> link, TimePoint until) {
   }
 }
 
+/// Shared with the coroutine that fills it, which may run on until its link is closed.
 struct Received {
   std::uint64_t bulk_bytes = 0;
   TimePoint last{};
   std::vector<double> control_s;  // How long each control message took.
 };
 
-Awaitable<void> receive(std::shared_ptr<Link> link, Received& received) {
+Awaitable<void> receive(std::shared_ptr<Link> link, std::shared_ptr<Received> received) {
   for (;;) {
     const auto message = co_await link->receive();
     if (!message) co_return;
     if (!message->payload.empty()) {
-      received.bulk_bytes += message->payload.bytes().size();
-      received.last = Clock::now();
+      received->bulk_bytes += message->payload.bytes().size();
+      received->last = Clock::now();
       continue;
     }
     const auto sent = message->header.chunk().transfer();
     const TimePoint at{Duration(static_cast<Duration::rep>(sent))};
-    received.control_s.push_back(seconds(Clock::now() - at));
+    received->control_s.push_back(seconds(Clock::now() - at));
   }
 }
 
 /// Sends bulk and control messages to the server for a time. Returns what it received.
 Received run(LinkPair& pair, std::chrono::milliseconds time) {
-  Received received;
+  const auto received = std::make_shared<Received>();
   pair.far->expect_bulk(1 << 30);
   const TimePoint until = Clock::now() + time;
   net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
   net::co_spawn(pair.near_strand, send_bulk(pair.near, until), rethrow);
   net::co_spawn(pair.near_strand, send_control(pair.near, until), rethrow);
   pair.io.run_until(std::chrono::steady_clock::now() + time);
-  return received;
+  return *received;
 }
 
 /// A busy machine may be slower than the rate, but never faster.
@@ -165,9 +166,10 @@ TEST_CASE("what an end receives from many keeps to one rate") {
   const Governors limit = limited(0, 1e6);
   std::vector<std::unique_ptr<LinkPair>> pairs;
   for (int i = 0; i < 5; ++i) pairs.push_back(std::make_unique<LinkPair>(limited(0, 0), limit));
-  std::vector<Received> received(pairs.size());
+  std::vector<std::shared_ptr<Received>> received;
   const TimePoint begin = Clock::now();
   for (std::size_t i = 0; i < pairs.size(); ++i) {
+    received.push_back(std::make_shared<Received>());
     pairs[i]->far->expect_bulk(1 << 30);
     net::co_spawn(pairs[i]->far_strand, receive(pairs[i]->far, received[i]), rethrow);
     net::co_spawn(pairs[i]->near_strand, send_bulk(pairs[i]->near, begin + 2s), rethrow);
@@ -176,9 +178,9 @@ TEST_CASE("what an end receives from many keeps to one rate") {
     for (const auto& pair : pairs) pair->io.run_for(1ms);
   const double took_s = seconds(Clock::now() - begin);
   std::uint64_t bytes = 0;
-  for (const Received& one : received) {
-    CHECK(one.bulk_bytes > 0);
-    bytes += one.bulk_bytes;
+  for (const auto& one : received) {
+    CHECK(one->bulk_bytes > 0);
+    bytes += one->bulk_bytes;
   }
   CHECK(static_cast<double>(bytes) < 1e6 * (took_s * 1.05 + seconds(limits::traffic_burst)));
   CHECK(static_cast<double>(bytes) > 1e6 * took_s * 0.3);
@@ -186,16 +188,16 @@ TEST_CASE("what an end receives from many keeps to one rate") {
 
 TEST_CASE("an end with a limit receives no bulk that it does not expect") {
   LinkPair pair(limited(0, 0), limited(0, 1e6));
-  Received received;
+  const auto received = std::make_shared<Received>();
   net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
   net::co_spawn(pair.near_strand, send_bulk(pair.near, Clock::now() + 10s), rethrow);
   pair.io.run_for(300ms);
-  CHECK(received.bulk_bytes == 0);
+  CHECK(received->bulk_bytes == 0);
   pair.far->expect_bulk(2 * chunk_bytes);
   const TimePoint latest = Clock::now() + 10s;
-  while (received.bulk_bytes < 2 * chunk_bytes && Clock::now() < latest) pair.io.run_for(10ms);
+  while (received->bulk_bytes < 2 * chunk_bytes && Clock::now() < latest) pair.io.run_for(10ms);
   pair.io.run_for(300ms);
-  CHECK(received.bulk_bytes == 2 * chunk_bytes);
+  CHECK(received->bulk_bytes == 2 * chunk_bytes);
 }
 
 TEST_CASE("with limits at both ends the lower one holds") {
@@ -204,7 +206,8 @@ TEST_CASE("with limits at both ends the lower one holds") {
 }
 
 /// Changes a limit while bulk passes, and lets that settle. Returns what then comes in a second.
-std::uint64_t bytes_after(LinkPair& pair, Received& received, Governor& governor, double rate) {
+std::uint64_t bytes_after(LinkPair& pair, const Received& received, Governor& governor,
+                          double rate) {
   governor.change(rate > 0 ? RateSchedule(rate) : RateSchedule());
   pair.io.run_for(1500ms);
   const std::uint64_t before = received.bulk_bytes;
@@ -221,19 +224,19 @@ TEST_CASE("a limit that changes while bulk passes holds for it") {
     (at_the_sender ? of_client.up : of_server.down) = governor;
     LinkPair pair(of_client, of_server);
     CHECK(pair.near->payload_room() == limits::chunk_bytes_max);
-    Received received;
+    const auto received = std::make_shared<Received>();
     pair.far->expect_bulk(1ull << 40);
     net::co_spawn(pair.far_strand, receive(pair.far, received), rethrow);
     net::co_spawn(pair.near_strand, send_bulk(pair.near, Clock::now() + 60s), rethrow);
     pair.io.run_for(500ms);
-    CHECK(received.bulk_bytes > 1'500'000);
-    const std::uint64_t slow = bytes_after(pair, received, *governor, 0.5e6);
+    CHECK(received->bulk_bytes > 1'500'000);
+    const std::uint64_t slow = bytes_after(pair, *received, *governor, 0.5e6);
     CHECK(slow < 1e6);
     CHECK(slow > 0.1e6);
-    const std::uint64_t crawling = bytes_after(pair, received, *governor, 1000);
+    const std::uint64_t crawling = bytes_after(pair, *received, *governor, 1000);
     CHECK(crawling <= 2 * chunk_bytes);  // Each waits a minute.
-    CHECK(bytes_after(pair, received, *governor, 4e6) > 1.2e6);
-    CHECK(bytes_after(pair, received, *governor, 0) > 4e6);
+    CHECK(bytes_after(pair, *received, *governor, 4e6) > 1.2e6);
+    CHECK(bytes_after(pair, *received, *governor, 0) > 4e6);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "client/learn/data/random.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/layer.hpp"
+#include "client/learn/torch/optimizer.hpp"
 #include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -46,95 +47,6 @@ class Batches {
   std::uint64_t epoch_ = 0;
   std::int64_t at_ = 0;
   torch::Tensor order_;
-};
-
-/// A moment that is kept, on the device; zeros if there is none.
-torch::Tensor moment_from(const std::vector<float>& kept, const torch::Tensor& like) {
-  if (kept.size() != static_cast<std::size_t>(like.numel())) return torch::zeros_like(like);
-  return torch::tensor(at::ArrayRef<float>(kept)).to(like.device());
-}
-
-std::vector<float> kept_from(const torch::Tensor& moment) {
-  if (!moment.defined()) return {};
-  const torch::Tensor values = moment.cpu().contiguous();
-  return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
-}
-
-// The local optimizers, on flat vectors. Each round makes a new object. Its state starts at 0, or
-// from the moments that are kept.
-class Optimizer {
- public:
-  Optimizer(const LocalRun& run, FlatParameters& parameters, const Moments* moments)
-      : settings_(run.settings),
-        parameters_(parameters),
-        global_(run.start),
-        correction_(run.correction) {
-    const bool has_moments = !settings_.optimizer.is_sgd();
-    const Moments none;
-    const Moments& kept = moments != nullptr ? *moments : none;
-    if (settings_.momentum > 0 || has_moments) first_ = moment_from(kept.first, parameters.weights);
-    if (has_moments) second_ = moment_from(kept.second, parameters.weights);
-    steps_ = kept.steps;
-  }
-
-  [[nodiscard]] Moments moments() const { return {kept_from(first_), kept_from(second_), steps_}; }
-
-  /// Takes one step with the gradient, then sets the gradient to zero.
-  void step() {
-    const torch::NoGradGuard no_grad;
-    torch::Tensor& w = parameters_.weights;
-    torch::Tensor& g = parameters_.gradient;
-    const bool is_decoupled = settings_.optimizer.kind == LocalOptimizer::Kind::adamw;
-    if (settings_.weight_decay > 0) {
-      if (is_decoupled) {
-        w.mul_(1 - settings_.lr * settings_.weight_decay);
-      } else {
-        g.add_(w, settings_.weight_decay);
-      }
-    }
-    if (settings_.proximal_mu > 0) g.add_(w - global_, settings_.proximal_mu);
-    if (correction_.defined()) g.add_(correction_);
-    if (settings_.optimizer.is_sgd()) {
-      step_by_momentum(w, g);
-    } else {
-      step_by_moments(w, g);
-    }
-    g.zero_();
-  }
-
- private:
-  void step_by_momentum(torch::Tensor& w, const torch::Tensor& g) {
-    if (settings_.momentum == 0) {
-      w.add_(g, -settings_.lr);
-      return;
-    }
-    first_.mul_(settings_.momentum).add_(g);
-    if (settings_.optimizer.kind == LocalOptimizer::Kind::nesterov) {
-      w.add_(g, -settings_.lr).add_(first_, -settings_.lr * settings_.momentum);
-    } else {
-      w.add_(first_, -settings_.lr);
-    }
-  }
-
-  /// With bias correction, as in the papers and in PyTorch.
-  void step_by_moments(torch::Tensor& w, const torch::Tensor& g) {
-    const LocalOptimizer& o = settings_.optimizer;
-    ++steps_;
-    first_.mul_(o.beta1).add_(g, 1 - o.beta1);
-    second_.mul_(o.beta2).addcmul_(g, g, 1 - o.beta2);
-    const double bias1 = 1 - std::pow(o.beta1, static_cast<double>(steps_));
-    const double bias2 = 1 - std::pow(o.beta2, static_cast<double>(steps_));
-    const torch::Tensor scale = second_.sqrt().div_(std::sqrt(bias2)).add_(o.epsilon);
-    w.addcdiv_(first_, scale, -settings_.lr / bias1);
-  }
-
-  const TrainSettings& settings_;
-  FlatParameters& parameters_;
-  const torch::Tensor& global_;
-  const torch::Tensor& correction_;
-  torch::Tensor first_;   // Momentum, or Adam's first moment.
-  torch::Tensor second_;  // Adam's second moment.
-  std::uint64_t steps_ = 0;
 };
 
 /// The length of a vector; infinite or NaN if one of its values is.
@@ -194,7 +106,9 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   Batches batches(examples.size(), step_examples(settings, examples.size(), ranks),
                   number == 0 ? run.seed : mix_seeds(run.seed, number));
   Moments* const moments = number == 0 ? run.moments : nullptr;
-  Optimizer optimizer(run, parameters_, moments);
+  Optimizer optimizer(settings,
+                      {parameters_.weights, parameters_.gradient, run.start, run.correction},
+                      moments != nullptr ? *moments : Moments());
   Formats formats;
   LocalShare done;
   std::uint64_t step = run.begun++;

@@ -52,10 +52,11 @@ export class Bytes extends ViewOfRun {
 
   refresh() {
     attempt(async () => {
+      const { run } = this;
       const [{ codecs }] = await Promise.all([
-        getJson("/api/codecs", { run: this.run }),
-        seriesOf(this.run).load(() => this.draw()),
+        getJson("/api/codecs", { run }), seriesOf(run).load(() => this.draw()),
       ]);
+      if (run !== this.run) return;  // Another was chosen meanwhile.
       this.codecs.rows(codecs);
       this.draw();
     });

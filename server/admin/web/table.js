@@ -60,6 +60,8 @@ export class Pager {
     this.before = [];  // The keys of the pages before this one.
     this.key = null;
     this.next = null;
+    this.turn = 0;  // The newest call of go().
+    this.loading = Promise.resolve();
     this.back = button("Previous", () => this.go(this.before.pop() ?? null));
     this.forward = button("Next", () => {
       this.before.push(this.key);
@@ -81,10 +83,18 @@ export class Pager {
     return this.go(this.key);
   }
 
-  async go(key) {
+  // One load after the other, and only the newest of those that wait: an answer that comes late
+  // never covers what was asked for after it.
+  go(key) {
     this.key = key;
+    const turn = this.turn += 1;
+    const loaded = this.loading.then(() => (turn === this.turn ? this.show(key) : undefined));
+    this.loading = loaded.catch(() => {});
+    return loaded;
+  }
+
+  async show(key) {
     const { next } = await this.load(key);
-    if (this.key !== key) return;
     this.next = next;
     this.back.disabled = this.before.length === 0;
     this.forward.disabled = next === null;
