@@ -12,10 +12,6 @@
 
 namespace fl::client {
 
-using client::NewValues;
-using client::StoredValues;
-using client::UpdateSaving;
-
 Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder, int threads) {
   ClientState state(files, std::move(folder), threads);
   FL_CHECK(state.load());

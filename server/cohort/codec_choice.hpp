@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a codec for each client when --codec is a ladder of codecs: "auto", or
-// "auto:SPEC|SPEC|…", the finest first. A client gets the finest codec whose update is predicted to
-// arrive in time:
+// Chooses a codec for each client from the run's ladder of codecs, the finest first: --codec "auto"
+// or "auto:SPEC|SPEC|…". Any other --codec is a ladder of one. A client gets the finest codec whose
+// update is predicted to arrive in time:
 //
 //   seconds = what the client last took until its upload began (download, training, coding)
 //             + the bytes of the codec at the pace of its last upload

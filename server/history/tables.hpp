@@ -5,7 +5,7 @@
 // shows them (read_only):
 // - round.ended_at, train_loss, bytes_up and bytes_down: Rounds::commit;
 // - task.bytes_up, bytes_down and cosine: Rounds::commit, which also raises task.seconds;
-// - task.offered_at: Rounds::open and add_tasks;
+// - task.round and offered_at: Rounds::open and add_tasks; open() moves the tasks that go on;
 // - task.decided_at: Rounds::decide, and of late tasks, with their state, Rounds::commit,
 //   Runs::set_state and Archive::forget_checkpoint;
 // - checkpoint.made_at and dropped_at.

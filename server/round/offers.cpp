@@ -219,7 +219,7 @@ void Offers::send(Task& task) {
   offer.set_task(number_of(task.record.id));
   offer.set_version(base.record.version);
   offer.set_version_digest(base.record.digest.raw());
-  write_train_settings(work, offer);
+  write_train_settings(work, offer);  // Round, seed, deadline and all else of TrainSettings.
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
   offer.set_reference(number_of(task.record.reference));

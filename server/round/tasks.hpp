@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tasks of the open round, and those that outlive theirs: what each client was asked, and what
 // has become of it. On the engine's strand. Workers read it too: RoundSums the open round's record
-// while an update is checked, and the accepted tasks while the round closes; NextVersion::cosines()
-// the round's tasks, then as well. None of this changes meanwhile.
+// while an update is checked, and the accepted tasks while the round closes;
+// DecodedIntake::cosines() the round's tasks, then as well. None of this changes meanwhile.
 #pragma once
 
 #include "server/history/records.hpp"

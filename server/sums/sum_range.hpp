@@ -39,7 +39,7 @@ inline constexpr int exponent_of_zero = -1000;
 /// to `total_weight`. All sums, and what rounding adds to them, stay below 2^63 units.
 [[nodiscard]] int unit_log2_of(int exponent, std::uint64_t total_weight);
 
-/// The unit of one block's sums, and the figures that decide the final unit. Not safe for several
+/// The unit of one range's sums, and the figures that decide the final unit. Not safe for several
 /// threads: the lock of its sums guards it too.
 class SumRange {
  public:

@@ -15,7 +15,7 @@ namespace fl::server {
 
 namespace {
 
-constexpr std::uint64_t block_elements = 1 << 18;
+constexpr std::uint64_t step_elements = 1 << 18;
 /// Bounds the memory on machines with many cores: a thread has up to 6 MB of blocks under way.
 constexpr int codec_threads_max = 8;
 
@@ -48,7 +48,7 @@ class Steps {
     const std::uint64_t end = first < layout.parameter_elements ? layout.parameter_elements
                               : first < layout.model_elements   ? layout.model_elements
                                                                 : layout.all.elements();
-    return static_cast<std::size_t>(std::min(block_elements, end - first));
+    return static_cast<std::size_t>(std::min(step_elements, end - first));
   }
 
   Result<void> read(std::uint64_t first, std::span<float> step) {
@@ -120,7 +120,7 @@ Result<void> add_block(const StepJob& job, std::uint64_t first, std::span<const 
 }
 
 Result<CheckpointRecord> apply_exactly(const StepJob& job, Steps& steps, CheckpointWriter& out) {
-  std::vector<float> step(std::min(block_elements, job.layout.all.elements()));
+  std::vector<float> step(std::min(step_elements, job.layout.all.elements()));
   std::vector<float> values(step.size());
   for (std::uint64_t first = 0; first < job.layout.all.elements();) {
     const std::span part(step.data(), steps.block_at(first));

@@ -56,7 +56,10 @@ constexpr HookRow table[] = {
      .usage = "quantize:8[,channel=0]",
      .argument = "bits",
      .costs = quantize_costs},
-    {.name = "qsgd", .usage = "qsgd:BITS", .argument = "bits", .costs = qsgd_costs},
+    {.name = "qsgd",
+     .usage = "qsgd:BITS",  // --codec qsgd:S counts levels instead.
+     .argument = "bits",
+     .costs = qsgd_costs},
     {.name = "topk",
      .usage = "topk:KEEP",
      .argument = "keep",

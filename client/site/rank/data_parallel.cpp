@@ -65,17 +65,17 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
   leave();
   ranks_ = std::move(ranks);
   const Mesh mesh({{"dp", ranks_->size()}});
-  wire_ = ranks_->subgroup(mesh.group_of("dp", ranks_->rank()), "gradients");
+  gradient_ranks_ = ranks_->subgroup(mesh.group_of("dp", ranks_->rank()), "gradients");
   ranks_->observe([this](const Ranks::Call& call) {
     times_.called_beside(call);
     on_progress_();
   });
-  wire_->observe([this](const Ranks::Call& call) {
+  gradient_ranks_->observe([this](const Ranks::Call& call) {
     times_.called(call);
     on_progress_();
   });
   hook_ = std::move(hook);
-  conductor_.emplace(*wire_);
+  conductor_.emplace(*gradient_ranks_);
   bucket_bytes_ = bucket_bytes;
   is_local_ = is_local;
   unused_ = unused;
@@ -88,7 +88,7 @@ void DataParallel::leave() {
   reduced_.clear();
   parameters_.clear();
   hook_.reset();
-  wire_.reset();
+  gradient_ranks_.reset();
   ranks_.reset();
 }
 

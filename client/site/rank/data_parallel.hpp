@@ -58,7 +58,9 @@ class DataParallel final : public Parallel {
   [[nodiscard]] Result<void> check(const TrainSettings& settings) const override;
   [[nodiscard]] HookState save() const override { return hook_->save(); }
   void load(const HookState& state) override { hook_->load(state); }
-  [[nodiscard]] std::uint64_t gradient_bytes() const override { return wire_->bytes_sent(); }
+  [[nodiscard]] std::uint64_t gradient_bytes() const override {
+    return gradient_ranks_->bytes_sent();
+  }
   [[nodiscard]] StepTimes& times() override { return times_; }
 
   [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
@@ -81,8 +83,8 @@ class DataParallel final : public Parallel {
   StepTimes times_;
   // Each of these members uses those before it. Collectives of one group must start in one thread,
   // so the gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;  // For the thread that trains.
-  std::unique_ptr<Ranks> wire_;   // For the conductor's thread.
+  std::unique_ptr<Ranks> ranks_;           // For the thread that trains.
+  std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
   std::unique_ptr<GradientHook> hook_;
   std::optional<Conductor> conductor_;
   std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.

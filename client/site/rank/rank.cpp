@@ -38,7 +38,7 @@ LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   return learn;
 }
 
-/// A vector that rank 0 has in a file and the others in memory.
+/// A vector that the group's first rank has in a file and the others in memory.
 struct Vector {
   SharedValues shared;
   std::vector<float> own;
