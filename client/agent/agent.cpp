@@ -150,7 +150,7 @@ Awaitable<Result<Agent::Outcome>> Agent::serve(std::shared_ptr<Link> link) {
   group_.spawn(conversation_.listen(events_));
   const auto outcome = co_await answer_requests();
   // Nobody is to wait for a client that its own error ends.
-  if (!outcome && is_final(outcome.error()))
+  if (!outcome && !stopping_ && is_final(outcome.error()))
     co_await conversation_.leave(outcome.error().message());
   co_return outcome;
 }

@@ -4,7 +4,6 @@
 #include "shared/base/limits.hpp"
 
 #include <utility>
-#include <vector>
 
 namespace fl::server {
 
@@ -16,9 +15,7 @@ Awaitable<void> keep_last_seen(const Engines& engines, StoreThread& store, Histo
     co_await changes.wait(changes_seen);
     if (Clock::now() < next) continue;
     next = Clock::now() + limits::last_seen_pace;
-    std::vector<ClientHere> here;
-    for (auto& [name, said] : engines.newest()->view().present())
-      here.push_back({name, said.evaluator, said.model, said.tensors});
+    auto here = engines.newest()->view().present();
     if (here.empty()) continue;
     auto write = [here = std::move(here)](Store& to) { return to.members().touch(here); };
     [[maybe_unused]] const auto written = co_await store.with_store(std::move(write));

@@ -239,11 +239,12 @@ Result<std::string> others_of_newest(Runs& runs, const RunOptions& options) {
   const RunSettingTable table = run_setting_table();
   std::string others;
   for (const auto& row : table.rows()) {
-    const bool is_own = row.flag == "seed" || row.flag == "rounds" || row.flag == "initial-weights";
+    const bool is_own = row.flag == "model" || row.flag == "initial-weights" ||
+                        row.flag == "seed" || row.flag == "rounds";
     if (row.flag.empty() || is_own || options.given.contains(std::string(row.flag))) continue;
     const auto value = row.value_of(known);
     const auto here = row.value_of(options.settings);
-    if (row.flag == "model" || value == here) continue;
+    if (value == here) continue;
     others += fmt::format("{}--{} {} (here {})", others.empty() ? "" : ", ", row.flag,
                           json_text(value), json_text(here));
   }

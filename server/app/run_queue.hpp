@@ -35,8 +35,8 @@ struct ChosenRun {
 /// weights, unless the settings name one.
 [[nodiscard]] Result<RunSettings> with_newest_model(Runs& runs, RunSettings settings);
 
-/// What a new run takes over from the newest one, and which of its settings it does not, in words;
-/// "" if it takes over nothing.
+/// Says in words that a new run takes the newest run's model, and which of that run's settings it
+/// does not take over; "" if it takes over nothing.
 [[nodiscard]] Result<std::string> others_of_newest(Runs& runs, const RunOptions& options);
 
 /// Adds a run behind those that are not finished. `conflict` if there are limits::runs_queued_max.

@@ -48,7 +48,7 @@ Result<void> check_coding(const wire::UploadBegin& begin, const TaskRecord& task
                                              "task asked for the difference to task {}",
                                              begin.reference(), task.reference));
   }
-  // Of a codec that warms up this is the one of the task's round.
+  // A codec may change while it warms up: the task names the one of its round.
   const auto codec = codec::parse_codec(task.codec).value();
   const std::uint64_t bytes_max = codec->payload_bytes_max(layout);
   if (begin.bytes() == 0 || begin.bytes() > bytes_max) {

@@ -33,7 +33,7 @@ class Newcomers {
   /// ready: limits::ready_max).
   [[nodiscard]] const Newcomer* find(const std::string& client) const;
   [[nodiscard]] std::size_t count() const;
-  /// What find() knows, by the clients' names.
+  /// The newcomers that find() would return, with their clients' names.
   [[nodiscard]] std::vector<std::pair<std::string, Newcomer>> all() const;
 
  private:

@@ -178,13 +178,14 @@ std::vector<MemberStatus> RunView::members(const std::vector<std::string>& names
   return found;
 }
 
-std::vector<std::pair<std::string, HelloFacts>> RunView::present() const {
+std::vector<ClientHere> RunView::present() const {
   parts_.control.expect_strand();
-  std::vector<std::pair<std::string, HelloFacts>> found;
-  for (const auto& peer : parts_.roster.here())
-    found.emplace_back(peer->facts().name, peer->facts());
-  for (const auto& [name, newcomer] : parts_.newcomers.all())
-    found.emplace_back(name, newcomer.said);
+  std::vector<ClientHere> found;
+  const auto add = [&found](const std::string& name, const HelloFacts& said) {
+    found.push_back({name, said.evaluator, said.model, said.tensors});
+  };
+  for (const auto& peer : parts_.roster.here()) add(peer->facts().name, peer->facts());
+  for (const auto& [name, newcomer] : parts_.newcomers.all()) add(name, newcomer.said);
   return found;
 }
 

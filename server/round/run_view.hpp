@@ -39,8 +39,8 @@ class RunView {
   [[nodiscard]] LiveStatus live_status() const;
   /// The clients with these names and their work, in the same order.
   [[nodiscard]] std::vector<MemberStatus> members(const std::vector<std::string>& names) const;
-  /// The members that are here, in the run or not, and what they say of themselves.
-  [[nodiscard]] std::vector<std::pair<std::string, HelloFacts>> present() const;
+  /// The members that are here, in the run or not.
+  [[nodiscard]] std::vector<ClientHere> present() const;
   /// Why the run can't begin though clients come: those that can't take part, and their reasons. ""
   /// if it has a model or enough trainers, or nobody was turned away.
   [[nodiscard]] std::string why_unfit() const;

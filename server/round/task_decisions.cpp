@@ -103,7 +103,7 @@ void TaskDecisions::note_failure(const std::string& client, const std::string& r
 }
 
 void TaskDecisions::note_miss(Task& task) {
-  if (std::exchange(task.is_on_bench, true)) return;
+  if (std::exchange(task.is_counted_miss, true)) return;
   const std::string& client = task.record.client;
   const Duration pause = parts_.roster.bench().note_miss(client, Clock::now() - task.offered_at);
   if (pause == Duration::zero()) return;

@@ -33,7 +33,7 @@ struct Task {
   bool has_arrived = false;  // The complete update is here and waits for a round that takes it.
   /// The task was open at a deadline of its round, which waits for another one.
   bool has_missed = false;
-  bool is_on_bench = false;  // Bench::note_miss() has heard of it: one task is one miss.
+  bool is_counted_miss = false;  // Bench::note_miss() has heard of it: one task is one miss.
   TimePoint offered_at{};
   TimePoint begun_at{};      // The time when its upload first began.
   Traffic before;            // The client's traffic when the task was offered.

@@ -30,6 +30,11 @@ Error wrong(std::string_view model, std::string_view what) {
   return {Errc::invalid_input, fmt::format("model \"{}\": {}", model, what)};
 }
 
+/// The values of an example of this shape.
+std::int64_t values_in(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
 /// The short names, all for 28x28 grey images and 10 classes, as specs with sizes.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> short_names = {
     {{"cnn", "cnn:1x28x28-10"},
@@ -173,9 +178,7 @@ Result<void> read_task(ModelSpec& spec, std::string_view model, std::string_view
 }  // namespace
 
 std::uint64_t ModelSpec::scaled_inputs() const {
-  if (!scales_inputs) return 0;
-  return static_cast<std::uint64_t>(
-      std::accumulate(input.begin(), input.end(), std::int64_t{1}, std::multiplies<>()));
+  return scales_inputs ? static_cast<std::uint64_t>(values_in(input)) : 0;
 }
 
 std::uint64_t ModelSpec::scaled_targets() const {
@@ -218,9 +221,7 @@ std::string_view example_data(const ModelSpec& spec) {
     case Task::classification:
     case Task::regression: break;
   }
-  const auto values =
-      std::accumulate(spec.input.begin(), spec.input.end(), std::int64_t{1}, std::multiplies<>());
-  if (values == 28 * 28 && spec.outputs == 10) return "fashion-mnist";
+  if (values_in(spec.input) == 28 * 28 && spec.outputs == 10) return "fashion-mnist";
   const bool are_images = spec.input.size() == 3;
   if (are_images && spec.task == Task::classification) return "images:FOLDER";
   return are_images ? "npz:FILE" : "csv:FILE,target=COLUMN";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/admin/pages/alerts.hpp"
 
+#include "server/history/client_figures.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +47,7 @@ void add_round(std::vector<Alert>& alerts, const LiveStatus& live) {
     alerts.push_back(
         {EventLevel::warning,
          fmt::format("The run waits for {}, and clients that come can't take part: {}",
-                     clients(live.min_clients), live.unfit),
+                     clients(live.min_clients), without_figures(live.unfit)),
          "Start clients that can, or take the run out of the queue: fl-server queue --drop RUN. "
          "If another run is queued, it goes first after the server's --queue-patience."});
   } else if (live.phase == Phase::waiting_for_clients) {

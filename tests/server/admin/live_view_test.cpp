@@ -141,6 +141,8 @@ TEST_CASE("each thing that an operator should see makes an alert, the worst firs
   CHECK(whats(live, host_at(some_time)) ==
         "The run waits for 7 clients, and clients that come can't take part: site-1: the client "
         "trains 'cnn', this run trains 'lenet'\n");
+  live.unfit = "site-1: the client has 300 examples, and site-1 was enrolled with at most 100: …";
+  CHECK(whats(live, host_at(some_time)).find("300") == std::string::npos);
   CHECK(alerts_of(live, host_at(some_time)).front().remedy.find("--queue-patience") !=
         std::string::npos);
   live.phase = Phase::finished;

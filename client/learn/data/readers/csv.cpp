@@ -109,9 +109,7 @@ Result<void> CsvTable::check_fields() {
   if (fields.size() == columns_.size()) return {};
   const bool is_one_more = fields.size() == columns_.size() + 1;
   if (examples_ == 0 && is_one_more && !fields.back().empty()) {
-    using Role = CsvColumn::Role;
-    columns_.insert(columns_.begin(),
-                    {.name = "", .role = plan_.row_name.empty() ? Role::row_name : Role::ignored});
+    columns_.insert(columns_.begin(), {.name = "", .role = role_of_nameless(plan_)});
     log_warn(
         "{}: rows have one field more than the first line has names, so the first field of "
         "each holds the name of the row and is no input",

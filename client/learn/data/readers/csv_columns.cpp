@@ -69,7 +69,7 @@ Result<void> Assignment::read_names() {
     const std::size_t at = columns_.all.size();
     CsvColumn column{.name = normal_form(name)};
     if (name.empty()) {
-      column.role = at > 0 ? Role::empty : plan_.row_name.empty() ? Role::row_name : Role::ignored;
+      column.role = at > 0 ? Role::empty : role_of_nameless(plan_);
     } else if (const auto [place, is_new] = places_.emplace(column.name, at); !is_new) {
       return rows_.wrong(fmt::format("columns {} and {} are both called {}; rename one",
                                      place->second + 1, at + 1, csv_shown(name)));
@@ -110,8 +110,7 @@ std::string Assignment::advice() const {
     return ". The first line must name the columns: remove the lines of comments before it";
   if (columns_.all.size() > 1) return "";
   for (const auto& [mark, name] : csv_separators) {
-    if (first.find(mark) != std::string::npos)
-      return fmt::format(". If the {}s separate columns, add sep={} to --data", name, name);
+    if (first.find(mark) != std::string::npos) return separator_advice(name);
   }
   return "";
 }

@@ -49,6 +49,11 @@ struct CsvColumn {
   std::map<std::string, std::uint32_t, std::less<>> words = {};
 };
 
+/// The use of a first column without a name, which holds the names of the rows.
+[[nodiscard]] inline CsvColumn::Role role_of_nameless(const CsvPlan& plan) {
+  return plan.row_name.empty() ? CsvColumn::Role::row_name : CsvColumn::Role::ignored;
+}
+
 struct CsvColumns {
   std::vector<CsvColumn> all;  // In the order of the file.
   std::size_t inputs = 0;      // At least 1.

@@ -13,17 +13,21 @@ namespace {
 constexpr std::size_t csv_buffer_bytes = 64 << 10;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
-/// What to try if a quoted field of the line ends before another separator; "" if none does.
+/// Advises another separator if a quoted field of the line ends before one; "" otherwise.
 std::string other_separator(std::string_view line, char separator) {
   for (const auto& [mark, name] : csv_separators) {
     const char end[] = {'"', mark};
-    if (mark == separator || line.find(std::string_view(end, 2)) == line.npos) continue;
-    return fmt::format(". If the {0}s separate columns, add sep={0} to --data", name);
+    if (mark != separator && line.find(std::string_view(end, 2)) != line.npos)
+      return separator_advice(name);
   }
   return "";
 }
 
 }  // namespace
+
+std::string separator_advice(std::string_view name) {
+  return fmt::format(". If the {0}s separate columns, add sep={0} to --data", name);
+}
 
 CsvRows::Parser::Parser() : csv() {
   csv_init(&csv, CSV_STRICT | CSV_STRICT_FINI);

@@ -26,6 +26,8 @@ inline constexpr std::size_t csv_row_bytes_max = 16 << 20;
 /// The separators that --data can name, by the names that it has for them.
 inline constexpr std::pair<char, std::string_view> csv_separators[] = {
     {';', "semicolon"}, {'\t', "tab"}, {',', "comma"}};
+/// The end of an error that may come from another separator, with its name.
+[[nodiscard]] std::string separator_advice(std::string_view name);
 
 class CsvRows {
  public:
