@@ -177,8 +177,16 @@ Awaitable<Result<void>> Agent::shake_hands() {
     auto ready = run_.ready(welcome, options_.evaluator);
     co_return co_await conversation_.ready(std::move(ready));
   }
+  const bool is_unfit =
+      has_others || (run_.lacks_model() && entered.error().code() == Errc::invalid_input);
+  const bool waits = is_unfit && may_wait();
+  const bool is_known = conversation_.has_declined(welcome.run_key());
+  Error told = entered.error();
+  if (waits) told = not_for_this_client(told);
   const Layout* const others = has_others ? &run_.layout().all : nullptr;
-  co_return co_await conversation_.decline(welcome.run_key(), entered.error(), others);
+  const Error why = co_await conversation_.decline(welcome.run_key(), std::move(told), others);
+  if (waits && !is_known) log_warn("{}; waiting for the next run", why.message());
+  co_return why;
 }
 
 /// A client that stays, and has been part of a run, waits for one that it can train.
@@ -189,14 +197,7 @@ Awaitable<Result<void>> Agent::enter(const wire::Welcome& welcome) {
     co_await wait(Clock::now() + limits::full_disk_pause);
     co_return !stopping_;
   };
-  const auto entered = co_await run_.enter(welcome, pause);
-  const bool is_unfit =
-      !entered && run_.lacks_model() && entered.error().code() == Errc::invalid_input;
-  if (!is_unfit || !may_wait()) co_return entered;
-  Error reason = not_for_this_client(entered.error());
-  if (!conversation_.has_declined(welcome.run_key()))
-    log_warn("{}; waiting for the next run", reason.message());
-  co_return reason;
+  co_return co_await run_.enter(welcome, pause);
 }
 
 Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {

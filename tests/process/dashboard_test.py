@@ -42,7 +42,7 @@ class Dashboard(Pages):
         browser = self.browser()
         self.open(browser, server)
         browser.run("window.isTheSamePage = true")
-        self.assertIn("waits for 6 clients", browser.run(TEXT.format("[data-list=alerts]")))
+        self.wait_for_text(browser, "[data-list=alerts]", "waits for 6 clients")
         self.clients(federation)
         # Without a reload: the figures come by themselves.
         last = f"{ROUNDS} of {ROUNDS}"
@@ -56,6 +56,9 @@ class Dashboard(Pages):
         self.assertEqual(browser.errors, [])
         self.look_at(browser, VIEWS)
         self.assertEqual(browser.errors, [])
+
+    def wait_for_text(self, browser, selector, text):
+        browser.wait_for(text, f"{TEXT.format(selector)}.includes({text!r})")
 
     def compare_overview(self, browser, federation, server):
         rounds = self.api(server, "/api/rounds")
@@ -84,18 +87,19 @@ class Dashboard(Pages):
             f"{human_bytes(up + down)} together."
         )
         browser.wait_for("the bytes", f"{TEXT.format('[data-figure=bytes-total]')} === {total!r}")
-        codecs = browser.run(f"{SHOWN}.querySelector('tbody').innerText.split(/\\s*\\t\\s*/)")
         ((updates, sent, raw),) = federation.query(
             "SELECT count(*), sum(update_bytes), sum(raw_bytes) FROM task WHERE state = 'accepted'"
         )
-        self.assertEqual(codecs[:4], ["qsgd:8", str(updates), human_bytes(sent), human_bytes(raw)])
+        codecs = f"{SHOWN}.querySelector('tbody').innerText.split(/\\s*\\t\\s*/).slice(0, 4).join()"
+        row = ",".join(["qsgd:8", str(updates), human_bytes(sent), human_bytes(raw)])
+        browser.wait_for("the codec", f"{codecs} === {row!r}")
 
         self.show(browser, "round")
         heads = "document.querySelectorAll('#view-round ~ * tbody th')"
         names = f"[...{heads}].slice(0, 6).map((each) => each.textContent).sort().join()"
         browser.wait_for("the timeline", f"{names} === 'a,b,c,d,e,f'")
-        spans = browser.run("document.querySelector('.spans').getAttribute('aria-label')")
-        self.assertIn("download", spans)
+        spans = "document.querySelector('.spans').getAttribute('aria-label')"
+        browser.wait_for("the spans", f"{spans}.includes('download')")
         self.assertNotIn("too few", browser.run(SHOWN + ".textContent"))
 
         self.show(browser, "fleet")
@@ -107,7 +111,8 @@ class Dashboard(Pages):
         self.assertEqual(
             rows, [name for (name,) in federation.query("SELECT name FROM client ORDER BY name")]
         )
-        self.assertIn("must connect", browser.run(SHOWN + ".querySelector('tbody tr').textContent"))
+        first = f"{SHOWN}.querySelector('tbody tr').textContent"
+        browser.wait_for("a client that has left", f"{first}.includes('must connect')")
 
         self.show(browser, "model")
         digest = federation.query("SELECT digest FROM checkpoint ORDER BY version DESC LIMIT 1")[0][
@@ -147,7 +152,8 @@ class Dashboard(Pages):
         browser = self.browser()
         self.open(browser, server)
         browser.wait_for("all of them", f"{TEXT.format('[data-figure=clients]')} === '3'")
-        self.assertIn("No run goes on, and 3 members wait for one", browser.run(TEXT.format("[data-list=alerts]")))
+        waiting = "No run goes on, and 3 members wait for one"
+        self.wait_for_text(browser, "[data-list=alerts]", waiting)
         self.show(browser, "fleet")
         ((examples,),) = federation.query("SELECT DISTINCT examples FROM task")
         data = [("a", f"any model, {examples:,} examples"), ("b", f"any model, {examples:,} examples")]

@@ -281,6 +281,9 @@ class Trainers(FederationTest):
         self.assertEqual(code, 0, error)
         for name in "ab":
             self.assertIn(f"the trainer of {name} has other tensors", error)
+        # They stay for a run whose tensors are theirs.
+        for client in clients:
+            client.wait_for("; waiting for the next run")
         for program in [*clients, server]:
             program.signal(signal.SIGTERM)
             self.expect_exit(program)
