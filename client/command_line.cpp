@@ -112,9 +112,10 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
   if (initial && !options.trainer.is_set()) throw CLI::RequiredError("--trainer or --trainer-once");
   check_site_flags(app, options.site);
   if (!options.trainer.is_set()) return;
-  refuse_beside_trainer(app, {"--ranks", "--site", "--data", "--data-memory", "--skip-bad-files",
-                              "--partition", "--partition-seed", "--shard", "--holdout",
-                              "--keep-moments", "--device", "--precision", "--hogwild"});
+  refuse_beside_trainer(
+      app, {"--ranks", "--site", "--data", "--data-memory", "--skip-bad-files", "--partition",
+            "--partition-seed", "--shard", "--holdout", "--keep-moments", "--device", "--precision",
+            "--recompute", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".
@@ -328,6 +329,13 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
         return plan ? std::string() : plan.error().message();
       })
       ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--recompute", [&learn](const std::string& what) { learn.recomputes = what == "full"; },
+         "Which activations a backward pass computes again, in place of keeping them: none, or "
+         "full, all but those at the borders of layers and blocks (less memory, a third more "
+         "computing, the same bits)")
+      ->check(one_of({"none", "full"}))
+      ->default_str("none");
 }
 
 void declare_trainer_flags(CLI::App& app, TrainerCommand& trainer) {

@@ -27,6 +27,7 @@ struct LearnOptions {
   bool evaluate_only = false;      // All data is held out; the client does not train.
   std::string device = "auto";     // "cpu", "cuda", "cuda:N", "auto".
   std::string precision = "fp32";  // parse_precision(): of the passes; weights stay fp32.
+  bool recomputes = false;         // Activations are computed again in the backward pass.
   int threads = 0;                 // 0: one per core.
   int hogwild = 1;                 // Threads that train the same weights without locks.
   /// The optimizer's moments go on from round to round, in files in `state`.

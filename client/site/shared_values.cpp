@@ -48,6 +48,14 @@ Result<SharedValues> SharedValues::open(const std::filesystem::path& path, std::
   return map(file.number(), path, count);
 }
 
+Result<SharedValues> SharedValues::make_unshared(std::size_t count) {
+  if (count == 0) return SharedValues();
+  void* const at = ::mmap(nullptr, count * sizeof(float), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return errno_error(fmt::format("can't map memory for {} values", count));
+  return SharedValues(std::span(static_cast<float*>(at), count));
+}
+
 SharedValues::~SharedValues() {
   if (!values_.empty()) ::munmap(values_.data(), values_.size_bytes());
 }

@@ -21,6 +21,9 @@ class SharedValues {
   /// Maps a file that make() made. Errors: not_found, io; corrupt if it has another size.
   [[nodiscard]] static Result<SharedValues> open(const std::filesystem::path& path,
                                                  std::size_t count);
+  /// Values of this process alone, all 0. Memory is taken page by page, as they are written.
+  /// Errors: io.
+  [[nodiscard]] static Result<SharedValues> make_unshared(std::size_t count);
   ~SharedValues();
   SharedValues(SharedValues&& other) noexcept : values_(std::exchange(other.values_, {})) {}
   SharedValues& operator=(SharedValues&& other) noexcept {

@@ -2,6 +2,7 @@
 #include "client/site/site.hpp"
 
 #include "client/learn/process/tcp.hpp"
+#include "client/site/grid.hpp"
 #include "client/site/site_handshake.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
@@ -104,6 +105,10 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   FL_TRY(TensorFolder folder, TensorFolder::make(state));
   FL_TRY(KeptChoices measured, KeptChoices::open(posix_files(), state / "ranks/measured.json"));
   const int size = place ? place->size : options.ranks;
+  if (!options.parallel.empty()) {
+    FL_TRY(const Grid grid, parse_grid(options.parallel));
+    FL_CHECK(fill_grid(grid, size));
+  }
   LearnOptions ranks = learn;
   ranks.state = std::filesystem::absolute(state).string();
   std::shared_ptr<Site> site(
@@ -192,13 +197,17 @@ Result<std::vector<json>> Site::ask_all(const std::vector<SiteHub::Request>& req
 /// Has these ranks load data and, if there is one, the model.
 Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                  const std::stop_token& stop) {
+  const ParallelSettings parallel{.hook = options_.hook,
+                                  .topology = options_.topology,
+                                  .unused_parameters = options_.unused_parameters,
+                                  .bucket_mb = options_.bucket_mb,
+                                  .zero = options_.zero};
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
     requests.push_back({member.rank,
                         {{"type", "load"},
                          {"learn", to_json_of(learn_)},
-                         {"hook", options_.hook},
-                         {"topology", options_.topology},
+                         {"parallel", to_json_of(parallel)},
                          {"backend", options_.backend}}});
   FL_TRY(const auto answers, ask_all(requests, stop));
   RankLoaded first;
@@ -308,12 +317,14 @@ Result<SiteMeasurement> Site::measure(const std::stop_token& stop) {
 Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_token& stop) {
   FL_CHECK(make_group(stop));
   std::vector<SiteHub::Request> requests;
-  const std::size_t workers = kind == Kind::train ? group_.size() : 1;
-  for (std::size_t i = 0; i < workers; ++i) {
-    RankWork mine = work;
-    mine.has_trace = trace_ != nullptr && kind == Kind::train;
-    if (i > 0) mine.files = {};
-    requests.push_back({group_[i].rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}});
+  RankWork for_all = work;
+  for (std::size_t i = 0; i < group_.size(); ++i)
+    if (!group_[i].is_here) for_all.away.push_back(static_cast<int>(i));
+  for_all.has_trace = trace_ != nullptr && kind == Kind::train;
+  for (const SiteMember& member : group_) {
+    RankWork mine = for_all;
+    if (!member.is_here) mine.files = {};
+    requests.push_back({member.rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}});
   }
   auto answers = ask_all(requests, stop);
   if (!answers) {
@@ -362,7 +373,8 @@ Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights
     work.has_correction = true;
     work.files.correction = (folder / "correction.f32").string();
   }
-  if (!result.empty()) work.files.result = (folder / "result.f32").string();
+  work.has_result = !result.empty();
+  if (work.has_result) work.files.result = (folder / "result.f32").string();
   for (int attempt = 1;; ++attempt) {
     auto answer = try_work(kind, work, stop);
     if (answer) {

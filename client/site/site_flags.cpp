@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_flags.hpp"
 
+#include "client/site/grid.hpp"
 #include "client/site/topologies/topology_table.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/flags/flags.hpp"
@@ -65,6 +66,19 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "parameters in each step, or take them as static, the same ones in all steps")
       ->check(one_of({"refuse", "find", "static"}))
       ->capture_default_str();
+  app.add_option("--zero", options.zero,
+                 "What each rank holds a part of, where others hold the rest: 0 nothing, 1 the "
+                 "optimizer's moments, 2 gradients too, 3 parameters too "
+                 "(docs/guide/large-models.md)")
+      ->check(whole_number_in(0, 3))
+      ->capture_default_str();
+  app.add_option("--parallel", options.parallel,
+                 "The grid of the ranks, such as dp=4: so many share each batch (default: all)")
+      ->type_name("AXIS=RANKS")
+      ->check([](const std::string& text) {
+        const auto grid = parse_grid(text);
+        return grid ? std::string() : grid.error().message();
+      });
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "
                  "(default: that of the host's name; with --ranks, loopback)");
@@ -83,9 +97,9 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag :
-         {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
-          "--unused-parameters", "--site-interface", "--site-address", "--site-secret-file"}) {
+    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology",
+                             "--bucket-mb", "--unused-parameters", "--zero", "--parallel",
+                             "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -99,6 +113,10 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   }
   if (options.ranks > 0 && options.ranks_min > options.ranks)
     throw CLI::ValidationError("--ranks-min", fmt::format("is above --ranks {}", options.ranks));
+  if (options.ranks > 0 && !options.parallel.empty()) {
+    const auto grid = fill_grid(parse_grid(options.parallel).value(), options.ranks);
+    if (!grid) throw CLI::ValidationError(grid.error().message());
+  }
 }
 
 }  // namespace fl::site

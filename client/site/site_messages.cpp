@@ -83,17 +83,20 @@ static void from_json(const json& in, TrainSettings& value) {
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, skip_bad_files,
                                    partition, shard, shards, partition_seed, holdout, evaluate_only,
-                                   device, precision, threads, hogwild, keep_moments, state,
-                                   client_seed)
+                                   device, precision, recomputes, threads, hogwild, keep_moments,
+                                   state, client_seed)
 }  // namespace fl
 
 namespace fl::site {
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ParallelSettings, hook, topology, unused_parameters, bucket_mb,
+                                   zero)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
                                    bucket_mb, unused_parameters, timeout_s, agent_address, measured)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, files, has_trace)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, has_result, files, away,
+                                   has_trace)
 
 }  // namespace fl::site
 
@@ -127,6 +130,7 @@ constexpr std::array codes{Errc::invalid_input, Errc::unavailable, Errc::cancell
 }  // namespace
 
 json to_json_of(const LearnOptions& value) { return value; }
+json to_json_of(const ParallelSettings& value) { return value; }
 json to_json_of(const GroupOptions& value) { return value; }
 json to_json_of(const RankLoaded& value) { return value; }
 json to_json_of(const RankWork& value) { return value; }
@@ -152,6 +156,7 @@ Result<Value> parse_as(const json& message) {
   return value_as<Value>(message);
 }
 template Result<LearnOptions> parse_as(const json&);
+template Result<ParallelSettings> parse_as(const json&);
 template Result<GroupOptions> parse_as(const json&);
 template Result<RankLoaded> parse_as(const json&);
 template Result<RankWork> parse_as(const json&);

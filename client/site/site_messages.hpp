@@ -18,6 +18,15 @@
 
 namespace fl::site {
 
+/// By which flags the ranks of a site share a step, as they stay while the agent lives.
+struct ParallelSettings {
+  std::string hook = "allreduce";
+  std::string topology = "backend";
+  std::string unused_parameters = "refuse";
+  std::string bucket_mb = {};
+  int zero = 0;  // The stage of ZeRO, 0 to 3.
+};
+
 /// How the ranks of a site train together.
 struct GroupOptions {
   int generation = 0;  // Counts the groups of a site from 1.
@@ -44,20 +53,23 @@ struct RankLoaded {
 /// Reads the choices of a group's ranks, which are in the answer of each of them. Errors: protocol.
 [[nodiscard]] Result<MeasuredChoices> parse_measured(const nlohmann::json& answer);
 
-/// Files that agent and rank 0 map, each a flat fp32 vector. "" if there is no such file.
+/// Files that the agent and the ranks of its machine map, each a flat fp32 vector. "" if there is
+/// no such file, or the rank is on another machine.
 struct RankFiles {
   std::string weights = {};
   std::string correction = {};
   std::string result = {};
 };
 
-/// A piece of work for the group (train), or for rank 0 alone (evaluate, gradient).
+/// A piece of work for the group.
 struct RankWork {
   std::string run = {};  // The run's key.
   TrainSettings settings = {};
   bool has_correction = false;
+  bool has_result = false;
   RankFiles files = {};
-  bool has_trace = false;  // Whether the answer is to have spans.
+  std::vector<int> away = {};  // The group's ranks that are on other machines than the agent.
+  bool has_trace = false;      // Whether the answer is to have spans.
 };
 
 /// The hello of a rank, which says who it is.
@@ -71,6 +83,7 @@ struct RankWork {
 [[nodiscard]] Error parse_rank_error(const nlohmann::json& message);
 
 [[nodiscard]] nlohmann::json to_json_of(const LearnOptions& value);
+[[nodiscard]] nlohmann::json to_json_of(const ParallelSettings& value);
 [[nodiscard]] nlohmann::json to_json_of(const GroupOptions& value);
 [[nodiscard]] nlohmann::json to_json_of(const RankLoaded& value);
 [[nodiscard]] nlohmann::json to_json_of(const RankWork& value);

@@ -113,7 +113,8 @@ Awaitable<void> Session::run() {
   net::post(host_->executor(),
             [self, for_good, reason] { self->host_->leave(self, for_good, reason); });
   std::string trouble;
-  if (served && !served->empty())
+  // A failure that also ends the client is told once.
+  if (served && !served->empty() && *served != told_failure_)
     trouble = fmt::format("{} ended with an error: {}", facts_.name, *served);
   const bool is_ended_here = !served && served.error().code() != Errc::unavailable;
   if (is_ended_here)
@@ -242,7 +243,7 @@ Awaitable<Result<std::string>> Session::serve() {
       co_return Error(Errc::protocol, fmt::format("a client may not send {}", kind_name(header)));
     FL_CO_CHECK(quota_.charge(header, row->cost));
     // Chunks of an upload that was put off may have been on their way until now.
-    if (!upload_.upload && !header.has_chunk())
+    if (!up_.grant.upload && !header.has_chunk())
       link_->expect_messages_of(limits::request_bytes_max);
     FL_CO_CHECK(co_await (this->*row->handle)(std::move(*message)));
   }
@@ -275,10 +276,10 @@ Awaitable<Result<void>> Session::send_model(Message message) {
 
 Awaitable<Result<void>> Session::begin_upload(Message message) {
   wire::UploadBegin& begin = *message.header.mutable_begin();
-  if (upload_.upload) {
+  if (up_.grant.upload) {
     co_return Error(Errc::protocol,
                     fmt::format("UploadBegin of task {} while the upload of task {} is under way",
-                                begin.task(), upload_.upload->task()));
+                                begin.task(), up_.grant.upload->task()));
   }
   auto grant =
       co_await on(host_->executor(), host_->begin_upload(shared_from_this(), std::move(begin)));
@@ -291,33 +292,33 @@ Awaitable<Result<void>> Session::begin_upload(Message message) {
   resume.set_task(number_of(grant.upload->task()));
   resume.set_offset(grant.upload->next_offset());
   resume.set_chunk_bytes(static_cast<std::uint32_t>(grant.chunk_bytes_max));
-  upload_ = std::move(grant);
-  link_->expect_messages_of(limits::request_bytes_max + upload_.chunk_bytes_max);
-  upload_done_ = std::make_shared<Event>(link_->executor());
+  up_.grant = std::move(grant);
+  link_->expect_messages_of(limits::request_bytes_max + up_.grant.chunk_bytes_max);
+  up_.done = std::make_shared<Event>(link_->executor());
   net::co_spawn(
       link_->executor(),
-      watch_pace(shared_from_this(), upload_done_, upload_.upload->task(), upload_.bytes_per_s_min),
+      watch_pace(shared_from_this(), up_.done, up_.grant.upload->task(), up_.grant.bytes_per_s_min),
       left_to_the_session);
-  link_->expect_bulk(upload_.upload->bytes() - upload_.upload->next_offset());
+  link_->expect_bulk(up_.grant.upload->bytes() - up_.grant.upload->next_offset());
   FL_CO_CHECK(co_await send(std::move(header)));
-  if (upload_.upload->is_complete()) co_return co_await finish_upload();
+  if (up_.grant.upload->is_complete()) co_return co_await finish_upload();
   co_return success();
 }
 
 Awaitable<Result<void>> Session::take_chunk(Message message) {
-  if (!upload_.upload) {
+  if (!up_.grant.upload) {
     // The rest of an upload that got its verdict half-way is still on its way: skip it.
     const std::uint64_t bytes = message.payload.bytes().size();
     const bool is_tail =
-        message.header.chunk().transfer() == static_cast<std::uint64_t>(upload_.verdict.task());
-    if (is_tail && bytes <= tail_bytes_) {
-      tail_bytes_ -= bytes;
+        message.header.chunk().transfer() == static_cast<std::uint64_t>(up_.grant.verdict.task());
+    if (is_tail && bytes <= up_.tail_bytes) {
+      up_.tail_bytes -= bytes;
       co_return success();
     }
     co_return Error(Errc::protocol, fmt::format("a chunk of transfer {} without an upload",
                                                 message.header.chunk().transfer()));
   }
-  auto& upload = *upload_.upload;
+  auto& upload = *up_.grant.upload;
   FL_CO_CHECK(check_chunk(message, static_cast<std::uint64_t>(number_of(upload.task())),
                           upload.next_offset(), upload.bytes()));
   auto written = upload.append(message.payload.bytes());
@@ -332,9 +333,9 @@ Awaitable<Result<void>> Session::take_chunk(Message message) {
     net::post(host_->executor(), [host = host_, text] { host->report_full_disk(text); });
     wire::Header header;
     *header.mutable_verdict() = verdict;
-    tail_bytes_ = upload.bytes() - upload.next_offset();
+    up_.tail_bytes = upload.bytes() - upload.next_offset();
     end_upload();
-    upload_.verdict = std::move(verdict);
+    up_.grant.verdict = std::move(verdict);
     co_return co_await send(std::move(header));
   }
   if (upload.is_complete()) co_return co_await finish_upload();
@@ -346,8 +347,8 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
                                     std::shared_ptr<Event> done, TaskId task,
                                     double bytes_per_s_min) {
   // A client that limits its own traffic sends such pieces at once, with pauses between them.
-  const auto piece =
-      static_cast<double>(std::min<std::uint64_t>(limits::chunk_bytes_min, upload_.begin.bytes()));
+  const auto piece = static_cast<double>(
+      std::min<std::uint64_t>(limits::chunk_bytes_min, up_.grant.begin.bytes()));
   const double window_s = std::max(seconds(limits::upload_window), piece / bytes_per_s_min);
   const Duration window = duration_of(window_s);
   for (;;) {
@@ -369,8 +370,8 @@ Awaitable<void> Session::watch_pace([[maybe_unused]] std::shared_ptr<Session> se
 }
 
 Awaitable<Result<void>> Session::finish_upload() {
-  upload_done_->happen();
-  auto grant = std::exchange(upload_, UploadGrant());
+  up_.done->happen();
+  auto grant = std::exchange(up_.grant, UploadGrant());
   const std::size_t chunk_bytes_max = grant.chunk_bytes_max;
   wire::Header header;
   *header.mutable_verdict() =
@@ -382,11 +383,11 @@ Awaitable<Result<void>> Session::finish_upload() {
 
 /// Gives up the upload under way, if there is one.
 void Session::end_upload() {
-  if (upload_.upload) {
-    upload_done_->happen();
-    end_transfer(TransferWay::up, upload_.chunk_bytes_max);
+  if (up_.grant.upload) {
+    up_.done->happen();
+    end_transfer(TransferWay::up, up_.grant.chunk_bytes_max);
   }
-  upload_ = {};
+  up_.grant = {};
 }
 
 // Control --------------------------------------------------------------------------------------
@@ -399,6 +400,7 @@ Awaitable<Result<void>> Session::take_evaluation(Message message) {
 }
 
 Awaitable<Result<void>> Session::take_failure(Message message) {
+  told_failure_ = printable(message.header.failed().reason(), limits::reason_bytes_max);
   co_await on(
       host_->executor(),
       host_->record_failure(shared_from_this(), std::move(*message.header.mutable_failed())));

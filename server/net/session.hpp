@@ -74,12 +74,16 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
   bool is_at_fault_ = false;
   bool has_ended_ = false;  // Nothing more is read from the peer.
   Signal ended_;
-  /// Has an upload while one is under way. An upload that was put off has only its verdict.
-  UploadGrant upload_;
-  /// Payload bytes that may still arrive of an upload that got its verdict before its end.
-  std::uint64_t tail_bytes_ = 0;
-  std::shared_ptr<Event> upload_done_;  // Ends the watch over the upload under way.
+  struct Uploading {
+    /// Has an upload while one is under way. An upload that was put off has only its verdict.
+    UploadGrant grant;
+    /// Payload bytes that may still arrive of an upload that got its verdict before its end.
+    std::uint64_t tail_bytes = 0;
+    std::shared_ptr<Event> done;  // Ends the watch over the upload under way.
+  };
+  Uploading up_;
   MemberQuota quota_;
+  std::string told_failure_;  // The reason of the newest Failed.
 };
 
 }  // namespace fl::server

@@ -32,7 +32,7 @@ class Site(SiteTest):
                 self.assertEqual(names.count(name), steps, name)
             for name in ("wait for gradients", "code"):
                 self.assertIn(name, names)
-            # bf16 sums each bucket once. The model's broadcast and the sums of the losses are apart.
+            # bf16 sums each bucket once. The sums of the losses are apart. The model is mapped.
             tracks = {
                 (e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"
             }
@@ -46,7 +46,6 @@ class Site(SiteTest):
                 {
                     ("collectives", "sum"),
                     ("coding", "code"),
-                    ("other collectives", "broadcast"),
                     ("other collectives", "sum"),
                 },
             )

@@ -8,7 +8,7 @@ namespace fl {
 namespace {
 
 // Evaluations and gradients of all data are passes in fp32, whatever the layers' formats.
-thread_local bool is_in_mixed_pass = false;
+thread_local std::optional<NumberFormat> format_of_pass;
 
 }  // namespace
 
@@ -22,19 +22,21 @@ torch::ScalarType scalar_type_of(NumberFormat format) {
 }
 
 MixedPass::MixedPass(torch::Device device, NumberFormat format) : device_(device.type()) {
-  is_in_mixed_pass = true;
+  format_of_pass = format;
   at::autocast::set_autocast_dtype(device_, scalar_type_of(format));
   at::autocast::set_autocast_enabled(device_, format != NumberFormat::fp32);
 }
 
 MixedPass::~MixedPass() {
-  is_in_mixed_pass = false;
+  format_of_pass.reset();
   at::autocast::set_autocast_enabled(device_, false);
   at::autocast::clear_cache();  // It holds converted weights, which the next step changes.
 }
 
+std::optional<NumberFormat> MixedPass::current() { return format_of_pass; }
+
 LayerFormat::Scope::Scope(const LayerFormat& layer, const torch::Tensor& input)
-    : is_active_(is_in_mixed_pass), device_(input.device().type()) {
+    : is_active_(format_of_pass.has_value()), device_(input.device().type()) {
   if (!is_active_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   type_before_ = at::autocast::get_autocast_dtype(device_);

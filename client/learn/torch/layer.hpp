@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace fl {
@@ -24,6 +25,8 @@ class MixedPass {
   ~MixedPass();
   MixedPass(const MixedPass&) = delete;
   MixedPass& operator=(const MixedPass&) = delete;
+  /// The format of this thread's pass, if it is in one.
+  [[nodiscard]] static std::optional<NumberFormat> current();
 
  private:
   at::DeviceType device_;

@@ -30,14 +30,20 @@ Result<std::vector<RoundFiles::Name>> RoundFiles::ours() const {
   return found;
 }
 
-Result<std::optional<std::filesystem::path>> RoundFiles::before(const std::string& run_key,
-                                                                std::uint32_t round) const {
+Result<std::optional<std::uint32_t>> RoundFiles::round_before(const std::string& run_key,
+                                                              std::uint32_t round) const {
   FL_TRY(const auto names, ours());
   std::optional<std::uint32_t> newest;
   for (const Name& name : names) {
     if (name.run_key == run_key && name.round < round)
       newest = std::max(newest.value_or(0), name.round);
   }
+  return newest;
+}
+
+Result<std::optional<std::filesystem::path>> RoundFiles::before(const std::string& run_key,
+                                                                std::uint32_t round) const {
+  FL_TRY(const auto newest, round_before(run_key, round));
   if (!newest) return std::optional<std::filesystem::path>();
   return std::optional(path_of(run_key, *newest));
 }

@@ -27,8 +27,10 @@ class RoundFiles {
   /// The file of this round.
   [[nodiscard]] std::filesystem::path path_of(const std::string& run_key,
                                               std::uint32_t round) const;
-  /// The file of the newest round before `round` in this run, if there is one. Errors: those of the
-  /// disk.
+  /// The newest round before `round` in this run that has a file. Errors: those of the disk.
+  [[nodiscard]] Result<std::optional<std::uint32_t>> round_before(const std::string& run_key,
+                                                                  std::uint32_t round) const;
+  /// The file of that round.
   [[nodiscard]] Result<std::optional<std::filesystem::path>> before(const std::string& run_key,
                                                                     std::uint32_t round) const;
   /// Call when the file of `round` is written: removes files of other runs and of rounds long ago.

@@ -5,14 +5,20 @@
 // headers.
 #pragma once
 
+#include "client/learn/torch/torch_models.hpp"
+
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace fl {
+
+class HeldParameters;
+class Units;
 
 /// Another rank is lost, or did not do its part in time. An exception, because it travels out of
 /// loss.backward(), through code of libtorch.
@@ -26,6 +32,12 @@ class StepSync {
  public:
   virtual ~StepSync() = default;
 
+  /// Makes what this rank holds of a module's parameters, in place of what it had of another one.
+  /// Before there is a group, too. `units`: the module's.
+  [[nodiscard]] virtual std::unique_ptr<HeldParameters> hold(const Module& module,
+                                                             const Layout& layout,
+                                                             torch::Device device,
+                                                             Units& units) = 0;
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Call before each forward pass. `parameters`: what is trained, always the same; their gradients
@@ -33,6 +45,8 @@ class StepSync {
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
   /// Call before each batch of work that is no step: whoever waits sees that this rank goes on.
   virtual void advance() = 0;
+  /// Whether ranks need each other to compute anything: then all make the same passes.
+  [[nodiscard]] virtual bool passes_are_joint() const = 0;
   /// Takes the backward pass of `loss`, after that forward pass. It adds to the gradients; after
   /// one that is the step's last, each gradient is the mean over the ranks of what the step's
   /// passes have added up.

@@ -5,14 +5,12 @@
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "client/learn/torch/optimizer.hpp"
-#include "kernels/kernels.hpp"
 #include "shared/params/model_table.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace fl {
@@ -49,22 +47,12 @@ class Batches {
   torch::Tensor order_;
 };
 
-/// The length of a vector; infinite or NaN if one of its values is.
-double norm_of(const torch::Tensor& gradient) {
-  if (!gradient.is_cpu()) return gradient.norm(2, torch::kFloat64).item<double>();
-  const Scan scan =
-      kernels().scan(gradient.const_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
-  const bool is_finite = std::cmp_equal(scan.first_bad, gradient.numel());
-  return is_finite ? std::sqrt(scan.sum_squares) : std::numeric_limits<double>::infinity();
-}
-
-/// Shortens the gradient to the length `most` if it is longer (TrainSettings::clip_norm). Ranks
-/// that train together have the same gradient, and so the same length.
-Result<void> clip(torch::Tensor& gradient, double most) {
-  const double norm = norm_of(gradient);
+/// Shortens the gradient to the length `most` if it is longer (TrainSettings::clip_norm).
+Result<void> clip(HeldParameters& parameters, double most) {
+  const double norm = parameters.gradient_norm();
   if (!std::isfinite(norm)) return Error(Errc::invalid_input, "the gradient is not finite");
   const double factor = most / (norm + 1e-6);
-  if (factor < 1) gradient.mul_(factor);
+  if (factor < 1) parameters.gradient().mul_(factor);
   return {};
 }
 
@@ -85,13 +73,31 @@ std::int64_t step_examples(const TrainSettings& settings, std::int64_t examples,
 }
 
 Result<Learner> Learner::make(std::string_view model, torch::Device device,
-                              const PrecisionPlan& precision, torch::Tensor values) {
+                              const Options& options) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(ModelSpec spec, parse_model(model));
   FL_TRY(Module module, make_module(model));
-  FL_CHECK(set_formats(*module, precision));
-  FlatParameters parameters(module, layout, device, std::move(values));
-  return Learner(std::move(spec), std::move(module), std::move(parameters), precision);
+  FL_CHECK(set_formats(*module, options.precision));
+  return Learner(std::move(spec), std::move(module), layout, device, options);
+}
+
+Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,
+                 const Options& options)
+    : spec_(std::move(spec)),
+      module_(std::move(module)),
+      trained_(module_->parameters()),
+      units_(std::make_unique<Units>(module_, spec_)),
+      precision_(options.precision) {
+  units_->recompute(options.recomputes);
+  if (options.together != nullptr) {
+    parameters_ = options.together->hold(module_, layout, device, *units_);
+    return;
+  }
+  auto whole = std::make_unique<WholeParameters>(
+      module_, layout, device,
+      options.twin == nullptr ? torch::Tensor() : options.twin->whole_model_);
+  whole_model_ = whole->model();
+  parameters_ = std::move(whole);
 }
 
 /// The choices about the number formats of a training's steps.
@@ -106,9 +112,11 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
   Batches batches(examples.size(), step_examples(settings, examples.size(), ranks),
                   number == 0 ? run.seed : mix_seeds(run.seed, number));
   Moments* const moments = number == 0 ? run.moments : nullptr;
-  Optimizer optimizer(settings,
-                      {parameters_.weights, parameters_.gradient, run.start, run.correction},
-                      moments != nullptr ? *moments : Moments());
+  const torch::Tensor gradient = parameters_->stepped(parameters_->gradient());
+  const bool steps_all = gradient.size(0) == parameters_->gradient().size(0);
+  Optimizer optimizer(
+      settings, {parameters_->stepped(parameters_->weights()), gradient, run.start, run.correction},
+      moments != nullptr ? *moments : Moments());
   Formats formats;
   LocalShare done;
   std::uint64_t step = run.begun++;
@@ -123,10 +131,11 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     if (!loss) return loss.error().at(place());
     if (!*loss) continue;
     if (settings.clip_norm > 0) {
-      if (const auto done_so = clip(parameters_.gradient, settings.clip_norm); !done_so)
+      if (const auto done_so = clip(*parameters_, settings.clip_norm); !done_so)
         return done_so.error().at(place());
     }
     optimizer.step();
+    if (!steps_all) parameters_->gradient().zero_();
     const std::int64_t predictions = examples.predictions(batch);
     done.predictions += static_cast<std::uint64_t>(predictions);
     done.loss_sum += **loss * static_cast<double>(predictions);
@@ -143,7 +152,7 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
 bool Learner::has_time(const LocalRun& run) const {
   bool has_time = Clock::now() < run.end;
   if (run.together != nullptr && run.end != never) {
-    torch::Tensor told = torch::full({1}, has_time ? 1.0 : 0.0, parameters_.model.options());
+    torch::Tensor told = torch::full({1}, has_time ? 1.0 : 0.0, parameters_->weights().options());
     run.together->broadcast(told);
     has_time = told.item<double>() != 0;
   }
@@ -156,9 +165,10 @@ bool Learner::has_time(const LocalRun& run) const {
 Result<std::optional<double>> Learner::take_gradient(const LocalRun& run, const Examples& examples,
                                                      const torch::Tensor& batch, Formats& formats,
                                                      LocalShare& done) {
-  torch::Tensor& gradient = parameters_.gradient;
+  const torch::Tensor gradient = parameters_->gradient();
+  const torch::Tensor statistics = parameters_->statistics();
   const bool is_low = !precision_.is_adaptive || formats.adaptive.is_low();
-  const torch::Tensor before = precision_.is_adaptive ? statistics().clone() : torch::Tensor();
+  const torch::Tensor before = precision_.is_adaptive ? statistics.clone() : torch::Tensor();
   double loss = add_gradient(run, examples, batch, formats, is_low);
   if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped");
   if (!precision_.is_adaptive) {
@@ -171,15 +181,15 @@ Result<std::optional<double>> Learner::take_gradient(const LocalRun& run, const 
     gradient.zero_();
     return std::optional<double>();
   }
-  double norm = norm_of(gradient);
+  double norm = parameters_->gradient_norm();
   const bool has_overflowed = is_low && on_any(run, !std::isfinite(norm));
   if (is_scaled(is_low) && !formats.scale.is_spent()) formats.scale.note(has_overflowed);
   if (has_overflowed) {
-    statistics().copy_(before);
+    statistics.copy_(before);
     gradient.zero_();
     loss = add_gradient(run, examples, batch, formats, false);
     if (run.stop.stop_requested()) return Error(Errc::cancelled, "training stopped");
-    norm = norm_of(gradient);
+    norm = parameters_->gradient_norm();
   }
   if (!std::isfinite(loss)) return no_loss(loss);
   const bool is_odd = is_low && !has_overflowed && on_any(run, formats.adaptive.is_odd(norm));
@@ -208,35 +218,54 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
     const RankPart part = part_of(batch.size(0), together->rank(), together->size());
     mine = batch.narrow(0, part.begin, part.end - part.begin);
     weight = static_cast<double>(together->size());
-    // A rank without an example takes part in the reduction all the same.
-    const bool is_idle = mine.size(0) == 0;
-    if (is_idle) mine = batch.narrow(0, 0, 1);
-    if (is_idle) weight = 0;
   }
   const std::int64_t at_once = run.settings.batch_size;
   const std::int64_t n = mine.size(0);
-  double mean = 0;
-  for (std::int64_t at = 0; at < n && !run.stop.stop_requested(); at += at_once) {
-    const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
-    const double share = weight * static_cast<double>(examples.predictions(part)) / all;
-    const bool is_last = at + at_once >= n;
-    if (together != nullptr) together->before_forward(trained_, is_last);
-    const Batch now = examples.batch(part);
-    const torch::Tensor outputs = [&] {
-      std::optional<MixedPass> pass;
-      if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
-      return forward(now.inputs, true).to(torch::kFloat32);
-    }();
-    torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
-    mean += loss.item<double>();
-    if (is_scaled(is_low)) loss = loss * formats.scale.factor();
-    if (together != nullptr)
-      together->backward(loss, is_last);
-    else
-      loss.backward();
+  // A rank with less than others takes part all the same: in the reduction at least, and in all
+  // passes where ranks need each other for them.
+  std::int64_t passes = std::max<std::int64_t>(1, (n + at_once - 1) / at_once);
+  if (together != nullptr && together->passes_are_joint()) {
+    const std::int64_t most = (batch.size(0) + together->size() - 1) / together->size();
+    passes = (most + at_once - 1) / at_once;
   }
-  if (is_scaled(is_low)) parameters_.gradient.mul_(1 / formats.scale.factor());
-  return weight == 0 ? 0 : mean / weight;
+  double mean = 0;
+  for (std::int64_t pass = 0; pass < passes && !run.stop.stop_requested(); ++pass) {
+    const std::int64_t at = pass * at_once;
+    const bool is_last = pass + 1 == passes;
+    if (at < n) {
+      const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
+      const double share = weight * static_cast<double>(examples.predictions(part)) / all;
+      mean += add_part(run, examples, part, share, formats, is_low, is_last);
+    } else {
+      const torch::Tensor before = parameters_->statistics().clone();
+      add_part(run, examples, batch.narrow(0, 0, std::min(at_once, batch.size(0))), 0, formats,
+               is_low, is_last);
+      parameters_->statistics().copy_(before);
+    }
+  }
+  if (is_scaled(is_low)) parameters_->gradient().mul_(1 / formats.scale.factor());
+  return mean / weight;
+}
+
+/// Adds `share` of the gradient of the mean loss of a part, and returns that share of the loss.
+double Learner::add_part(const LocalRun& run, const Examples& examples, const torch::Tensor& part,
+                         double share, const Formats& formats, bool is_low, bool is_last) {
+  StepSync* const together = run.together;
+  if (together != nullptr) together->before_forward(trained_, is_last);
+  const Batch now = examples.batch(part);
+  const torch::Tensor outputs = [&] {
+    std::optional<MixedPass> pass;
+    if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
+    return forward(now.inputs, true).to(torch::kFloat32);
+  }();
+  torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
+  const auto counted = loss.item<double>();
+  if (is_scaled(is_low)) loss = loss * formats.scale.factor();
+  if (together != nullptr)
+    together->backward(loss, is_last);
+  else
+    loss.backward();
+  return counted;
 }
 
 torch::Tensor Learner::forward(const torch::Tensor& inputs, bool is_training) {
@@ -247,13 +276,7 @@ torch::Tensor Learner::forward(const torch::Tensor& inputs, bool is_training) {
         spec_.input[1], spec_.input[2]));
   }
   if (module_->is_training() != is_training) module_->train(is_training);
-  return module_->forward(inputs);
-}
-
-/// What a forward pass changes beside the gradient.
-torch::Tensor Learner::statistics() {
-  const std::int64_t parameters = parameters_.weights.size(0);
-  return parameters_.model.narrow(0, parameters, parameters_.model.size(0) - parameters);
+  return units_->forward(inputs);
 }
 
 }  // namespace fl

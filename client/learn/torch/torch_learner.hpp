@@ -4,16 +4,19 @@
 #pragma once
 
 #include "client/learn/precision.hpp"
+#include "client/learn/torch/held_parameters.hpp"
 #include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
 #include "client/learn/torch/step_sync.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_task.hpp"
+#include "client/learn/torch/units.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/base/async/clock.hpp"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 
 namespace fl {
@@ -26,7 +29,8 @@ namespace fl {
 /// The training of one round, shared by all its threads.
 struct LocalRun {
   const TrainSettings& settings;
-  torch::Tensor start;            // The parameters at the beginning.
+  // What belongs to the parameters that this process steps (HeldParameters::stepped()):
+  torch::Tensor start;            // Their values at the beginning.
   torch::Tensor correction = {};  // Added to every gradient; may be undefined.
   std::uint64_t seed = 0;         // Determines the order of the examples.
   std::uint64_t steps = 0;        // The number of steps of all threads together.
@@ -47,11 +51,15 @@ struct LocalShare {
 
 class Learner {
  public:
-  /// `values` are the weights of another Learner, which both then share; undefined: own weights.
+  struct Options {
+    PrecisionPlan precision = {};
+    bool recomputes = false;        // Units::recompute().
+    StepSync* together = nullptr;   // Not null: the ranks that have the parameters.
+    const Learner* twin = nullptr;  // Not null: both share their weights.
+  };
   /// Errors: those of make_module(); invalid_input for a pattern that fits no layer.
   [[nodiscard]] static Result<Learner> make(std::string_view model, torch::Device device,
-                                            const PrecisionPlan& precision,
-                                            torch::Tensor values = {});
+                                            const Options& options);
 
   /// Takes steps until the run has enough. Optimizer (without LocalRun::moments) and loss scale
   /// start from their initial state.
@@ -60,7 +68,11 @@ class Learner {
   [[nodiscard]] Result<LocalShare> train(LocalRun& run, const Examples& examples,
                                          std::uint64_t number);
 
-  [[nodiscard]] FlatParameters& parameters() { return parameters_; }
+  [[nodiscard]] HeldParameters& parameters() { return *parameters_; }
+  /// The module's parameters, in the layout's order.
+  [[nodiscard]] const std::vector<torch::Tensor>& trained() const { return trained_; }
+  /// All weights and statistics, fp32 [layout.elements()]; undefined where ranks have parts.
+  [[nodiscard]] const torch::Tensor& whole_model() const { return whole_model_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   /// Returns the outputs. If `is_training`, a BatchNorm uses the statistics of these inputs and
   /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
@@ -69,16 +81,12 @@ class Learner {
   /// loss_of() this learner's outputs.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
                                    at::Reduction::Reduction reduction) const {
-    return loss_of(spec_, parameters_.target, outputs, targets, reduction);
+    return loss_of(spec_, parameters_->target(), outputs, targets, reduction);
   }
 
  private:
-  Learner(ModelSpec spec, Module module, FlatParameters parameters, const PrecisionPlan& precision)
-      : spec_(std::move(spec)),
-        module_(std::move(module)),
-        trained_(module_->parameters()),
-        parameters_(std::move(parameters)),
-        precision_(precision) {}
+  Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,
+          const Options& options);
 
   struct Formats;
   [[nodiscard]] Result<std::optional<double>> take_gradient(const LocalRun& run,
@@ -87,16 +95,19 @@ class Learner {
                                                             Formats& formats, LocalShare& done);
   double add_gradient(const LocalRun& run, const Examples& examples, const torch::Tensor& batch,
                       const Formats& formats, bool is_low);
+  double add_part(const LocalRun& run, const Examples& examples, const torch::Tensor& part,
+                  double share, const Formats& formats, bool is_low, bool is_last);
   [[nodiscard]] bool has_time(const LocalRun& run) const;
   [[nodiscard]] bool is_scaled(bool is_low) const {
     return is_low && precision_.has(NumberFormat::fp16);
   }
-  [[nodiscard]] torch::Tensor statistics();
 
   ModelSpec spec_;
   Module module_;
-  std::vector<torch::Tensor> trained_;  // The module's parameters, in the layout's order.
-  FlatParameters parameters_;
+  std::vector<torch::Tensor> trained_;
+  std::unique_ptr<Units> units_;
+  std::unique_ptr<HeldParameters> parameters_;
+  torch::Tensor whole_model_;
   PrecisionPlan precision_;
 };
 

@@ -2,6 +2,7 @@
 #include "client/learn/torch/torch_models.hpp"
 
 #include "client/learn/torch/layer.hpp"
+#include "client/learn/torch/torch_task.hpp"
 #include "shared/params/model_spec.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -224,24 +225,8 @@ nn::Sequential network(const ModelSpec& spec) {
   return nullptr;
 }
 
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
-
-/// The tensors of a module that server and clients exchange: its parameters, then its statistics. A
-/// BatchNorm's count of batches (num_batches_tracked) is not exchanged, because with a momentum, as
-/// in all models here, nothing depends on it.
-NamedTensors tensors_of(const Module& module) {
-  NamedTensors tensors;
-  for (const auto& item : module->named_parameters())
-    tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : module->named_buffers()) {
-    if (!item.key().ends_with("num_batches_tracked"))
-      tensors.emplace_back(item.key(), item.value());
-  }
-  return tensors;
-}
-
 Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model) {
-  const NamedTensors tensors = tensors_of(module);
+  const std::vector<NamedTensor> tensors = tensors_of(module);
   const auto disagree = [&](std::string_view what) {
     return Error(Errc::internal,
                  fmt::format("model \"{}\": module and layout differ: {}", model, what));
@@ -285,43 +270,15 @@ Result<Module> make_module(std::string_view model) {
   return module;
 }
 
-FlatParameters::FlatParameters(const Module& module, const Layout& layout, torch::Device device,
-                               torch::Tensor shared)
-    : model(std::move(shared)) {
-  const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
-  if (!model.defined())
-    model = torch::zeros({static_cast<std::int64_t>(layout.elements())}, options);
-  module->to(device);
-  const NamedTensors tensors = tensors_of(module);
-  FL_ASSERT(tensors.size() == layout.tensors().size());
-  const auto parameters = module->parameters().size();
-  const std::uint64_t end =
-      parameters < tensors.size() ? layout.tensors()[parameters].offset : layout.elements();
-  weights = model.narrow(0, 0, static_cast<std::int64_t>(end));
-  gradient = torch::zeros_like(weights);
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const Layout::Tensor& tensor = layout.tensors()[t];
-    const auto view_into = [&](const torch::Tensor& flat) {
-      return flat
-          .narrow(0, static_cast<std::int64_t>(tensor.offset),
-                  static_cast<std::int64_t>(tensor.elements))
-          .view(tensor.shape);
-    };
-    const torch::Tensor& values = tensors[t].second;
-    values.set_data(view_into(model));
-    // If a tensor has a gradient already, backward() adds to it in place.
-    if (t < parameters) values.mutable_grad() = view_into(gradient);
-    if (tensor.name.ends_with("running_var")) variances.push_back(view_into(model));
-    if (tensor.name == "target.running_mean") target.mean = view_into(model);
-    if (tensor.name == "target.running_var") target.variance = view_into(model);
+std::vector<NamedTensor> tensors_of(const Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : module->named_parameters())
+    tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : module->named_buffers()) {
+    if (!item.key().ends_with("num_batches_tracked"))
+      tensors.emplace_back(item.key(), item.value());
   }
-}
-
-void FlatParameters::load(const torch::Tensor& values) {
-  const torch::NoGradGuard no_grad;
-  model.copy_(values);
-  // Stale updates and rounding may have made a variance near 0 negative.
-  for (torch::Tensor& variance : variances) variance.clamp_min_(0);
+  return tensors;
 }
 
 }  // namespace fl

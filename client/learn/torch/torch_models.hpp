@@ -3,9 +3,9 @@
 // include this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/torch/torch_task.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
+#include "shared/params/model_spec.hpp"
 
 // torch/torch.h as a whole would take half as long again to compile.
 #include <torch/nn/module.h>
@@ -13,7 +13,9 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -31,22 +33,11 @@ using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 /// example alone: a variance takes two values.
 [[nodiscard]] bool norms_one_value(const ModelSpec& spec);
 
-/// The parameters of a module and their gradients as flat vectors in the order of the layout. So
-/// loading a model is one copy, and an optimizer step is a few operations on whole vectors.
-struct FlatParameters {
-  /// Moves the module to `device` and makes its tensors views into one flat tensor: `shared`, the
-  /// model of another object, or a new one if `shared` is undefined.
-  FlatParameters(const Module& module, const Layout& layout, torch::Device device,
-                 torch::Tensor shared = {});
-
-  /// Copies a model's values, fp32 [layout.elements()], into `model`.
-  void load(const torch::Tensor& values);
-
-  torch::Tensor model;     // fp32 [layout.elements()]
-  torch::Tensor weights;   // View of its P parameters, which come before the statistics: fp32 [P].
-  torch::Tensor gradient;  // fp32 [P]; backward() adds to it.
-  TargetScale target;      // Views into `model`, if it scales its targets.
-  std::vector<torch::Tensor> variances;  // Views into `model`, one for each running_var.
-};
+/// A tensor of a module with its name there.
+using NamedTensor = std::pair<std::string, torch::Tensor>;
+/// The tensors of a module that server and clients exchange: its parameters, then its statistics. A
+/// BatchNorm's count of batches (num_batches_tracked) is not exchanged, because with a momentum, as
+/// in all models here, nothing depends on it.
+[[nodiscard]] std::vector<NamedTensor> tensors_of(const Module& module);
 
 }  // namespace fl

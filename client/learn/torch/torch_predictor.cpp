@@ -16,11 +16,11 @@ Result<void> predict_by_torch(const LearnOptions& options, const BuiltinModel& m
                               const LocalData& data, const TakeOutputs& take) {
   return guarded([&]() -> Result<void> {
     FL_TRY(const torch::Device device, find_device(options.device));
-    FL_TRY(Learner learner, Learner::make(model.model, device, PrecisionPlan()));
+    FL_TRY(Learner learner, Learner::make(model.model, device, {}));
     torch::set_num_threads(threads_for(options.threads));
     const Examples examples(data.all, data.holdout, model.spec, device);
     const c10::InferenceMode inference;
-    learner.parameters().load(torch::tensor(at::ArrayRef<float>(model.weights)));
+    learner.parameters().load(model.weights);
     for (std::int64_t at = 0; at < examples.size(); at += evaluated_at_once) {
       const std::int64_t n = std::min(evaluated_at_once, examples.size() - at);
       const torch::Tensor positions = torch::arange(at, at + n, torch::kInt64);

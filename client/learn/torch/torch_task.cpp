@@ -68,6 +68,45 @@ void Measurement::add_values(const torch::Tensor& outputs, const torch::Tensor& 
   value_squares_ += sum_of(wanted.square());
 }
 
+void Measurement::join(const Sum& sum, std::int64_t rank, std::int64_t ranks) {
+  const auto fp64 = torch::dtype(torch::kFloat64);
+  torch::Tensor sums = torch::tensor({loss_, static_cast<double>(right_), absolute_, squares_,
+                                      value_squares_, static_cast<double>(examples_)},
+                                     fp64);
+  sum(sums);
+  const auto* const all = sums.const_data_ptr<double>();
+  loss_ = all[0];
+  right_ = static_cast<std::int64_t>(all[1]);
+  absolute_ = all[2];
+  squares_ = all[3];
+  value_squares_ = all[4];
+  examples_ = static_cast<std::int64_t>(all[5]);
+  if (spec_.task == ModelSpec::Task::regression) {
+    if (!values_.defined()) values_ = torch::zeros({spec_.outputs}, fp64);
+    values_ = values_.cpu();
+    sum(values_);
+  }
+  if (spec_.task != ModelSpec::Task::classification || spec_.outputs != 2) return;
+  // The scores of all, a stretch for each rank.
+  torch::Tensor counts = torch::zeros({ranks}, fp64);
+  counts[rank] = static_cast<double>(scores_.size());
+  sum(counts);
+  const auto mine = static_cast<std::int64_t>(scores_.size());
+  const std::int64_t before =
+      static_cast<std::int64_t>(counts.narrow(0, 0, rank).sum().item<double>());
+  torch::Tensor joined = torch::zeros({examples_, 2}, fp64);
+  auto* const row = joined.mutable_data_ptr<double>();
+  for (std::int64_t i = 0; i < mine; ++i) {
+    const auto& [score, is_one] = scores_[static_cast<std::size_t>(i)];
+    row[2 * (before + i)] = static_cast<double>(score);
+    row[2 * (before + i) + 1] = is_one ? 1 : 0;
+  }
+  sum(joined);
+  scores_.clear();
+  for (std::int64_t i = 0; i < examples_; ++i)
+    scores_.emplace_back(static_cast<float>(row[2 * i]), row[2 * i + 1] > 0);
+}
+
 EvalReport Measurement::report(const Examples& examples) const {
   EvalReport report;
   report.examples = static_cast<std::uint64_t>(examples_);

@@ -9,6 +9,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,10 @@ class Measurement {
   Measurement(const ModelSpec& spec, TargetScale scale) : spec_(spec), scale_(std::move(scale)) {}
 
   void add(const torch::Tensor& outputs, const torch::Tensor& targets);
+  /// Adds up what `ranks` ranks have measured, so that each has all. `sum` adds up tensors of fp64
+  /// over the ranks.
+  using Sum = std::function<void(torch::Tensor&)>;
+  void join(const Sum& sum, std::int64_t rank, std::int64_t ranks);
   /// The report on these examples, of which at least one was added. The metrics are those of
   /// builtin_metrics().
   [[nodiscard]] EvalReport report(const Examples& examples) const;

@@ -6,6 +6,7 @@
 #include "client/learn/precision.hpp"
 #include "client/learn/torch/find_device.hpp"
 #include "client/learn/torch/guarded.hpp"
+#include "client/learn/torch/round_moments.hpp"
 #include "client/learn/torch/torch_learner.hpp"
 #ifdef FL_HAS_CUDA
 #include "kernels/cuda/cuda_codec_device.hpp"
@@ -41,6 +42,16 @@ constexpr std::int64_t bytes_evaluated_at_once = 8192;  // A batch of text has s
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kept = 32 << 20;  // The largest value that glibc accepts: half of a thread's heap.
+  ::mallopt(M_MMAP_THRESHOLD, kept);
+  ::mallopt(M_TRIM_THRESHOLD, kept);
+#endif
+}
+
+/// Makes glibc give freed memory back. What ranks bring together and drop again is of many sizes, and
+/// heaps would keep room for several times as much as is used at a time.
+void return_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kept = 1 << 20;
   ::mallopt(M_MMAP_THRESHOLD, kept);
   ::mallopt(M_TRIM_THRESHOLD, kept);
 #endif
@@ -99,7 +110,7 @@ class TorchTrainer final : public Trainer {
         holdout_(data.all, data.holdout, first().spec(), device),
         data_(std::move(data)) {
     abilities_ = abilities_of(options);
-    if (options.keep_moments) kept_.emplace(posix_files(), options.state);
+    if (options.keep_moments) moments_.emplace(options.state, together, device);
   }
 
   const Layout& layout() const override { return layout_; }
@@ -125,7 +136,8 @@ class TorchTrainer final : public Trainer {
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
                             std::span<const float> correction, std::span<float> update,
                             std::stop_token stop) override {
-    FL_ASSERT(global.size() == layout_.elements() && update.size() == layout_.elements());
+    FL_ASSERT(global.size() == layout_.elements());
+    FL_ASSERT(update.size() == layout_.elements() || (update.empty() && !is_first_rank()));
     FL_ASSERT(correction.empty() || correction.size() == layout_.elements());
     FL_CHECK(check(settings));
     if (train_.size() == 0) {
@@ -133,10 +145,17 @@ class TorchTrainer final : public Trainer {
     }
     return guarded([&]() -> Result<TrainReport> {
       const TimePoint begin = Clock::now();
-      const torch::Tensor start = flat(global).to(device_);
-      load(start);
-      LocalRun run{.settings = settings, .start = parameters_of(start), .stop = std::move(stop)};
-      if (!correction.empty()) run.correction = parameters_of(flat(correction).to(device_));
+      HeldParameters& held = first().parameters();
+      held.prepare();
+      load(global);
+      const std::vector<Piece> pieces = held.stepped_pieces();
+      const torch::Tensor stepped = held.stepped(held.weights());
+      const torch::Tensor start = read_pieces(global, pieces, stepped.size(0), device_);
+      const torch::Tensor first_statistics =
+          read_pieces(global, statistics_pieces(), held.statistics().size(0), device_);
+      LocalRun run{.settings = settings, .start = start, .stop = std::move(stop)};
+      if (!correction.empty())
+        run.correction = read_pieces(correction, pieces, stepped.size(0), device_);
       run.seed = mix_seeds(settings.seed, client_seed_);
       run.together = together_;
       const std::int64_t step_size = step_examples(settings, train_.size(), ranks());
@@ -146,16 +165,21 @@ class TorchTrainer final : public Trainer {
                               std::chrono::duration<double>(settings.local_seconds));
       }
       Moments moments;
-      if (kept_) {
-        FL_CHECK(begin_moments(settings.round, moments));
+      if (moments_) {
+        FL_TRY(moments, moments_->before(run_key_, settings.round, held));
         run.moments = &moments;
       }
       FL_TRY(TrainReport report, run_threads(run));
       if (together_ != nullptr) join(report);
-      // This copy waits for the device, so nothing that reads the update there later has to.
-      flat(update).copy_(first().parameters().model.sub_(start));
+      stepped.sub_(start);
+      held.statistics().sub_(first_statistics);
+      // The copies wait for the device, so nothing that reads the update there later has to.
+      if (!update.empty()) {
+        write_pieces(stepped, pieces, update);
+        write_pieces(held.statistics(), statistics_pieces(), update);
+      }
       FL_CHECK(check_finite(update, settings, report.steps));
-      if (kept_ && is_first_rank()) FL_CHECK(kept_->keep(run_key_, settings.round, moments));
+      if (moments_) FL_CHECK(moments_->keep(run_key_, settings.round, held, moments));
       holds_update_ = true;
       report.seconds = seconds(Clock::now() - begin);
       return report;
@@ -164,25 +188,42 @@ class TorchTrainer final : public Trainer {
 
   Result<void> gradient(std::span<const float> weights, const TrainSettings& settings,
                         std::span<float> gradient, std::stop_token stop) override {
-    FL_ASSERT(weights.size() == layout_.elements() && gradient.size() == layout_.elements());
+    FL_ASSERT(weights.size() == layout_.elements());
+    FL_ASSERT(gradient.size() == layout_.elements() || (gradient.empty() && !is_first_rank()));
     return guarded([&]() -> Result<void> {
-      load(flat(weights));
-      const std::int64_t all = train_.size();
-      for (std::int64_t at = 0; at < all; at += evaluation_batch()) {
-        if (stop.stop_requested()) return Error(Errc::cancelled, "the gradient was stopped");
-        if (together_ != nullptr) together_->advance();
-        const std::int64_t n = std::min(evaluation_batch(), all - at);
-        const Batch batch = train_.batch(at, n);
-        first()
-            .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
-            .div(static_cast<double>(train_.predictions()))
-            .backward();
+      HeldParameters& held = first().parameters();
+      held.prepare();
+      load(weights);
+      // Hooks, which may compress, are for steps: ranks that don't need each other add up in the
+      // end.
+      const bool is_joint = together_ != nullptr && together_->passes_are_joint();
+      const double own_weight = is_joint ? static_cast<double>(ranks()) : 1;
+      FL_CHECK(for_each_batch(train_.size(), stop, [&](const BatchPlace& place) {
+        const bool is_reduced = is_joint && place.is_last;
+        if (together_ != nullptr) together_->before_forward(first().trained(), is_reduced);
+        const Batch batch = train_.batch(place.begin, place.count);
+        const torch::Tensor loss =
+            first()
+                .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
+                .div(static_cast<double>(train_.predictions()))
+                .mul(place.is_own ? own_weight : 0);
+        if (together_ != nullptr)
+          together_->backward(loss, is_reduced);
+        else
+          loss.backward();
+      }));
+      if (together_ != nullptr && !is_joint) {
+        torch::Tensor sums = held.gradient();
+        together_->sum(sums);
       }
       const torch::NoGradGuard no_grad;
-      first().parameters().gradient.add_(first().parameters().weights, settings.weight_decay);
-      std::ranges::fill(gradient, 0.0F);
-      parameters_of(flat(gradient)).copy_(first().parameters().gradient);
-      first().parameters().gradient.zero_();
+      torch::Tensor stepped = held.stepped(held.gradient());
+      stepped.add_(held.stepped(held.weights()), settings.weight_decay);
+      if (!gradient.empty()) {
+        write_pieces(stepped, held.stepped_pieces(), gradient);
+        std::ranges::fill(gradient.subspan(static_cast<std::size_t>(held.parameters())), 0.0F);
+      }
+      held.gradient().zero_();
       return success();
     });
   }
@@ -190,17 +231,19 @@ class TorchTrainer final : public Trainer {
   Result<EvalReport> evaluate(std::span<const float> weights, std::stop_token stop) override {
     FL_ASSERT(weights.size() == layout_.elements());
     return guarded([&]() -> Result<EvalReport> {
+      first().parameters().prepare();
       const c10::InferenceMode inference;
-      load(flat(weights));
+      load(weights);
       if (holdout_.size() == 0) return EvalReport{};
-      Measurement measured(first().spec(), first().parameters().target);
-      for (std::int64_t at = 0; at < holdout_.size(); at += evaluation_batch()) {
-        if (stop.stop_requested()) return Error(Errc::cancelled, "evaluation stopped");
-        if (together_ != nullptr) together_->advance();
-        const std::int64_t n = std::min(evaluation_batch(), holdout_.size() - at);
-        const Batch batch = holdout_.batch(at, n);
-        measured.add(first().forward(batch.inputs, false), batch.targets);
-      }
+      Measurement measured(first().spec(), first().parameters().target());
+      FL_CHECK(for_each_batch(holdout_.size(), stop, [&](const BatchPlace& place) {
+        const Batch batch = holdout_.batch(place.begin, place.count);
+        const torch::Tensor outputs = first().forward(batch.inputs, false);
+        if (place.is_own) measured.add(outputs, batch.targets);
+      }));
+      if (together_ != nullptr)
+        measured.join([this](torch::Tensor& sums) { together_->sum(sums); }, together_->rank(),
+                      together_->size());
       return measured.report(holdout_);
     });
   }
@@ -224,17 +267,11 @@ class TorchTrainer final : public Trainer {
   }
 
   const float* update_on_device() override {
-    if (!device_.is_cuda() || !holds_update_) return nullptr;
-    return first().parameters().model.const_data_ptr<float>();
+    if (!device_.is_cuda() || !holds_update_ || together_ != nullptr) return nullptr;
+    return first().whole_model().const_data_ptr<float>();
   }
 
  private:
-  // Wraps the caller's vector in a tensor, which is valid as long as the vector.
-  static torch::Tensor flat(std::span<const float> values) {
-    return torch::from_blob(const_cast<float*>(values.data()),
-                            {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
-  }
-
   Learner& first() { return learners_.front(); }
   [[nodiscard]] std::int64_t evaluation_batch() const {
     const ModelSpec& spec = learners_.front().spec();
@@ -242,17 +279,47 @@ class TorchTrainer final : public Trainer {
     return std::max<std::int64_t>(1, bytes_evaluated_at_once / spec.input[0]);
   }
 
-  /// The parameters' part of a tensor with model.size(0) values.
-  torch::Tensor parameters_of(const torch::Tensor& values) {
-    return values.narrow(0, 0, first().parameters().weights.size(0));
+  /// A batch of data that is only measured, or whose whole gradient is wanted.
+  struct BatchPlace {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
+    bool is_own = true;   // Else this rank computes it for the sake of the others.
+    bool is_last = true;  // This rank's last one.
+  };
+  /// Calls work(place) for all batches of `all` examples; of ranks each takes every N-th, so that
+  /// the batches are the same ones for any number of ranks. Errors: cancelled.
+  template <class Work>
+  Result<void> for_each_batch(std::int64_t all, const std::stop_token& stop, const Work& work) {
+    const std::int64_t at_once = evaluation_batch();
+    const std::int64_t batches = (all + at_once - 1) / at_once;
+    const std::int64_t turns = (batches + ranks() - 1) / ranks();
+    const std::int64_t rank = together_ == nullptr ? 0 : together_->rank();
+    for (std::int64_t turn = 0; turn < turns; ++turn) {
+      if (stop.stop_requested()) return Error(Errc::cancelled, "the work was stopped");
+      if (together_ != nullptr) together_->advance();
+      const std::int64_t number = turn * ranks() + rank;
+      const bool is_own = number < batches;
+      if (!is_own && !together_->passes_are_joint()) break;
+      const std::int64_t begin = (is_own ? number : 0) * at_once;
+      work(BatchPlace{.begin = begin,
+                      .count = std::min(at_once, all - begin),
+                      .is_own = is_own,
+                      .is_last = turn + 1 == turns});
+    }
+    return {};
   }
 
-  void load(const torch::Tensor& weights) {
+  void load(std::span<const float> weights) {
     holds_update_ = false;
     first().parameters().load(weights);
     const torch::NoGradGuard no_grad;
-    // A training that was stopped may have left gradients.
-    for (Learner& learner : learners_) learner.parameters().gradient.zero_();
+    for (Learner& learner : learners_) learner.parameters().gradient().zero_();
+  }
+
+  /// Where the statistics lie in the model's vector.
+  std::vector<Piece> statistics_pieces() {
+    const HeldParameters& held = first().parameters();
+    return {{held.parameters(), held.statistics().size(0), 0}};
   }
 
   /// Trains with all learners. The first one runs in this thread, each other one in its own.
@@ -292,9 +359,7 @@ class TorchTrainer final : public Trainer {
   /// What ranks have of their own after their steps together: the loss of their examples, and the
   /// statistics of BatchNorms.
   void join(TrainReport& report) {
-    torch::Tensor statistics = first().parameters().model.narrow(
-        0, first().parameters().weights.size(0),
-        first().parameters().model.size(0) - first().parameters().weights.size(0));
+    const torch::Tensor& statistics = first().parameters().statistics();
     if (statistics.size(0) > 0) {
       torch::Tensor sums = statistics.to(torch::kFloat64);
       together_->sum(sums);
@@ -306,39 +371,24 @@ class TorchTrainer final : public Trainer {
     report.loss = loss.item<double>();
   }
 
-  /// The moments before a round. Those of rank 0 are those of all.
-  Result<void> begin_moments(std::uint32_t round, Moments& moments) {
-    if (is_first_rank()) {
-      FL_TRY(moments, kept_->before(run_key_, round));
-    }
-    if (together_ == nullptr) return {};
-    const auto parameters = static_cast<std::size_t>(first().parameters().weights.size(0));
-    torch::Tensor told = torch::tensor({static_cast<std::int64_t>(moments.first.size()),
-                                        static_cast<std::int64_t>(moments.second.size()),
-                                        static_cast<std::int64_t>(moments.steps)},
-                                       torch::kInt64)
-                             .to(device_);
-    together_->broadcast(told);
-    moments.steps = static_cast<std::uint64_t>(told[2].item<std::int64_t>());
-    for (const auto& [values, index] : {std::pair(&moments.first, 0), {&moments.second, 1}}) {
-      const auto n = static_cast<std::size_t>(told[index].item<std::int64_t>());
-      if (n != parameters) continue;
-      values->resize(n);
-      torch::Tensor shared = flat(*values).to(device_);
-      together_->broadcast(shared);
-      flat(*values).copy_(shared);
+  /// The last step may have overflowed; no loss is computed after it that would show that. Looks at
+  /// what this process has written.
+  Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
+                            std::uint64_t steps) {
+    if (update.empty()) return {};
+    std::vector<Piece> written = first().parameters().stepped_pieces();
+    written.push_back(statistics_pieces().front());
+    for (const Piece& piece : written) {
+      const auto values = update.subspan(static_cast<std::size_t>(piece.begin),
+                                         static_cast<std::size_t>(piece.count));
+      const std::size_t bad = kernels().scan(values.data(), values.size()).first_bad;
+      if (bad == values.size()) continue;
+      return Error(
+          Errc::invalid_input,
+          fmt::format("round {}: after step {} the update of {} is {}", settings.round, steps,
+                      layout_.describe(static_cast<std::size_t>(piece.begin) + bad), values[bad]));
     }
     return {};
-  }
-
-  // The last step may have overflowed; no loss is computed after it that would show that.
-  Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
-                            std::uint64_t steps) const {
-    const std::size_t bad = kernels().scan(update.data(), update.size()).first_bad;
-    if (bad == update.size()) return {};
-    return Error(Errc::invalid_input,
-                 fmt::format("round {}: after step {} the update of {} is {}", settings.round,
-                             steps, layout_.describe(bad), update[bad]));
   }
 
   StepSync* together_;  // Null: it trains alone.
@@ -351,7 +401,7 @@ class TorchTrainer final : public Trainer {
   Examples holdout_;
   LocalData data_;
   Abilities abilities_;
-  std::optional<KeptMoments> kept_;
+  std::optional<RoundMoments> moments_;  // None: they are not kept.
   std::string run_key_;
   bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
 };
@@ -399,12 +449,19 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
     }
     std::vector<Learner> learners;
     for (int number = 0; number < options.hogwild; ++number) {
-      const auto values = learners.empty() ? torch::Tensor() : learners[0].parameters().model;
-      FL_TRY(Learner learner, Learner::make(options.model, device, precision, values));
+      FL_TRY(Learner learner,
+             Learner::make(options.model, device,
+                           {.precision = precision,
+                            .recomputes = options.recomputes,
+                            .together = together,
+                            .twin = learners.empty() ? nullptr : &learners.front()}));
       learners.push_back(std::move(learner));
     }
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
-    if (device.is_cpu()) keep_freed_memory();
+    if (together != nullptr && together->passes_are_joint())
+      return_freed_memory();
+    else if (device.is_cpu())
+      keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
         options, std::move(layout), std::move(learners), std::move(data), device, together));
   });

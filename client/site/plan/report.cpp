@@ -87,6 +87,48 @@ void write_plans(std::string& out, const PlanReport& report) {
     out += "memory: of a GPU. dp: what the computation does not hide. sent: by a GPU in a step.\n";
 }
 
+/// What this release's ranks lack for a plan; empty if they can train so.
+std::string lacks(const Division& how) {
+  std::string what;
+  const auto add = [&what](bool is_used, const char* name) {
+    if (is_used) what += (what.empty() ? "" : ", ") + std::string(name);
+  };
+  add(how.tp > 1, "tensor parallelism");
+  add(how.pp > 1, "pipelines");
+  add(how.offload, "offload");
+  return what;
+}
+
+/// The flags by which ranks train so, of fl-client and, for what all clients share, of fl-server.
+/// Selective recomputation, of attention's scores alone, needs no flag: the kernels of
+/// scaled_dot_product_attention() never keep them.
+std::string flags_of(const Plan& plan, PlanPrecision precision) {
+  const Division& how = plan.division;
+  return fmt::format(
+      "fl-client --site (or --ranks {0}) --parallel dp={0} --zero {1} --recompute {2} --precision "
+      "{3}; fl-server --batch-size {4} --accumulate {5}",
+      how.dp, how.zero, how.recompute == Recompute::full ? "full" : "none", name_of(precision),
+      how.micro_batch, plan.microbatches);
+}
+
+/// The fastest plan that ranks of this release can train by.
+void write_flags(std::string& out, const PlanReport& report) {
+  const auto at = std::back_inserter(out);
+  for (const Plan& plan : report.plans) {
+    if (!plan.misfit.empty()) break;
+    if (const std::string what = lacks(plan.division); !what.empty()) {
+      if (&plan == &report.plans.front())
+        fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n",
+                       plan.division.family(), what);
+      continue;
+    }
+    fmt::format_to(at, "\nfor {}: {}\n", plan.division.family(),
+                   flags_of(plan, report.training.precision));
+    return;
+  }
+  out += "\nRanks of this release can train by none of the plans that fit.\n";
+}
+
 void write_misfits(std::string& out, const PlanReport& report) {
   bool is_first = true;
   for (const Plan& plan : report.plans) {
@@ -116,7 +158,7 @@ void write_hooks(std::string& out, const Plan& plan, const std::vector<HookResul
   }
 }
 
-nlohmann::ordered_json as_json(const Plan& plan) {
+nlohmann::ordered_json as_json(const Plan& plan, PlanPrecision precision) {
   const Division& how = plan.division;
   nlohmann::ordered_json row{{"plan", how.family()}, {"fits", plan.misfit.empty()}};
   if (!plan.misfit.empty()) row["reason"] = plan.misfit;
@@ -144,6 +186,10 @@ nlohmann::ordered_json as_json(const Plan& plan) {
               {"data_s", plan.gradients_s + plan.weights_s},
               {"data_exposed_s", plan.exposed_s},
               {"host_s", plan.host_s}});
+  if (const std::string what = lacks(how); !what.empty())
+    row["lacks"] = what;
+  else
+    row["flags"] = flags_of(plan, precision);
   return row;
 }
 
@@ -153,7 +199,10 @@ std::string plan_text(const PlanReport& report) {
   std::string out;
   write_head(out, report);
   const HookAdvice advice = advice_of(report);
-  if (report.plans.front().misfit.empty()) write_plans(out, report);
+  if (report.plans.front().misfit.empty()) {
+    write_plans(out, report);
+    write_flags(out, report);
+  }
   write_misfits(out, report);
   if (!advice.hooks.empty()) write_hooks(out, report.plans[advice.plan], advice.hooks);
   return out + "\n" + advice.text + "\n";
@@ -171,7 +220,8 @@ std::string plan_json(const PlanReport& report) {
                                {"is_assumed", shape.is_assumed}}},
                              {"plans", nlohmann::ordered_json::array()},
                              {"hooks", nlohmann::ordered_json::array()}};
-  for (const Plan& plan : report.plans) all["plans"].push_back(as_json(plan));
+  for (const Plan& plan : report.plans)
+    all["plans"].push_back(as_json(plan, report.training.precision));
   for (const HookResult& result : advice.hooks) {
     all["hooks"].push_back({{"hook", result.hook->spec},
                             {"bits", result.bits},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/data_parallel.hpp"
 
-#include "client/site/mesh.hpp"
 #include "client/site/rank/comm_hook.hpp"
 #include "client/site/rank/reducer_group.hpp"
 #include "client/site/rank/reduction.hpp"
@@ -40,7 +39,7 @@ Result<UnusedParameters> parse_unused_parameters(std::string_view text) {
 
 Result<void> DataParallel::enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
                                        std::size_t model_bytes, MeasuredChoices& choices) {
-  ranks->observe([this](const Ranks::Call&) { on_progress_(); });  // Measuring is progress, too.
+  ranks->observe([this](const Ranks::Call&) { advance(); });  // Measuring is progress, too.
   FL_TRY(Reduction reduction, make_reduction(group, model_bytes, choices, *ranks));
   FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
   enter(std::move(ranks), std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local,
@@ -63,33 +62,52 @@ Result<void> DataParallel::check(const TrainSettings& settings) const {
 void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientHook> hook,
                          std::size_t bucket_bytes, bool is_local, UnusedParameters unused) {
   leave();
-  ranks_ = std::move(ranks);
-  const Mesh mesh({{"dp", ranks_->size()}});
-  gradient_ranks_ = ranks_->subgroup(mesh.group_of("dp", ranks_->rank()), "gradients");
-  ranks_->observe([this](const Ranks::Call& call) {
-    times_.called_beside(call);
-    on_progress_();
-  });
-  gradient_ranks_->observe([this](const Ranks::Call& call) {
-    times_.called(call);
-    on_progress_();
-  });
+  enter_ranks(std::move(ranks));
   hook_ = std::move(hook);
-  conductor_.emplace(*gradient_ranks_);
   bucket_bytes_ = bucket_bytes;
   is_local_ = is_local;
   unused_ = unused;
 }
 
 void DataParallel::leave() {
-  conductor_.reset();  // First, as its work refers to what the Reducer owns.
+  end_conductor();  // First, as its work refers to what the Reducer owns.
   logger_.reset();
   reducer_.reset();
   reduced_.clear();
   parameters_.clear();
   hook_.reset();
-  gradient_ranks_.reset();
-  ranks_.reset();
+  GroupedParallel::leave();
+}
+
+/// All parameters, of which this rank's optimizer steps a part or all.
+class DataParallel::Held final : public WholeParameters {
+ public:
+  Held(const Module& module, const Layout& layout, torch::Device device, DataParallel& parallel)
+      : WholeParameters(module, layout, device), parallel_(parallel) {}
+  void prepare() override {
+    const Piece stepped = parallel_.written_by(parallel_.rank()).front();
+    step_only(stepped.begin, stepped.count);
+  }
+
+ private:
+  DataParallel& parallel_;
+};
+
+std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const Layout& layout,
+                                                   torch::Device device, Units& /*units*/) {
+  auto held = std::make_unique<Held>(module, layout, device, *this);
+  held_ = held->weights();
+  return held;
+}
+
+std::vector<Piece> DataParallel::read_by(std::int64_t /*rank*/) const {
+  return {{0, held_.size(0), 0}};
+}
+
+std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
+  if (!steps_parts_) return read_by(rank);
+  const RankPart part = part_of(held_.size(0), rank, size());
+  return {{part.begin, part.end - part.begin, 0}};
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
@@ -103,7 +121,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
   buckets_ = buckets.size();
-  auto group = make_reducer_group(ranks_->rank(), ranks_->size(), *conductor_, times_);
+  auto group = make_reducer_group(ranks().rank(), ranks().size(), conductor(), times());
   reducer_ = std::make_shared<c10d::Reducer>(
       parameters, std::move(buckets), std::move(group), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(bucket_bytes_),
@@ -114,7 +132,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   if (unused_ == UnusedParameters::static_graph) reducer_->set_static_graph();
-  reducer_->register_comm_hook(make_comm_hook(*hook_, *conductor_, parameters, times_,
+  reducer_->register_comm_hook(make_comm_hook(*hook_, conductor(), parameters, times(),
                                               [this](const std::shared_ptr<Bucket>& bucket) {
                                                 // In the first step of a static graph the Reducer
                                                 // gives every bucket the number 0.
@@ -127,8 +145,8 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
 }
 
 void DataParallel::before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) {
-  times_.forward();
-  on_progress_();
+  times().forward();
+  advance();
   // A Reducer that looks for unused parameters must also see those that the first passes of the
   // first step use. With a static graph it must see only one pass of the first step, because there
   // it counts the gradients of one pass.
@@ -145,9 +163,9 @@ void DataParallel::backward(const torch::Tensor& loss, bool is_last) {
     reducer_->prepare_for_backward(looks ? std::vector<torch::Tensor>{loss}
                                          : std::vector<torch::Tensor>());
   }
-  times_.backward();
+  times().backward();
   run_backward(loss, is_last);
-  times_.backward_ended(is_last);
+  times().backward_ended(is_last);
   if (!is_last) return;
   has_stepped_ = true;
   check_buckets();
@@ -199,16 +217,12 @@ void DataParallel::take_unused() {
 
 void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {
   const auto begin = StepTimes::Clock::now();
-  conductor_->run([&](Ranks& ranks) { hook_->after_step(parameters, is_last, ranks); });
-  times_.waited(begin, StepTimes::Clock::now());
-}
-
-void DataParallel::broadcast(torch::Tensor& values) {
-  on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->broadcast(there, 0); });
-}
-
-void DataParallel::sum(torch::Tensor& values) {
-  on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
+  conductor().run([&](Ranks& ranks) {
+    if (steps_parts_)
+      on_device_of(ranks, held_, [&ranks](torch::Tensor& there) { ranks.gather_parts(there); });
+    hook_->after_step(parameters, is_last, ranks);
+  });
+  times().waited(begin, StepTimes::Clock::now());
 }
 
 }  // namespace fl::site

@@ -5,9 +5,8 @@
 // Distributed", VLDB 2020, section 3).
 #pragma once
 
-#include "client/site/rank/conductor.hpp"
 #include "client/site/rank/gradient_hook.hpp"
-#include "client/site/rank/parallel.hpp"
+#include "client/site/rank/grouped_parallel.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
 #include "shared/base/error.hpp"
@@ -15,7 +14,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -35,13 +33,14 @@ enum class UnusedParameters {
 [[nodiscard]] Result<UnusedParameters> parse_unused_parameters(std::string_view text);
 
 /// Used by the thread that trains.
-class DataParallel final : public Parallel {
+class DataParallel final : public GroupedParallel {
  public:
-  /// `on_progress` is called for each batch and collective, on any thread.
-  explicit DataParallel(std::function<void()> on_progress = [] {})
-      : on_progress_(std::move(on_progress)) {}
-  DataParallel(const DataParallel&) = delete;
-  DataParallel& operator=(const DataParallel&) = delete;
+  /// `on_progress` is called for each batch and collective, on any thread. `steps_parts`: each rank
+  /// steps a part of the parameters, and has the optimizer's moments of that part only (ZeRO stage
+  /// 1: Rajbhandari et al., "ZeRO", SC 2020, section 5.1).
+  explicit DataParallel(
+      std::function<void()> on_progress = [] {}, bool steps_parts = false)
+      : GroupedParallel(std::move(on_progress)), steps_parts_(steps_parts) {}
   ~DataParallel() override { DataParallel::leave(); }
 
   [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
@@ -53,40 +52,30 @@ class DataParallel final : public Parallel {
              std::size_t bucket_bytes, bool is_local = false,
              UnusedParameters unused = UnusedParameters::refuse);
   void leave() override;
-  [[nodiscard]] bool has_group() const override { return ranks_ != nullptr; }
-  [[nodiscard]] Ranks& ranks() override { return *ranks_; }
   [[nodiscard]] Result<void> check(const TrainSettings& settings) const override;
   [[nodiscard]] HookState save() const override { return hook_->save(); }
   void load(const HookState& state) override { hook_->load(state); }
-  [[nodiscard]] std::uint64_t gradient_bytes() const override {
-    return gradient_ranks_->bytes_sent();
-  }
-  [[nodiscard]] StepTimes& times() override { return times_; }
+  [[nodiscard]] std::vector<Piece> read_by(std::int64_t rank) const override;
+  [[nodiscard]] std::vector<Piece> written_by(std::int64_t rank) const override;
 
-  [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
-  [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
+  [[nodiscard]] std::unique_ptr<HeldParameters> hold(const Module& module, const Layout& layout,
+                                                     torch::Device device, Units& units) override;
+  [[nodiscard]] bool passes_are_joint() const override { return false; }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
-  void advance() override { on_progress_(); }
   void backward(const torch::Tensor& loss, bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
-  void broadcast(torch::Tensor& values) override;
-  void sum(torch::Tensor& values) override;
-  bool on_any(bool here) override { return is_local_ ? ranks_->sum(std::int64_t{here}) > 0 : here; }
+  bool on_any(bool here) override { return is_local_ ? ranks().sum(std::int64_t{here}) > 0 : here; }
 
  private:
+  class Held;
   void make_reducer(const std::vector<torch::Tensor>& parameters);
   void run_backward(const torch::Tensor& loss, bool is_last);
   void check_buckets() const;
   void take_unused();
 
-  const std::function<void()> on_progress_;
-  StepTimes times_;
-  // Each of these members uses those before it. Collectives of one group must start in one thread,
-  // so the gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;           // For the thread that trains.
-  std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
+  const bool steps_parts_;
+  torch::Tensor held_;  // All weights, fp32 [P]; undefined before hold().
   std::unique_ptr<GradientHook> hook_;
-  std::optional<Conductor> conductor_;
   std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
   std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it while it looks for parameters.
   std::vector<torch::Tensor> parameters_;   // The Reducer has the same ones.

@@ -3,15 +3,52 @@
 
 #include "client/site/rank/data_parallel.hpp"
 #include "client/site/rank/reduction.hpp"
+#include "client/site/rank/shards/sharded_parallel.hpp"
+
+#include <fmt/format.h>
 
 #include <utility>
 
 namespace fl::site {
 
+namespace {
+
+/// Errors: invalid_input, for flags that don't go with --zero.
+Result<void> check_zero(const ParallelSettings& settings, const HookRow& hook) {
+  const auto refuse = [&](std::string_view flag, std::string_view value, std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("--zero {} does not go with {} {}: {}",
+                                                  settings.zero, flag, value, why));
+  };
+  if (settings.zero > 0 && hook.is_local)
+    return refuse("--hook", settings.hook,
+                  "its ranks have parameters of their own between the means, and can't share them");
+  if (settings.zero < 2) return {};
+  if (!hook.works_on_parts)
+    return refuse("--hook", settings.hook,
+                  "each rank gets a part of the gradient only; allreduce, bf16 and fp16 work on "
+                  "parts, and --zero 1 goes with this hook");
+  if (settings.topology != "backend")
+    return refuse("--topology", settings.topology,
+                  "gradients go to the ranks that have the parts, in one way only");
+  if (settings.unused_parameters != "refuse")
+    return refuse("--unused-parameters", settings.unused_parameters,
+                  "a part is reduced when all of its gradients are there");
+  if (!settings.bucket_mb.empty())
+    return refuse("--bucket-mb", settings.bucket_mb, "gradients are reduced layer by layer");
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,
                                                 std::function<void()> on_progress) {
-  FL_CHECK(check_reduction(settings.hook, settings.topology));
-  return std::unique_ptr<Parallel>(std::make_unique<DataParallel>(std::move(on_progress)));
+  FL_TRY(const ParsedHook hook, check_reduction(settings.hook, settings.topology));
+  FL_CHECK(check_zero(settings, hook.row));
+  if (settings.zero < 2)
+    return std::unique_ptr<Parallel>(
+        std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1));
+  return std::unique_ptr<Parallel>(
+      std::make_unique<ShardedParallel>(std::move(on_progress), settings.zero == 3));
 }
 
 }  // namespace fl::site

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parallel: how the ranks of a site share the work of a step, and what each of them keeps of
 // parameters and gradients. The trainer knows the part of it that is StepSync; Rank enters groups
-// with it. DataParallel is the only kind: each rank has all parameters and a part of each batch.
+// with it. Each rank takes a part of each batch. With DataParallel it has all parameters; with
+// ShardedParallel a part of them.
 #pragma once
 
+#include "client/learn/torch/held_parameters.hpp"
 #include "client/learn/torch/step_sync.hpp"
 #include "client/site/measured_choices.hpp"
 #include "client/site/rank/gradient_hook.hpp"
@@ -17,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace fl::site {
 
@@ -42,17 +45,18 @@ class Parallel : public StepSync {
   /// Goes on with a saved state; begins anew with an empty one. Between two rounds only.
   virtual void load(const HookState& state) = 0;
 
-  /// Bytes that this rank has sent for gradients in this group, by formula (Ranks::bytes_sent()).
+  /// The stretches of the model's parameters that a rank of this group reads before its work, and
+  /// those of which it makes the update. After hold().
+  [[nodiscard]] virtual std::vector<Piece> read_by(std::int64_t rank) const = 0;
+  [[nodiscard]] virtual std::vector<Piece> written_by(std::int64_t rank) const = 0;
+
+  /// Bytes that this rank has sent for gradients and parameters in this group, by formula
+  /// (Ranks::bytes_sent()).
   [[nodiscard]] virtual std::uint64_t gradient_bytes() const = 0;
   /// Notes where the time goes.
   [[nodiscard]] virtual StepTimes& times() = 0;
 };
 
-/// The flags of a site by which its ranks share a step.
-struct ParallelSettings {
-  std::string hook = "allreduce";
-  std::string topology = "backend";
-};
 /// Makes the kind that goes with these settings. `on_progress` is called for each batch and
 /// collective, on any thread. Errors: invalid_input, where the settings don't go together.
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,

@@ -10,7 +10,7 @@
 #include "client/site/rank/hub_store.hpp"
 #include "client/site/rank/own_gpu.hpp"
 #include "client/site/rank/rank_facts.hpp"
-#include "client/site/shared_values.hpp"
+#include "client/site/rank/work_vectors.hpp"
 #include "shared/base/log.hpp"
 
 #include <fmt/format.h>
@@ -36,23 +36,6 @@ LearnOptions share_machine(LearnOptions learn, const SitePlace& place) {
   if (learn.data_memory_bytes == 0) learn.data_memory_bytes = data_memory_default();
   learn.data_memory_bytes = std::max<std::uint64_t>(1, learn.data_memory_bytes / ranks);
   return learn;
-}
-
-/// A vector that the group's first rank has in a file and the others in memory.
-struct Vector {
-  SharedValues shared;
-  std::vector<float> own;
-  [[nodiscard]] std::span<float> values() { return own.empty() ? shared.values() : own; }
-};
-
-Result<Vector> open_or_make(const std::string& path, std::size_t elements) {
-  Vector vector;
-  if (path.empty()) {
-    vector.own.resize(elements);
-  } else {
-    FL_TRY(vector.shared, SharedValues::open(path, elements));
-  }
-  return vector;
 }
 
 /// Whether this program and this machine have what --backend asks for.
@@ -120,16 +103,15 @@ Result<json> Rank::answer(const json& request) {
   FL_CHECK(check_ready());
   trainer_->enter_run(work.run);
   if (type == "train") return guarded([&] { return train(work); });
-  if (type == "evaluate") return evaluate(work);
-  if (type == "gradient") return gradient(work);
+  if (type == "evaluate") return guarded([&] { return evaluate(work); });
+  if (type == "gradient") return guarded([&] { return gradient(work); });
   return Error(Errc::protocol, fmt::format("the agent asks for '{}'", type));
 }
 
 /// The first load decides: the settings are the agent's flags, which stay as long as it lives.
 Result<void> Rank::choose_parallel(const json& request) {
   if (parallel_) return {};
-  const ParallelSettings settings{.hook = member_text(request, "hook"),
-                                  .topology = member_text(request, "topology")};
+  FL_TRY(const auto settings, parse_as<ParallelSettings>(request.value("parallel", json())));
   FL_TRY(parallel_, make_parallel(settings, [this] { link_.advance(); }));
   return {};
 }
@@ -212,32 +194,16 @@ Result<void> Rank::begin_hook(const RankWork& work) {
   return {};
 }
 
-/// Gives the first rank's values to all ranks.
-void Rank::share(std::span<float> values) {
-  torch::Tensor here =
-      torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
-  torch::Tensor there = here.to(parallel_->ranks().device());
-  parallel_->broadcast(there);
-  if (parallel_->rank() > 0) here.copy_(there);
-}
-
 Result<json> Rank::train(const RankWork& work) {
   const TrainSettings& settings = work.settings;
   FL_CHECK(parallel_->check(settings));
   parallel_->times().begin_round(work.has_trace);
-  const std::size_t elements = trainer_->layout().elements();
-  FL_TRY(Vector weights, open_or_make(work.files.weights, elements));
-  share(weights.values());
-  Vector correction;
-  if (work.has_correction) {
-    FL_TRY(correction, open_or_make(work.files.correction, elements));
-    share(correction.values());
-  }
-  FL_TRY(Vector update, open_or_make(work.files.result, elements));
+  FL_TRY(WorkVectors vectors, WorkVectors::open(work, trainer_->layout(), *parallel_));
   FL_CHECK(begin_hook(work));
   const std::uint64_t sent = parallel_->gradient_bytes();
-  FL_TRY(TrainReport report, trainer_->train(weights.values(), settings, correction.values(),
-                                             update.values(), link_.stop_token()));
+  FL_TRY(TrainReport report, trainer_->train(vectors.weights(), settings, vectors.correction(),
+                                             vectors.result(), link_.stop_token()));
+  vectors.bring_result();
   if (const HookState state = parallel_->save(); !state.empty())
     FL_CHECK(kept_->keep(work.run, settings.round, state));
   report.sync = parallel_->times().sums();
@@ -249,17 +215,16 @@ Result<json> Rank::train(const RankWork& work) {
 }
 
 Result<json> Rank::evaluate(const RankWork& work) {
-  FL_TRY(const auto weights, SharedValues::open(work.files.weights, trainer_->layout().elements()));
-  FL_TRY(const EvalReport report, trainer_->evaluate(weights.values(), link_.stop_token()));
+  FL_TRY(WorkVectors vectors, WorkVectors::open(work, trainer_->layout(), *parallel_));
+  FL_TRY(const EvalReport report, trainer_->evaluate(vectors.weights(), link_.stop_token()));
   return to_json_of(report);
 }
 
 Result<json> Rank::gradient(const RankWork& work) {
-  const std::size_t elements = trainer_->layout().elements();
-  FL_TRY(const auto weights, SharedValues::open(work.files.weights, elements));
-  FL_TRY(const auto result, SharedValues::open(work.files.result, elements));
+  FL_TRY(WorkVectors vectors, WorkVectors::open(work, trainer_->layout(), *parallel_));
   FL_CHECK(
-      trainer_->gradient(weights.values(), work.settings, result.values(), link_.stop_token()));
+      trainer_->gradient(vectors.weights(), work.settings, vectors.result(), link_.stop_token()));
+  vectors.bring_result();
   return json::object();
 }
 

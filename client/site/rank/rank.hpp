@@ -41,7 +41,6 @@ class Rank {
   [[nodiscard]] Result<void> check_ready() const;
   /// Puts the hook into the state that it had before this round.
   [[nodiscard]] Result<void> begin_hook(const RankWork& work);
-  void share(std::span<float> values);
 
   RankLink& link_;
   const SitePlace place_;

@@ -265,6 +265,22 @@ void Ranks::mean_in_rank_order(torch::Tensor& values) {
   values.copy_(all.flatten().narrow(0, 0, length));
 }
 
+void Ranks::gather_parts(torch::Tensor& values) {
+  FL_ASSERT(values.is_contiguous() && values.dim() == 1);
+  const auto part = [&](int rank) {
+    const RankPart its = part_of(values.numel(), rank, size_);
+    return values.narrow(0, its.begin, its.end - its.begin);
+  };
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    sends.push_back({.rank = rank, .tensor = part(rank_)});
+    receives.push_back({.rank = rank, .tensor = part(rank)});
+  }
+  exchange(sends, receives);
+}
+
 void Ranks::share_memory() {
   near_ = NearSums::make(*store_, rank_, size_, [this](std::int64_t value) { return sum(value); });
 }

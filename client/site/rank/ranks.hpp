@@ -118,6 +118,9 @@ class Ranks {
   /// and all gather the parts. Over Gloo it sends as much as sum(). Flat tensors of floats.
   void mean_in_rank_order(torch::Tensor& values);
 
+  /// Each rank has its part_of() a vector, in place; afterwards all have all parts. Flat.
+  void gather_parts(torch::Tensor& values);
+
   /// Payload bytes that this rank has sent since the group was made, by each collective's formula:
   /// what Gloo's algorithms send, also where values went through memory; for NCCL what a ring
   /// sends. It counts the groups of subgroup(), and neither headers nor calls of others on group().

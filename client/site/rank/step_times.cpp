@@ -68,6 +68,15 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
   part_began_ = end;
 }
 
+void StepTimes::waited_for_parameters(TimePoint begin) {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  // It lies within a pass, whose end counts the whole of it as computing.
+  exposed_ += seconds(now - begin);
+  compute_ -= seconds(now - begin);
+  keep("wait for parameters", steps_track, begin, now);
+}
+
 void StepTimes::bucket_ready() {
   const MutexLock lock(mutex_);
   ready_ = Clock::now();
@@ -80,6 +89,14 @@ void StepTimes::reduced(std::size_t bucket, TimePoint begin) {
   if (!keeps_spans_) return;
   keep(fmt::format("bucket {}", bucket), gradients_track, begin, now);
   keep_coding(begin, now);
+}
+
+void StepTimes::gathered(std::size_t unit, TimePoint begin) {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  reducing_ += seconds(now - begin);
+  if (keeps_spans_) keep(fmt::format("gather {}", unit), gradients_track, begin, now);
+  calls_.clear();  // Nothing is coded in it.
 }
 
 void StepTimes::reduced_beside(TimePoint begin) {

@@ -36,10 +36,16 @@ class StepTimes {
   /// Between these two points of time, after the optimizer's step, the hook did its part of it.
   void waited(TimePoint begin, TimePoint end);
 
+  /// What was computed needed a unit's parameters, and waited for them since `begin`. Called by the
+  /// thread that computes.
+  void waited_for_parameters(TimePoint begin);
+
   /// A bucket's gradients go to the conductor. Called by the thread of the backward pass.
   void bucket_ready();
   // Called by the conductor's thread.
   void reduced(std::size_t bucket, TimePoint begin);
+  /// A unit's parameters have come together.
+  void gathered(std::size_t unit, TimePoint begin);
   /// A reduction that belongs to no bucket has ended; it began at `begin`.
   void reduced_beside(TimePoint begin);
   void called(const Ranks::Call& call);

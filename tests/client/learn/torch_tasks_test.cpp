@@ -2,6 +2,7 @@
 // Regression, two classes and language: losses and metrics against formulas written by hand, and
 // models against what is known of their solutions.
 #include "client/learn/data/random.hpp"
+#include "client/learn/torch/held_parameters.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_task.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
@@ -257,9 +258,9 @@ TEST_CASE("a transformer learns a text that repeats, and its perplexity is that 
 TEST_CASE("a transformer predicts a byte from those before it only") {
   const std::string model = "transformer:layers=2,width=16,heads=4,context=20";
   const auto module = make_module(model).value();
-  const FlatParameters flat(module, builtin_layout(model).value(), torch::kCPU);
+  const WholeParameters whole(module, builtin_layout(model).value(), torch::kCPU);
   torch::NoGradGuard no_grad;
-  flat.model.normal_();
+  whole.model().normal_();
   const torch::Tensor bytes = torch::randint(256, {1, 20}, torch::kInt64);
   torch::Tensor changed = bytes.clone();
   changed[0][12] = (bytes[0][12].item<std::int64_t>() + 1) % 256;

@@ -213,19 +213,21 @@ TEST_CASE("batches of an evaluation or a gradient show that the rank goes on") {
                          &together)
           .value();
   const auto weights = trainer->initial_weights(1).value();
-  CHECK(trainer->evaluate(weights, {})->examples == 501);
-  CHECK(advanced == 2);
-  std::vector<float> gradient(weights.size());
-  CHECK(trainer->gradient(weights, {}, gradient, {}).has_value());
-  CHECK(advanced == 2 + 3);
   on_ranks(1, [&](Ranks& ranks) {
     together.enter(ranks.subgroup({0}, "steps"), plain_hook(), 4 << 20);
+    CHECK(trainer->evaluate(weights, {})->examples == 501);
+    CHECK(advanced >= 2);
+    advanced = 0;
+    std::vector<float> gradient(weights.size());
+    CHECK(trainer->gradient(weights, {}, gradient, {}).has_value());
+    CHECK(advanced >= 3);
+    advanced = 0;
     const TrainSettings settings = {.local_steps = 4, .batch_size = 4, .lr = 0.1};
     std::vector<float> update(weights.size());
     CHECK(trainer->train(weights, settings, {}, update, {}).has_value());
     together.leave();
   });
-  CHECK(advanced >= 2 + 3 + 4);
+  CHECK(advanced >= 4);
 }
 
 TEST_CASE("a parameter without a gradient is an error on every rank, and not a wrong mean") {

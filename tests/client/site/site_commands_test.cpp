@@ -53,6 +53,33 @@ TEST_CASE("site recommend prints the best plan first, and why others do not fit"
   CHECK(best < misfits);
   CHECK(ran.out.find("\nDP (dp 16, tp 1, pp 1) ", misfits) != std::string::npos);
   CHECK(ran.out.find("No compression pays") != std::string::npos);
+  CHECK(ran.out.find("\nfor ZeRO-1: fl-client --site (or --ranks 16) --parallel dp=16 --zero 1 ") !=
+        std::string::npos);
+}
+
+TEST_CASE("site recommend says what ranks lack for a plan, and names none that they can't run") {
+  // Of so many GPUs with little memory each only tensor parallelism and pipelines make use.
+  const Ran ran =
+      run("site recommend --params 175e9 --gpus 1024 --memory 40G --intra 300G --inter 25G --batch "
+          "256");
+  CHECK(ran.code == 0);
+  CHECK(ran.out.find(" is arithmetic only: ranks of this release lack ") != std::string::npos);
+  const auto all = parse_json(
+      run("site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G --json")
+          .out);
+  int runs = 0;
+  for (const auto& plan : all["plans"]) {
+    if (!plan.contains("step_s")) continue;
+    const bool can_run = plan["tp"] == 1 && plan["pp"] == 1 && plan["offload"] == false;
+    CHECK(plan.contains("flags") == can_run);
+    CHECK(plan.contains("lacks") == !can_run);
+    if (!can_run) continue;
+    ++runs;
+    const std::string flags = plan["flags"];
+    CHECK(flags.find("--zero " + plan["zero"].dump() + " ") != std::string::npos);
+    CHECK(flags.find("--accumulate " + plan["microbatches"].dump()) != std::string::npos);
+  }
+  CHECK(runs > 0);
 }
 
 TEST_CASE("site recommend prints JSON with the numbers of the text") {

@@ -6,12 +6,14 @@
 #include "client/learn/torch/torch_trainer.hpp"
 #include "client/site/rank/data_parallel.hpp"
 #include "client/site/rank/hooks/parse_hook.hpp"
+#include "client/site/rank/shards/sharded_parallel.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/learn/made_up_images.hpp"
 #include "tests/client/site/rank_threads.hpp"
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -29,6 +31,10 @@ struct Training {
   std::size_t bucket_bytes = 4 << 20;
   TrainSettings settings = {.local_steps = 6, .batch_size = 4, .lr = 0.05, .seed = 9};
   float weights_times = 1;  // The initial weights are made so much larger.
+  int zero = 0;             // The stage of ZeRO.
+  bool recomputes = false;
+  std::uint32_t holdout = 0;  // Examples that are held out.
+  std::string state = {};     // The folder of moments that are kept; "": none are.
   std::function<DataSet()> data = [] { return made_up_images(96, 1); };
 };
 
@@ -41,36 +47,60 @@ struct Trained {
   std::size_t buckets = 0;  // Buckets that were reduced.
 };
 
-/// Trains this rank, while all others do likewise. Throws if it fails.
-inline Trained train_rank(Ranks& ranks, const Training& training) {
-  Trained mine;
-  DataParallel together;
+/// The group of these ranks, in the way that the training says. Throws if that fails.
+inline std::unique_ptr<Parallel> enter_parallel(Ranks& ranks, const Training& training) {
+  auto parsed = parse_hook(training.hook);
+  if (!parsed) throw std::runtime_error(parsed.error().message());
+  std::vector<int> all(static_cast<std::size_t>(ranks.size()));
+  std::iota(all.begin(), all.end(), 0);
+  auto steps = ranks.subgroup(all, "steps");
+  if (training.zero >= 2) {
+    auto together = std::make_unique<ShardedParallel>([] {}, training.zero == 3);
+    together->enter(std::move(steps), training.hook == "bf16" ? torch::kBFloat16 : torch::kFloat32);
+    return together;
+  }
+  const bool is_local = parsed->row.is_local;
+  auto hook = training.topology == backend_topology()
+                  ? std::move(parsed->hook)
+                  : make_topology_mean(training.topology, Nodes{std::vector<int>(all.size())});
+  auto together = std::make_unique<DataParallel>([] {}, training.zero == 1);
+  together->enter(std::move(steps), std::move(hook), training.bucket_bytes, is_local);
+  return together;
+}
+
+inline std::unique_ptr<Trainer> make_ranks_trainer(const Training& training, StepSync* together) {
   const LearnOptions options = {.model = training.model,
                                 .data = "",
                                 .device = "cpu",
                                 .precision = training.precision,
-                                .threads = 1};
-  auto trainer = make_torch_trainer(options, to_train_on(training.data()), &together);
+                                .recomputes = training.recomputes,
+                                .threads = 1,
+                                .keep_moments = !training.state.empty(),
+                                .state = training.state};
+  auto trainer = make_torch_trainer(options, local(training.data(), training.holdout), together);
   if (!trainer) throw std::runtime_error(trainer.error().message());
-  auto parsed = parse_hook(training.hook);
-  if (!parsed) throw std::runtime_error(parsed.error().message());
-  const bool is_local = parsed->row.is_local;
-  std::vector<int> members(static_cast<std::size_t>(ranks.size()));
-  auto hook = training.topology == backend_topology()
-                  ? std::move(parsed->hook)
-                  : make_topology_mean(training.topology, Nodes{members});
-  std::iota(members.begin(), members.end(), 0);
-  together.enter(ranks.subgroup(members, "steps"), std::move(hook), training.bucket_bytes,
-                 is_local);
-  together.times().begin_round(true);
-  auto weights = (*trainer)->initial_weights(3).value();
+  return std::move(*trainer);
+}
+
+inline std::vector<float> first_weights(const Trainer& trainer, const Training& training) {
+  auto weights = trainer.initial_weights(3).value();
   for (float& weight : weights) weight *= training.weights_times;
+  return weights;
+}
+
+/// Trains this rank, while all others do likewise. Throws if it fails.
+inline Trained train_rank(Ranks& ranks, const Training& training) {
+  Trained mine;
+  const auto together = enter_parallel(ranks, training);
+  const auto trainer = make_ranks_trainer(training, together.get());
+  together->times().begin_round(true);
+  const auto weights = first_weights(*trainer, training);
   mine.update.resize(weights.size());
-  const auto report = (*trainer)->train(weights, training.settings, {}, mine.update, {});
+  const auto report = trainer->train(weights, training.settings, {}, mine.update, {});
   if (!report) throw std::runtime_error(report.error().message());
   mine.report = *report;
-  mine.gradient_bytes = together.gradient_bytes();
-  mine.spans = together.times().take_spans();
+  mine.gradient_bytes = together->gradient_bytes();
+  mine.spans = together->times().take_spans();
   for (const TraceSpan& span : mine.spans) mine.buckets += span.name.starts_with("bucket ") ? 1 : 0;
   return mine;
 }
@@ -81,6 +111,15 @@ inline std::vector<Trained> train_ranks(int size, const Training& training) {
   on_ranks(size, [&](Ranks& ranks) {
     all[static_cast<std::size_t>(ranks.rank())] = train_rank(ranks, training);
   });
+  return all;
+}
+
+/// The update of ranks that each write a part of it, or all.
+inline std::vector<float> joined_update(const std::vector<Trained>& ranks) {
+  std::vector<float> all = ranks.front().update;
+  for (const Trained& rank : ranks)
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (rank.update[i] != 0) all[i] = rank.update[i];
   return all;
 }
 

@@ -11,6 +11,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include <functional>
 
 namespace fl::test {
@@ -129,6 +131,26 @@ TEST_CASE("a client that says what ends it leaves for good, and its host hears w
         Calls{"alice joins",
               "alice leaves for good: the client left: the trainer has failed 3 times",
               "alice ended with an error: the trainer has failed 3 times"});
+}
+
+Awaitable<void> come_and_tell_twice(SessionWorld& world) {
+  co_await world.come();
+  wire::Header failed;
+  failed.mutable_failed()->set_reason("round 1: no memory");
+  Message first(std::move(failed));
+  co_await world.say(std::move(first));
+  wire::Header header;
+  header.mutable_bye()->set_cause(wire::Bye::LEAVING);
+  header.mutable_bye()->set_reason("round 1: no memory");
+  Message bye(std::move(header));
+  co_await world.say(std::move(bye));
+}
+
+TEST_CASE("a failure that also ends its client is told once") {
+  SessionWorld world;
+  const Calls calls = world.run(come_and_tell_twice(world));
+  CHECK(std::ranges::count(calls, "alice ended with an error: round 1: no memory") == 0);
+  CHECK(calls.back() == "alice leaves for good: the client left: round 1: no memory");
 }
 
 TEST_CASE("a session asks its host for the welcome, joins it and leaves it") {

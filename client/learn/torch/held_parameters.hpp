@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process holds of a module's parameters while it trains: all of them, or a part, where
+// ranks share the model (client/site/rank/shards). Only the files of fl_client_learn_torch and of
+// the site's ranks include this header, because it brings libtorch's headers.
+#pragma once
+
+#include "client/learn/torch/torch_models.hpp"
+#include "client/learn/torch/torch_task.hpp"
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fl {
+
+/// A stretch of a model's vector of parameters, and where it begins in a part that a process has.
+struct Piece {
+  std::int64_t begin = 0;  // The first element, in the model's vector.
+  std::int64_t count = 0;
+  std::int64_t at = 0;  // Where it begins in the part.
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// One thread. The module must outlive it, and its tensors are views into what is held here.
+class HeldParameters {
+ public:
+  HeldParameters() = default;
+  HeldParameters(const HeldParameters&) = delete;
+  HeldParameters& operator=(const HeldParameters&) = delete;
+  virtual ~HeldParameters() = default;
+
+  /// Call before each piece of work (training, evaluation, gradient): where ranks share the model,
+  /// their number may have changed. Afterwards load() the weights.
+  virtual void prepare() {}
+  /// Takes the values of a model, of which it reads what is held here. `model`: fp32 values in the
+  /// layout's order, perhaps of a mapped file.
+  void load(std::span<const float> model);
+  /// Returns after a backward pass: the length of the gradient of the whole model, infinite or NaN
+  /// if one of its values is. Throws SyncFailure, and is a collective, where ranks have parts.
+  [[nodiscard]] virtual double gradient_norm();
+
+  /// What this process has: fp32 [n]. backward() adds to the gradient.
+  [[nodiscard]] const torch::Tensor& weights() const { return weights_; }
+  [[nodiscard]] const torch::Tensor& gradient() const { return gradient_; }
+  /// The elements of weights() and gradient() that this process's optimizer steps.
+  [[nodiscard]] torch::Tensor stepped(const torch::Tensor& held) const {
+    return held.narrow(0, stepped_begin_, stepped_count_);
+  }
+  /// Where these lie in the model's vector.
+  [[nodiscard]] std::vector<Piece> stepped_pieces() const;
+
+  /// What a forward pass changes beside the gradient, all of it: fp32 [layout.elements() - P].
+  [[nodiscard]] const torch::Tensor& statistics() const { return statistics_; }
+  [[nodiscard]] const TargetScale& target() const { return target_; }
+  /// The number of a model's parameters, P.
+  [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+
+ protected:
+  /// Called when weights() have values of another model.
+  virtual void loaded() {}
+  /// Makes the module's statistics views into `statistics`, fp32 of their number.
+  void hold_statistics(const Module& module, const Layout& layout, torch::Tensor statistics);
+  /// Takes views of what is held; weights and gradient have the same number of elements.
+  void hold(torch::Tensor weights, torch::Tensor gradient, std::vector<Piece> pieces);
+  /// From now on this process's optimizer steps these elements only.
+  void step_only(std::int64_t begin, std::int64_t count);
+
+ private:
+  torch::Tensor weights_;
+  torch::Tensor gradient_;
+  std::vector<Piece> pieces_;  // Where weights_ lie in the model's vector.
+  std::int64_t stepped_begin_ = 0;
+  std::int64_t stepped_count_ = 0;
+  torch::Tensor statistics_;
+  std::int64_t parameters_ = 0;
+  TargetScale target_;                    // Views into statistics_, if the model scales targets.
+  std::vector<torch::Tensor> variances_;  // Views into statistics_, one for each running_var.
+};
+
+/// These stretches of a model's vector as a tensor on `device`, fp32 [elements], to be read. On the
+/// CPU a single one is no copy, but lies where the model does.
+[[nodiscard]] torch::Tensor read_pieces(std::span<const float> model,
+                                        const std::vector<Piece>& pieces, std::int64_t elements,
+                                        torch::Device device);
+/// Copies `values` into these stretches of a model's vector.
+void write_pieces(const torch::Tensor& values, const std::vector<Piece>& pieces,
+                  std::span<float> model);
+
+/// All parameters of a module and their gradients as flat vectors in the order of the layout. So
+/// loading a model is one copy, and an optimizer step is a few operations on whole vectors.
+class WholeParameters : public HeldParameters {
+ public:
+  /// Moves the module to `device` and makes its tensors views into one flat tensor: `shared`, the
+  /// model of another object, or a new one if `shared` is undefined.
+  WholeParameters(const Module& module, const Layout& layout, torch::Device device,
+                  torch::Tensor shared = {});
+
+  /// fp32 [layout.elements()]: the weights, and after them the statistics.
+  [[nodiscard]] const torch::Tensor& model() const { return model_; }
+
+ private:
+  torch::Tensor model_;
+};
+
+}  // namespace fl

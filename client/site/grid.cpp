@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/grid.hpp"
+
+#include "shared/base/limits.hpp"
+#include "shared/base/spec/spec_text.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+
+namespace fl::site {
+
+namespace {
+
+struct Axis {
+  std::string_view name;
+  std::string_view divides;
+  int Grid::*size = nullptr;  // Null: this release does not divide along it.
+};
+constexpr Axis axes[] = {
+    {"dp", "batches", &Grid::dp}, {"tp", "layers"},  {"cp", "contexts"},
+    {"pp", "a chain of layers"},  {"ep", "experts"},
+};
+
+const Axis* find_axis(std::string_view name) {
+  for (const Axis& axis : axes)
+    if (axis.name == name) return &axis;
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Grid> parse_grid(std::string_view text) {
+  const auto refuse = [&](const std::string& why) {
+    return Error(Errc::invalid_input, fmt::format("--parallel '{}': {}", text, why));
+  };
+  Grid grid;
+  std::optional<std::string_view> rest = text;
+  while (rest) {
+    const auto [item, behind] = cut(*rest, ',');
+    rest = behind;
+    const auto [name, value] = cut(item, '=');
+    const Axis* const axis = find_axis(name);
+    if (axis == nullptr)
+      return refuse(fmt::format("'{}' is no axis; there are dp, tp, cp, pp and ep", name));
+    const auto size = number_in<int>(value.value_or(""));
+    if (!size || *size < 1 || *size > limits::ranks_max)
+      return refuse(
+          fmt::format("{} needs a number of ranks, from 1 to {}", name, limits::ranks_max));
+    if (axis->size == nullptr) {
+      if (*size > 1)
+        return refuse(
+            fmt::format("{} would divide {}, which this release can't do; dp and --zero "
+                        "divide batches, and all that a rank holds",
+                        name, axis->divides));
+      continue;
+    }
+    if (grid.*axis->size != 0) return refuse(fmt::format("{} stands there twice", name));
+    grid.*axis->size = *size;
+  }
+  return grid;
+}
+
+Result<Grid> fill_grid(Grid grid, int ranks) {
+  if (grid.dp == 0) grid.dp = ranks;
+  if (grid.dp == ranks) return grid;
+  return Error(
+      Errc::invalid_input,
+      fmt::format("--parallel dp={} takes {} ranks, and the site has {}", grid.dp, grid.dp, ranks));
+}
+
+}  // namespace fl::site

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank has which elements of a model whose units are divided over a group: the table that
+// loading, sums, steps, writing and moments go by. Pure arithmetic; any thread.
+#pragma once
+
+#include "client/learn/torch/held_parameters.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fl::site {
+
+/// A stretch of the model's vector of parameters that comes and goes as a whole.
+struct Extent {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// How a unit is divided: rank r has `part` elements from r * part on, of which those beyond
+/// `count` are filling.
+struct UnitCut {
+  Extent unit;
+  std::int64_t part = 0;
+  std::int64_t at = 0;  // Where a rank's part begins in the vector of all that it has.
+};
+
+/// Divides each unit over the ranks, as evenly as can be.
+[[nodiscard]] std::vector<UnitCut> cut_units(std::span<const Extent> units, std::int64_t ranks);
+/// The elements of a rank's vector, with the filling.
+[[nodiscard]] std::int64_t elements_of(std::span<const UnitCut> cuts);
+/// What a rank has of the model, without the filling.
+[[nodiscard]] std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank);
+
+}  // namespace fl::site

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// GatheredUnit: a unit of a model of which each rank has a part. Its parameters come together in a
+// buffer while they are needed, and their gradients go to the ranks that have the parts. ZeRO
+// stages 2 and 3: Rajbhandari et al., "ZeRO", SC 2020, section 5; the buffers that come and go:
+// Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.2.
+#pragma once
+
+#include "client/learn/torch/units.hpp"
+#include "client/site/rank/conductor.hpp"
+#include "client/site/rank/shards/cut.hpp"
+#include "client/site/rank/step_times.hpp"
+
+#include <ATen/core/ivalue.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fl::site {
+
+/// What the units of a rank share. The vectors are fp32 [elements_of()], on the device that trains.
+struct ShardedVectors {
+  torch::Tensor weights;
+  torch::Tensor gradient;
+  std::int64_t ranks = 1;
+  torch::ScalarType exchange = torch::kFloat32;  // The format in which gradients travel.
+};
+
+/// The thread that trains and that of the backward pass, one at a time. All ranks make the same
+/// calls in the same order. Functions throw RankFailure. The conductor works on the buffers, so it
+/// must have ended, or have been waited for, before the object ends.
+class GatheredUnit {
+ public:
+  /// The unit's tensors become views into a buffer, which has no memory at first.
+  GatheredUnit(std::size_t number, const Unit& unit, const UnitCut& cut,
+               const ShardedVectors& vectors, Conductor& conductor, StepTimes& times);
+  GatheredUnit(const GatheredUnit&) = delete;
+  GatheredUnit& operator=(const GatheredUnit&) = delete;
+
+  /// Begins to bring the parameters together, unless they are there or on their way.
+  void gather_ahead();
+  /// Returns when they are there.
+  void gather();
+  /// They are no longer needed: the buffer's memory is given back.
+  void free();
+  /// They are not those of the model any more, as there was a step.
+  void outdate() { is_there_ = false; }
+
+  /// A parameter has its gradient. Once all have one, they begin to go to the ranks that have the
+  /// parts, which add them up in rank order, with the mean's bits of any order of arrival.
+  void note_gradient();
+  /// Whether all gradients of this backward pass have begun to go.
+  [[nodiscard]] bool is_reduced() const { return left_ == 0; }
+  /// A backward pass follows.
+  void expect_gradients() { left_ = parameters_.size(); }
+  /// Returns when the gradients have arrived.
+  void await_reduced();
+  /// A pass has ended early, and the conductor has nothing to do any more: nothing goes on.
+  void forget();
+
+ private:
+  using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+  void reduce();
+
+  const std::size_t number_;
+  std::vector<torch::Tensor> parameters_;
+  const UnitCut cut_;
+  torch::Tensor own_weights_;  // This rank's part: fp32 [part].
+  torch::Tensor own_gradient_;
+  const torch::ScalarType exchange_;
+  Conductor& conductor_;
+  StepTimes& times_;
+  const std::int64_t ranks_;
+  torch::Tensor full_;  // The buffer: fp32 [ranks * part].
+  bool is_there_ = false;
+  Future gathering_;  // Null unless it goes on.
+  Future reducing_;
+  torch::Tensor sending_;  // What it reduces: a GPU may still read it when the host has gone on.
+  std::size_t left_ = 0;   // Gradients that are missing in this backward pass.
+};
+
+}  // namespace fl::site

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/shards/sharded_parallel.hpp"
+
+#include "client/site/rank/shards/gathered_unit.hpp"
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fl::site {
+
+namespace {
+
+/// The format in which gradients travel with this hook, one that works on parts.
+torch::ScalarType format_of(const std::string& hook) {
+  if (hook.starts_with("bf16")) return torch::kBFloat16;
+  if (hook.starts_with("fp16")) return torch::kFloat16;
+  return torch::kFloat32;
+}
+
+}  // namespace
+
+/// This rank's parts of a module, and the buffers in which its units come together.
+class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
+ public:
+  Held(const Module& module, const Layout& layout, torch::Device device, Units& units,
+       ShardedParallel& parallel)
+      : module_(module), units_(units), device_(device), parallel_(parallel) {
+    module->to(device);
+    std::int64_t parameters = 0;
+    for (const Unit& unit : units.units()) parameters += unit.count;
+    const auto fp32 = torch::dtype(torch::kFloat32).device(device);
+    hold_statistics(
+        module, layout,
+        torch::zeros({static_cast<std::int64_t>(layout.elements()) - parameters}, fp32));
+    hold(torch::zeros({0}, fp32), torch::zeros({0}, fp32), {});
+    for (std::size_t number = 0; number < units.units().size(); ++number) watch(number);
+    // Without memory of their own: the first group gives them their places.
+    for (const torch::Tensor& parameter : module->parameters())
+      parameter.set_data(torch::zeros({1}, fp32).expand(parameter.sizes()));
+    units.keep_with(this);
+  }
+  ~Held() override {
+    drop_units();
+    units_.keep_with(nullptr);
+    if (parallel_.held_ == this) parallel_.held_ = nullptr;
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  void prepare() override {
+    if (group_ != parallel_.groups_) divide();
+    // What a pass that ended early has left.
+    parallel_.conductor().run([](Ranks&) {});
+    for (GatheredUnit& unit : gathered_) unit.forget();
+    reached_.reset();
+  }
+
+  [[nodiscard]] double gradient_norm() override {
+    const double own = HeldParameters::gradient_norm();
+    torch::Tensor squares = torch::full({1}, own * own, torch::dtype(torch::kFloat64));
+    parallel_.sum(squares);
+    return std::sqrt(squares.item<double>());
+  }
+
+  void before_forward(std::size_t unit) override {
+    gathered_[unit].gather_ahead();
+    if (unit + 1 < gathered_.size()) gathered_[unit + 1].gather_ahead();
+    gathered_[unit].gather();
+  }
+
+  void after_forward(std::size_t unit) override {
+    if (!parallel_.frees_parameters_) return;
+    const bool is_last = unit + 1 == gathered_.size();
+    const bool has_backward = torch::GradMode::is_enabled();
+    // The backward pass begins with the last unit.
+    const bool stays = units_.units()[unit].is_shared || (is_last && has_backward);
+    if (!stays) gathered_[unit].free();
+    if (is_last && !has_backward) free_all();
+  }
+
+  void before_backward(std::size_t unit) override {
+    // Now the unit behind this one is done.
+    if (parallel_.frees_parameters_ && reached_) gathered_[*reached_].free();
+    reached_ = units_.units()[unit].is_shared ? std::nullopt : std::optional(unit);
+    gathered_[unit].gather_ahead();
+    if (unit > 0) gathered_[unit - 1].gather_ahead();
+    gathered_[unit].gather();
+  }
+
+  void expect_gradients() {
+    for (GatheredUnit& unit : gathered_) unit.expect_gradients();
+  }
+  void end_backward() {
+    std::size_t missing = 0;
+    for (const GatheredUnit& unit : gathered_) missing += unit.is_reduced() ? 0 : 1;
+    if (missing > 0)
+      throw std::logic_error(fmt::format(
+          "{} of {} layers' gradients were not summed, because a parameter got no gradient in this "
+          "step: such a model can't be trained with --zero 2 or 3",
+          missing, gathered_.size()));
+    for (GatheredUnit& unit : gathered_) unit.await_reduced();
+    reached_.reset();
+    if (parallel_.frees_parameters_) free_all();
+  }
+  void outdate() {
+    for (GatheredUnit& unit : gathered_) unit.outdate();
+  }
+  void drop_units() { gathered_.clear(); }
+
+ protected:
+  void loaded() override { outdate(); }
+
+ private:
+  void free_all() {
+    for (GatheredUnit& unit : gathered_) unit.free();
+  }
+
+  /// Has the unit told of each of its gradients, once a backward pass.
+  void watch(std::size_t number) {
+    for (const torch::Tensor& parameter : units_.units()[number].parameters) {
+      auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+      using torch::autograd::variable_list;
+      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [this, number](const variable_list& outputs, const variable_list& /*inputs*/) {
+            gathered_[number].note_gradient();
+            return outputs;
+          }));
+      accumulators_.push_back(std::move(accumulator));
+    }
+  }
+
+  /// Divides the parameters over the ranks of a new group.
+  void divide() {
+    const std::vector<UnitCut> cuts = cut_units(parallel_.extents_, parallel_.size());
+    const auto fp32 = torch::dtype(torch::kFloat32).device(device_);
+    const ShardedVectors vectors{.weights = torch::zeros({elements_of(cuts)}, fp32),
+                                 .gradient = torch::zeros({elements_of(cuts)}, fp32),
+                                 .ranks = parallel_.size(),
+                                 .exchange = parallel_.exchange_};
+    hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.rank()));
+    drop_units();
+    const std::vector<Unit>& units = units_.units();
+    for (std::size_t number = 0; number < units.size(); ++number)
+      gathered_.emplace_back(number, units[number], cuts[number], vectors, parallel_.conductor(),
+                             parallel_.times());
+    group_ = parallel_.groups_;
+  }
+
+  Module module_;
+  Units& units_;
+  torch::Device device_;
+  ShardedParallel& parallel_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::deque<GatheredUnit> gathered_;
+  std::uint64_t group_ = 0;             // The number of the group that these are for.
+  std::optional<std::size_t> reached_;  // The unit where the backward pass is.
+};
+
+ShardedParallel::ShardedParallel(std::function<void()> on_progress, bool frees_parameters)
+    : GroupedParallel(std::move(on_progress)), frees_parameters_(frees_parameters) {}
+
+ShardedParallel::~ShardedParallel() { ShardedParallel::leave(); }
+
+Result<void> ShardedParallel::enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
+                                          std::size_t /*model_bytes*/,
+                                          MeasuredChoices& /*choices*/) {
+  enter(std::move(ranks), format_of(group.hook));
+  return {};
+}
+
+void ShardedParallel::enter(std::unique_ptr<Ranks> ranks, torch::ScalarType exchange) {
+  leave();
+  enter_ranks(std::move(ranks));
+  exchange_ = exchange;
+  ++groups_;
+}
+
+void ShardedParallel::leave() {
+  end_conductor();  // The conductor's work refers to the units' buffers.
+  if (held_ != nullptr) held_->drop_units();
+  GroupedParallel::leave();
+}
+
+std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, const Layout& layout,
+                                                      torch::Device device, Units& units) {
+  extents_.clear();
+  for (const Unit& unit : units.units()) extents_.push_back({unit.begin, unit.count});
+  auto held = std::make_unique<Held>(module, layout, device, units, *this);
+  held_ = held.get();
+  return held;
+}
+
+std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
+  return pieces_of(cut_units(extents_, size()), rank);
+}
+
+void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*parameters*/,
+                                     bool /*is_last*/) {
+  times().forward();
+  advance();
+}
+
+void ShardedParallel::backward(const torch::Tensor& loss, bool is_last) {
+  held_->expect_gradients();
+  times().backward();
+  loss.backward();
+  held_->end_backward();
+  times().backward_ended(is_last);
+}
+
+void ShardedParallel::after_step(std::vector<torch::Tensor>& /*parameters*/, bool /*is_last*/) {
+  held_->outdate();
+}
+
+}  // namespace fl::site

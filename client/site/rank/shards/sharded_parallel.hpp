@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardedParallel: each rank has a part of each unit's parameters, of their gradients and of the
+// optimizer's moments. A unit's parameters come together before its forward and its backward pass,
+// the next unit's meanwhile; its gradients go to the ranks that have the parts while the backward
+// pass goes on. All ranks make the same passes.
+#pragma once
+
+#include "client/site/rank/grouped_parallel.hpp"
+#include "client/site/rank/shards/cut.hpp"
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace fl::site {
+
+/// Used by the thread that trains.
+class ShardedParallel final : public GroupedParallel {
+ public:
+  /// `frees_parameters`: after each use, so that a rank has the parameters of two units at most
+  /// beside its parts (ZeRO stage 3); else they stay from step to step, and only gradients and
+  /// moments are parts (stage 2).
+  ShardedParallel(std::function<void()> on_progress, bool frees_parameters);
+  ~ShardedParallel() override;
+
+  [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
+                                         std::size_t model_bytes,
+                                         MeasuredChoices& choices) override;
+  /// Enters a group; gradients travel in this format. Throws RankFailure.
+  void enter(std::unique_ptr<Ranks> ranks, torch::ScalarType exchange = torch::kFloat32);
+  void leave() override;
+  [[nodiscard]] Result<void> check(const TrainSettings& /*settings*/) const override { return {}; }
+  [[nodiscard]] HookState save() const override { return {}; }
+  void load(const HookState& /*state*/) override {}
+  [[nodiscard]] std::vector<Piece> read_by(std::int64_t rank) const override;
+  [[nodiscard]] std::vector<Piece> written_by(std::int64_t rank) const override {
+    return read_by(rank);
+  }
+
+  [[nodiscard]] std::unique_ptr<HeldParameters> hold(const Module& module, const Layout& layout,
+                                                     torch::Device device, Units& units) override;
+  [[nodiscard]] bool passes_are_joint() const override { return true; }
+  void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
+  void backward(const torch::Tensor& loss, bool is_last) override;
+  void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
+  bool on_any(bool here) override { return ranks().sum(std::int64_t{here}) > 0; }
+
+ private:
+  class Held;
+  const bool frees_parameters_;
+  torch::ScalarType exchange_ = torch::kFloat32;
+  std::vector<Extent> extents_;  // The units' places in the model's vector.
+  Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.
+  std::uint64_t groups_ = 0;     // How many groups were entered.
+};
+
+}  // namespace fl::site

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/rank/work_vectors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fl::site {
+
+namespace {
+
+constexpr std::int64_t slice_elements = 1 << 18;  // 1 MiB.
+
+/// The statistics come after all parameters.
+Piece statistics_of(const Layout& layout) {
+  const auto elements = static_cast<std::int64_t>(layout.elements());
+  const auto first = std::ranges::find_if(layout.tensors(), is_statistic, &Layout::Tensor::name);
+  const std::int64_t begin =
+      first == layout.tensors().end() ? elements : static_cast<std::int64_t>(first->offset);
+  return {begin, elements - begin, 0};
+}
+
+/// Calls work(slice) for slices of these stretches of a vector, as tensors.
+template <class Work>
+void for_each_slice(std::span<float> values, const std::vector<Piece>& pieces, const Work& work) {
+  for (const Piece& piece : pieces) {
+    for (std::int64_t at = 0; at < piece.count; at += slice_elements) {
+      const std::int64_t count = std::min(slice_elements, piece.count - at);
+      work(torch::from_blob(values.data() + piece.begin + at, {count}, torch::kFloat32));
+    }
+  }
+}
+
+void send_slices(std::span<float> values, const std::vector<Piece>& pieces, int to, Ranks& ranks) {
+  for_each_slice(values, pieces,
+                 [&](const torch::Tensor& slice) { ranks.send(slice.to(ranks.device()), to); });
+}
+
+void receive_slices(std::span<float> values, const std::vector<Piece>& pieces, int from,
+                    Ranks& ranks) {
+  for_each_slice(values, pieces, [&](torch::Tensor slice) {
+    on_device_of(ranks, slice, [&](torch::Tensor& there) { ranks.receive(there, from); });
+  });
+}
+
+}  // namespace
+
+WorkVectors::WorkVectors(const RankWork& work, const Layout& layout, Parallel& parallel)
+    : away_(work.away),
+      elements_(layout.elements()),
+      statistics_(statistics_of(layout)),
+      parallel_(&parallel) {}
+
+Result<WorkVectors> WorkVectors::open(const RankWork& work, const Layout& layout,
+                                      Parallel& parallel) {
+  WorkVectors vectors(work, layout, parallel);
+  FL_TRY(vectors.weights_, vectors.open_to_read(work.files.weights));
+  if (work.has_correction) {
+    FL_TRY(vectors.correction_, vectors.open_to_read(work.files.correction));
+  }
+  const auto rank = static_cast<int>(parallel.rank());
+  const bool writes = work.has_result && (rank == 0 || !vectors.writes_all());
+  if (writes) {
+    FL_TRY(vectors.result_, vectors.is_away(rank)
+                                ? SharedValues::make_unshared(vectors.elements_)
+                                : SharedValues::open(work.files.result, vectors.elements_));
+  }
+  return vectors;
+}
+
+bool WorkVectors::is_away(int rank) const { return std::ranges::find(away_, rank) != away_.end(); }
+
+/// Whether each rank reads all parameters.
+bool WorkVectors::reads_all() const {
+  const std::vector<Piece> read = parallel_->read_by(0);
+  return read.size() == 1 && read[0].count == statistics_.begin;
+}
+
+/// Whether each rank makes all of the result, so that one writes it.
+bool WorkVectors::writes_all() const {
+  const std::vector<Piece> written = parallel_->written_by(0);
+  return written.size() == 1 && written[0].count == statistics_.begin;
+}
+
+std::vector<Piece> WorkVectors::all_read_by(int rank) const {
+  std::vector<Piece> pieces = parallel_->read_by(rank);
+  pieces.push_back(statistics_);
+  return pieces;
+}
+
+Result<SharedValues> WorkVectors::open_to_read(const std::string& path) {
+  const auto rank = static_cast<int>(parallel_->rank());
+  const bool is_broadcast = !away_.empty() && reads_all();
+  const bool has_file = !is_away(rank) && (rank == 0 || !is_broadcast);
+  FL_TRY(SharedValues values,
+         has_file ? SharedValues::open(path, elements_) : SharedValues::make_unshared(elements_));
+  if (is_broadcast)
+    share(values.values());
+  else
+    bring_pieces(values.values());
+  return values;
+}
+
+/// Gives the first rank's values to all ranks.
+void WorkVectors::share(std::span<float> values) {
+  torch::Tensor here =
+      torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
+  torch::Tensor there = here.to(parallel_->ranks().device());
+  parallel_->broadcast(there);
+  if (parallel_->rank() > 0 && !there.is_same(here)) here.copy_(there);
+}
+
+/// Gives each rank that is away what it reads.
+void WorkVectors::bring_pieces(std::span<float> values) {
+  const auto rank = static_cast<int>(parallel_->rank());
+  if (is_away(rank)) receive_slices(values, all_read_by(rank), 0, parallel_->ranks());
+  if (rank > 0) return;
+  for (const int away : away_) send_slices(values, all_read_by(away), away, parallel_->ranks());
+}
+
+void WorkVectors::bring_result() {
+  const auto rank = static_cast<int>(parallel_->rank());
+  if (writes_all()) return;
+  if (is_away(rank))
+    send_slices(result_.values(), parallel_->written_by(rank), 0, parallel_->ranks());
+  if (rank > 0) return;
+  for (const int away : away_)
+    receive_slices(result_.values(), parallel_->written_by(away), away, parallel_->ranks());
+}
+
+}  // namespace fl::site

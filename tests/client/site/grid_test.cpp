@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The grid of a site's ranks, and what it refuses.
+#include "client/site/grid.hpp"
+
+#include "tests/support/print_result.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+
+namespace fl::test {
+
+using namespace fl::site;
+
+TEST_CASE("a grid has as many ranks as its axes say, and all where they say nothing") {
+  CHECK(fill_grid(parse_grid("dp=4").value(), 4)->dp == 4);
+  CHECK(fill_grid(parse_grid("dp=2,tp=1").value(), 2)->dp == 2);
+  CHECK(fill_grid(parse_grid("tp=1").value(), 3)->dp == 3);
+  const auto wrong = fill_grid(parse_grid("dp=4").value(), 3);
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().message() == "--parallel dp=4 takes 4 ranks, and the site has 3");
+}
+
+TEST_CASE("what is no grid is refused with the reason") {
+  for (const auto& [text, why] : {
+           std::pair("", "'' is no axis; there are dp, tp, cp, pp and ep"),
+           std::pair("data=2", "'data' is no axis"),
+           std::pair("dp", "dp needs a number of ranks, from 1 to"),
+           std::pair("dp=0", "dp needs a number of ranks"),
+           std::pair("dp=two", "dp needs a number of ranks"),
+           std::pair("dp=5000", "dp needs a number of ranks"),
+           std::pair("dp=2,dp=2", "dp stands there twice"),
+           std::pair("dp=2,", "'' is no axis"),
+           std::pair("dp=2,tp=2", "tp would divide layers, which this release can't do"),
+           std::pair("pp=4", "pp would divide a chain of layers"),
+           std::pair("cp=2", "cp would divide contexts"),
+           std::pair("ep=2", "ep would divide experts"),
+       }) {
+    CAPTURE(std::string(text));
+    const auto grid = parse_grid(text);
+    REQUIRE_FALSE(grid);
+    CHECK(grid.error().message().find(why) != std::string::npos);
+    CHECK(grid.error().message().starts_with("--parallel '" + std::string(text) + "': "));
+  }
+}
+
+}  // namespace fl::test
