@@ -23,7 +23,7 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
 }
 
 TEST_CASE("what is no grid is refused with the reason") {
-  for (const auto& [text, why] : {
+  for (const auto& row : {
            std::pair("", "'' is no axis; there are dp, tp, cp, pp and ep"),
            std::pair("data=2", "'data' is no axis"),
            std::pair("dp", "dp needs a number of ranks, from 1 to"),
@@ -37,11 +37,12 @@ TEST_CASE("what is no grid is refused with the reason") {
            std::pair("cp=2", "cp would divide contexts"),
            std::pair("ep=2", "ep would divide experts"),
        }) {
-    CAPTURE(std::string(text));
+    const std::string text = row.first;
+    CAPTURE(text);
     const auto grid = parse_grid(text);
     REQUIRE_FALSE(grid);
-    CHECK(grid.error().message().find(why) != std::string::npos);
-    CHECK(grid.error().message().starts_with("--parallel '" + std::string(text) + "': "));
+    CHECK(grid.error().message().find(row.second) != std::string::npos);
+    CHECK(grid.error().message().starts_with("--parallel '" + text + "': "));
   }
 }
 

@@ -324,7 +324,7 @@ TEST_CASE("flags that don't go with parts are refused with the reason") {
   }
   CHECK(refused({.hook = "codec:ecuq:2+ef", .zero = 1}).empty());
   CHECK(refused({.topology = "ring", .zero = 1}).empty());
-  for (const auto& [settings, why] :
+  for (const auto& row :
        {std::pair(ParallelSettings{.hook = "codec:ecuq:2+ef", .zero = 2},
                   "--zero 2 does not go with --hook codec:ecuq:2+ef: each rank gets a part"),
         std::pair(ParallelSettings{.hook = "post-local-sgd:2", .zero = 1},
@@ -335,8 +335,7 @@ TEST_CASE("flags that don't go with parts are refused with the reason") {
                   "--zero 3 does not go with --unused-parameters find"),
         std::pair(ParallelSettings{.bucket_mb = "8", .zero = 2},
                   "--zero 2 does not go with --bucket-mb 8")}) {
-    CAPTURE(std::string(why));
-    CHECK(refused(settings).starts_with(why));
+    CHECK(refused(row.first).starts_with(row.second));
   }
 }
 
