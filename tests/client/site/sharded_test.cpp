@@ -133,6 +133,20 @@ TEST_CASE("a batch that is smaller than the group trains parts, too") {
   }
 }
 
+TEST_CASE("ranks whose examples need unlike numbers of passes make the same passes") {
+  for (const int zero : {2, 3}) {
+    CAPTURE(zero);
+    Training training = training_of("lenet");
+    training.data = [] { return made_up_images(9, 1); };  // Four for one rank, five for the other.
+    training.settings.local_steps = 3;
+    training.settings.accumulate = 2;
+    const auto wanted = train_ranks(2, training);
+    training.zero = zero;
+    const auto parts = train_ranks(2, training);
+    CHECK(distance(training, joined_update(parts), wanted[0].update) < 1e-6);
+  }
+}
+
 TEST_CASE("gradients of parts travel in 16 bits and are added up in 32") {
   Training training = training_of(transformer);
   training.topology = backend_topology();
