@@ -99,7 +99,6 @@ void HeldParameters::load(std::span<const float> model) {
   statistics_.copy_(tensor_of(model.subspan(static_cast<std::size_t>(parameters_))));
   // Stale updates and rounding may have made a variance near 0 negative.
   for (torch::Tensor& variance : variances_) variance.clamp_min_(0);
-  gradient_.zero_();  // A training that was stopped may have left something.
   loaded();
 }
 

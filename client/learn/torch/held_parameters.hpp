@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process holds of a module's parameters while it trains: all of them, or a part, where
-// ranks share the model (client/site/rank/shards). Only the files of fl_client_learn_torch and of
-// the site's ranks include this header, because it brings libtorch's headers.
+// HeldParameters: a module's parameters as far as this process has them while it trains. That is
+// all of them, or a part where ranks share the model (client/site/rank/shards). Only the files of
+// fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
+// headers.
 #pragma once
 
 #include "client/learn/torch/torch_models.hpp"
@@ -41,7 +42,8 @@ class HeldParameters {
   /// if one of its values is. Throws SyncFailure, and is a collective, where ranks have parts.
   [[nodiscard]] virtual double gradient_norm();
 
-  /// What this process has: fp32 [n]. backward() adds to the gradient.
+  /// The parameters that this process has, and their gradient: fp32 [n]. backward() adds to the
+  /// gradient.
   [[nodiscard]] const torch::Tensor& weights() const { return weights_; }
   [[nodiscard]] const torch::Tensor& gradient() const { return gradient_; }
   /// The elements of weights() and gradient() that this process's optimizer steps.
@@ -51,7 +53,7 @@ class HeldParameters {
   /// Where these lie in the model's vector.
   [[nodiscard]] std::vector<Piece> stepped_pieces() const;
 
-  /// What a forward pass changes beside the gradient, all of it: fp32 [layout.elements() - P].
+  /// All statistics, which a forward pass in training changes: fp32 [layout.elements() - P].
   [[nodiscard]] const torch::Tensor& statistics() const { return statistics_; }
   [[nodiscard]] const TargetScale& target() const { return target_; }
   /// The number of a model's parameters, P.

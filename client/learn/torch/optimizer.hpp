@@ -16,7 +16,7 @@ namespace fl {
 /// Makes the steps of one round. One thread.
 class Optimizer {
  public:
-  /// What a step reads and changes: fp32 [n], on one device.
+  /// The vectors that a step reads and changes: fp32 [n], on one device.
   struct Vectors {
     torch::Tensor weights;     // A step changes them.
     torch::Tensor gradient;    // A step uses it, and sets it to zero.

@@ -29,7 +29,7 @@ namespace fl {
 /// The training of one round, shared by all its threads.
 struct LocalRun {
   const TrainSettings& settings;
-  // What belongs to the parameters that this process steps (HeldParameters::stepped()):
+  // These two have a value for each parameter that this process steps (HeldParameters::stepped()):
   torch::Tensor start;            // Their values at the beginning.
   torch::Tensor correction = {};  // Added to every gradient; may be undefined.
   std::uint64_t seed = 0;         // Determines the order of the examples.

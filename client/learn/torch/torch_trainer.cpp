@@ -313,6 +313,7 @@ class TorchTrainer final : public Trainer {
     holds_update_ = false;
     first().parameters().load(weights);
     const torch::NoGradGuard no_grad;
+    // A training that was stopped may have left gradients.
     for (Learner& learner : learners_) learner.parameters().gradient().zero_();
   }
 

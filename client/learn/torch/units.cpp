@@ -36,8 +36,8 @@ class Unchanged {
   std::vector<torch::Tensor> before_;
 };
 
-/// What a Function keeps of our own for its backward pass: libtorch's context has values of its own
-/// types only.
+/// Keeps one of our objects and a unit's number for the backward pass of a Function. libtorch's
+/// context takes values of its own types only.
 void keep(AutogradContext& context, const void* object, std::size_t unit) {
   context.saved_data["object"] = reinterpret_cast<std::int64_t>(object);
   context.saved_data["unit"] = static_cast<std::int64_t>(unit);
@@ -104,7 +104,7 @@ Units::Units(const Module& module, const ModelSpec& spec)
   std::int64_t at = 0;
   for (const torch::nn::AnyModule& part : *module) {
     const std::vector<torch::Tensor> parameters = part.ptr()->parameters();
-    // What comes before the first layer with parameters belongs to its unit.
+    // Layers without parameters before the first one with some belong to the first unit.
     const bool is_first = units_.empty();
     if (is_first || (!parameters.empty() && !units_.back().parameters.empty()))
       units_.push_back({.parts = {}, .parameters = {}, .statistics = {}, .begin = at});

@@ -22,7 +22,7 @@ namespace fl {
 struct Unit {
   std::vector<torch::nn::AnyModule> parts;  // In their order.
   std::vector<torch::Tensor> parameters;    // The module's own, in the layout's order.
-  std::vector<torch::Tensor> statistics;    // What a forward pass in training changes.
+  std::vector<torch::Tensor> statistics;    // Changed by a forward pass in training.
   std::int64_t begin = 0;                   // Where its parameters begin in the model's vector.
   std::int64_t count = 0;
   bool is_shared = false;  // A later unit uses its parameters, too.

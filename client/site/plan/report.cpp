@@ -87,7 +87,8 @@ void write_plans(std::string& out, const PlanReport& report) {
     out += "memory: of a GPU. dp: what the computation does not hide. sent: by a GPU in a step.\n";
 }
 
-/// What this release's ranks lack for a plan; empty if they can train so.
+/// Names the ways of dividing that a plan needs and this release's ranks lack; empty if they can
+/// train by it.
 std::string lacks(const Division& how) {
   std::string what;
   const auto add = [&what](bool is_used, const char* name) {

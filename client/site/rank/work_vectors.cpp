@@ -69,17 +69,13 @@ Result<WorkVectors> WorkVectors::open(const RankWork& work, const Layout& layout
 
 bool WorkVectors::is_away(int rank) const { return std::ranges::find(away_, rank) != away_.end(); }
 
-/// Whether each rank reads all parameters.
-bool WorkVectors::reads_all() const {
-  const std::vector<Piece> read = parallel_->read_by(0);
-  return read.size() == 1 && read[0].count == statistics_.begin;
+/// Whether these are all parameters, which come before the statistics.
+bool WorkVectors::is_all(const std::vector<Piece>& pieces) const {
+  return pieces.size() == 1 && pieces[0].count == statistics_.begin;
 }
 
 /// Whether each rank makes all of the result, so that one writes it.
-bool WorkVectors::writes_all() const {
-  const std::vector<Piece> written = parallel_->written_by(0);
-  return written.size() == 1 && written[0].count == statistics_.begin;
-}
+bool WorkVectors::writes_all() const { return is_all(parallel_->written_by(0)); }
 
 std::vector<Piece> WorkVectors::all_read_by(int rank) const {
   std::vector<Piece> pieces = parallel_->read_by(rank);
@@ -89,7 +85,7 @@ std::vector<Piece> WorkVectors::all_read_by(int rank) const {
 
 Result<SharedValues> WorkVectors::open_to_read(const std::string& path) {
   const auto rank = static_cast<int>(parallel_->rank());
-  const bool is_broadcast = !away_.empty() && reads_all();
+  const bool is_broadcast = !away_.empty() && is_all(parallel_->read_by(0));
   const bool has_file = !is_away(rank) && (rank == 0 || !is_broadcast);
   FL_TRY(SharedValues values,
          has_file ? SharedValues::open(path, elements_) : SharedValues::make_unshared(elements_));
@@ -104,9 +100,7 @@ Result<SharedValues> WorkVectors::open_to_read(const std::string& path) {
 void WorkVectors::share(std::span<float> values) {
   torch::Tensor here =
       torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat32);
-  torch::Tensor there = here.to(parallel_->ranks().device());
-  parallel_->broadcast(there);
-  if (parallel_->rank() > 0 && !there.is_same(here)) here.copy_(there);
+  parallel_->broadcast(here);
 }
 
 /// Gives each rank that is away what it reads.

@@ -39,7 +39,7 @@ class WorkVectors {
   void share(std::span<float> values);
   void bring_pieces(std::span<float> values);
   [[nodiscard]] std::vector<Piece> all_read_by(int rank) const;
-  [[nodiscard]] bool reads_all() const;
+  [[nodiscard]] bool is_all(const std::vector<Piece>& pieces) const;
   [[nodiscard]] bool writes_all() const;
   [[nodiscard]] bool is_away(int rank) const;
 

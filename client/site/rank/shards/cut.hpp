@@ -29,7 +29,7 @@ struct UnitCut {
 [[nodiscard]] std::vector<UnitCut> cut_units(std::span<const Extent> units, std::int64_t ranks);
 /// The elements of a rank's vector, with the filling.
 [[nodiscard]] std::int64_t elements_of(std::span<const UnitCut> cuts);
-/// What a rank has of the model, without the filling.
+/// The stretches of the model that a rank has, without the filling.
 [[nodiscard]] std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank);
 
 }  // namespace fl::site

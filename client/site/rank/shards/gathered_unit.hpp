@@ -19,7 +19,8 @@
 
 namespace fl::site {
 
-/// What the units of a rank share. The vectors are fp32 [elements_of()], on the device that trains.
+/// A rank's parts of all units, one behind the other, and how they go between ranks. The vectors
+/// are fp32 [elements_of()], on the device that trains.
 struct ShardedVectors {
   torch::Tensor weights;
   torch::Tensor gradient;
@@ -76,8 +77,9 @@ class GatheredUnit {
   bool is_there_ = false;
   Future gathering_;  // Null unless it goes on.
   Future reducing_;
-  torch::Tensor sending_;  // What it reduces: a GPU may still read it when the host has gone on.
-  std::size_t left_ = 0;   // Gradients that are missing in this backward pass.
+  torch::Tensor
+      sending_;  // The gradients under way: a GPU may read them after the host has gone on.
+  std::size_t left_ = 0;  // Gradients that are missing in this backward pass.
 };
 
 }  // namespace fl::site
