@@ -47,8 +47,8 @@ void keep_freed_memory() {
 #endif
 }
 
-/// Makes glibc give freed memory back. What ranks bring together and drop again is of many sizes, and
-/// heaps would keep room for several times as much as is used at a time.
+/// Makes glibc give freed memory back. What ranks bring together and drop again is of many sizes,
+/// and heaps would keep room for several times as much as is used at a time.
 void return_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kept = 1 << 20;
