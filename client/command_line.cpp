@@ -336,6 +336,14 @@ void declare_data_flags(CLI::App& app, LearnOptions& learn) {
          "computing, the same bits)")
       ->check(one_of({"none", "full"}))
       ->default_str("none");
+  app.add_option_function<std::string>(
+         "--offload",
+         [&learn](const std::string& what) { learn.offloads_optimizer = what == "optimizer"; },
+         "What a GPU leaves to the host: nothing (none), or the optimizer's steps with all that "
+         "only they need (optimizer), which takes 8 to 16 bytes a parameter off the GPU and makes "
+         "each step slower")
+      ->check(one_of({"none", "optimizer"}))
+      ->default_str("none");
 }
 
 void declare_trainer_flags(CLI::App& app, TrainerCommand& trainer) {

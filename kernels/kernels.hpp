@@ -58,6 +58,38 @@ struct DitherArgs {
   int class_bits = 0;       // 0 to 7. There are 2^class_bits classes.
 };
 
+/// What optimizer_step() reads and changes. Pointers that a step does not use may be null.
+struct StepVectors {
+  float* weights = nullptr;
+  float* gradient = nullptr;          // Set to 0.
+  const float* start = nullptr;       // For StepArgs::proximal.
+  const float* correction = nullptr;  // Added to the gradient.
+  float* first = nullptr;             // Momentum, or Adam's first moment.
+  float* second = nullptr;            // Adam's second moment.
+
+  /// The vectors from element i on.
+  [[nodiscard]] StepVectors from(std::size_t i) const {
+    const auto at = [i](auto* x) { return x == nullptr ? x : x + i; };
+    return {weights + i, gradient + i, at(start), at(correction), at(first), at(second)};
+  }
+};
+
+/// How optimizer_step() changes weights.
+struct StepArgs {
+  enum class Rule : std::uint8_t { sgd, momentum, nesterov, adam };
+  Rule rule = Rule::sgd;
+  float lr = 0;        // Of Adam: the learning rate divided by the first moment's bias correction.
+  float shrink = 1;    // The weights are multiplied by this first (AdamW's weight decay).
+  float decay = 0;     // The weights times this are added to the gradient.
+  float proximal = 0;  // The weights' distance from the start, times this, too.
+  float beta1 = 0;     // The momentum, or Adam's beta1 and beta2.
+  float beta2 = 0;
+  float own1 = 0;  // 1 - beta1 and 1 - beta2.
+  float own2 = 0;
+  float root_bias2 = 1;  // The square root of the second moment's bias correction.
+  float epsilon = 0;
+};
+
 /// One row.
 struct Kernels {
   const char* name;
@@ -146,6 +178,10 @@ struct Kernels {
   float (*dot)(const float* x, const float* y, std::size_t n);
   /// sum[i] += x[i] * factor, product and sum each rounded.
   void (*add_scaled)(float* sum, const float* x, std::size_t n, float factor);
+
+  /// A step of an optimizer, of each element by itself: SGD with or without momentum (Sutskever et
+  /// al. 2013, also Nesterov's, as in PyTorch) or Adam (Kingma and Ba 2015, algorithm 1). In place.
+  void (*optimizer_step)(const StepVectors& vectors, std::size_t n, const StepArgs& args);
 
   /// Writes the indices, ascending, of the words (n, of 32 bits) whose lowest 31 bits are at least
   /// `least`. For floats these bits order by magnitude. Returns how many indices. `indices` has

@@ -57,6 +57,7 @@ void fill(wire::UploadBegin& begin, const TrainReport& report) {
   begin.set_loss(report.loss);
   if (report.predictions) begin.set_predictions(*report.predictions);
   begin.set_train_seconds(report.seconds);
+  begin.set_setup(printable(report.setup, limits::setup_bytes_max));
   if (report.sync.ranks > 0) fill(*begin.mutable_sync(), report);
   for (const std::string& note : report.notes) {
     if (begin.notes_size() < limits::upload_notes_max)

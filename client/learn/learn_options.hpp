@@ -28,8 +28,11 @@ struct LearnOptions {
   std::string device = "auto";     // "cpu", "cuda", "cuda:N", "auto".
   std::string precision = "fp32";  // parse_precision(): of the passes; weights stay fp32.
   bool recomputes = false;         // Activations are computed again in the backward pass.
-  int threads = 0;                 // 0: one per core.
-  int hogwild = 1;                 // Threads that train the same weights without locks.
+  /// The optimizer's steps are computed on the host, where its moments are, also if the passes are
+  /// on a GPU.
+  bool offloads_optimizer = false;
+  int threads = 0;  // 0: one per core.
+  int hogwild = 1;  // Threads that train the same weights without locks.
   /// The optimizer's moments go on from round to round, in files in `state`.
   bool keep_moments = false;
   std::string state = {};         // The client's folder; used with keep_moments only.

@@ -69,6 +69,9 @@ struct TrainReport {
   /// How many predictions the training examples have: the loss counts with it beside other clients'
   /// losses. Nothing: one for each example. 0: the loss does not count.
   std::optional<double> predictions = {};
+  /// How it was trained as far as that changes bits or cost, in words: "cpu, bf16, 4 ranks, zero
+  /// 3". At most limits::setup_bytes_max; "": the trainer does not say.
+  std::string setup = {};
 };
 
 struct EvalReport {

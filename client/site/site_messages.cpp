@@ -83,8 +83,8 @@ static void from_json(const json& in, TrainSettings& value) {
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes, skip_bad_files,
                                    partition, shard, shards, partition_seed, holdout, evaluate_only,
-                                   device, precision, recomputes, threads, hogwild, keep_moments,
-                                   state, client_seed)
+                                   device, precision, recomputes, offloads_optimizer, threads,
+                                   hogwild, keep_moments, state, client_seed)
 }  // namespace fl
 
 namespace fl::site {
@@ -105,7 +105,7 @@ namespace fl {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SyncTimes, ranks, compute, exposed, hidden, coding)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FallBacks, fp32_steps, overflows, odd_norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainReport, examples, steps, loss, seconds, sync, fall_backs,
-                                   predictions)
+                                   predictions, setup)
 // A trace has many spans, so their members have no names.
 static void to_json(json& out, const TraceSpan& span) {
   out = {span.name, span.track, span.begin_us, span.duration_us, span.bytes};

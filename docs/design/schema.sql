@@ -142,7 +142,7 @@ CREATE TABLE task (                     -- one client asked to train in one roun
   nmse           REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0),
   update_digest  TEXT CHECK (length(update_digest) = 32),
   spool_file     TEXT NOT NULL,
-  reason         TEXT NOT NULL, reference INTEGER NOT NULL DEFAULT 0, ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0), compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0), exposed_seconds REAL NOT NULL DEFAULT 0 CHECK (exposed_seconds >= 0), hidden_seconds REAL NOT NULL DEFAULT 0 CHECK (hidden_seconds >= 0), coding_seconds REAL NOT NULL DEFAULT 0 CHECK (coding_seconds >= 0), fp32_steps INTEGER NOT NULL DEFAULT 0 CHECK (fp32_steps >= 0), cosine REAL CHECK (cosine BETWEEN -1 AND 1), predictions REAL CHECK (predictions >= 0),
+  reason         TEXT NOT NULL, reference INTEGER NOT NULL DEFAULT 0, ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0), compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0), exposed_seconds REAL NOT NULL DEFAULT 0 CHECK (exposed_seconds >= 0), hidden_seconds REAL NOT NULL DEFAULT 0 CHECK (hidden_seconds >= 0), coding_seconds REAL NOT NULL DEFAULT 0 CHECK (coding_seconds >= 0), fp32_steps INTEGER NOT NULL DEFAULT 0 CHECK (fp32_steps >= 0), cosine REAL CHECK (cosine BETWEEN -1 AND 1), predictions REAL CHECK (predictions >= 0), setup TEXT NOT NULL DEFAULT '',
   FOREIGN KEY (run_id, round) REFERENCES round (run_id, round)
 ) STRICT;
 
@@ -296,8 +296,9 @@ CREATE VIEW run_metric (run_id, name) AS
         FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run)) AS r;
 
 CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_seconds,
-                          exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps) AS
+                          exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps,
+                          setup) AS
   SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
          hidden_seconds, coding_seconds,
-         hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps
+         hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps, setup
   FROM task WHERE state = 'accepted' AND ranks > 0;

@@ -270,6 +270,46 @@ FL_HOST_DEVICE static inline double add_lanes(double* lanes) {
 /// The lanes of Kernels::dot().
 inline constexpr std::size_t dot_lanes = 32;
 
+/// What Kernels::optimizer_step() reads and changes of one element.
+template <class V>
+struct StepValues {
+  typename V::Float weight;
+  typename V::Float gradient;
+  typename V::Float start;
+  typename V::Float correction;  // 0 if there is none.
+  typename V::Float first;
+  typename V::Float second;
+};
+
+/// Kernels::optimizer_step() of one element. Leaves x.gradient as it is.
+template <class V>
+FL_HOST_DEVICE static inline void step(StepValues<V>& x, const StepArgs& args,
+                                       bool has_correction) {
+  const auto lr = V::constant(args.lr);
+  auto g = x.gradient;
+  if (args.shrink != 1) x.weight = x.weight * V::constant(args.shrink);
+  if (args.decay != 0) g = g + x.weight * V::constant(args.decay);
+  if (args.proximal != 0) g = g + (x.weight - x.start) * V::constant(args.proximal);
+  if (has_correction) g = g + x.correction;
+  if (args.rule == StepArgs::Rule::sgd) {
+    x.weight = x.weight - g * lr;
+    return;
+  }
+  if (args.rule != StepArgs::Rule::adam) {
+    x.first = x.first * V::constant(args.beta1) + g;
+    if (args.rule == StepArgs::Rule::nesterov) {
+      x.weight = x.weight - (g + x.first * V::constant(args.beta1)) * lr;
+    } else {
+      x.weight = x.weight - x.first * lr;
+    }
+    return;
+  }
+  x.first = x.first * V::constant(args.beta1) + g * V::constant(args.own1);
+  x.second = x.second * V::constant(args.beta2) + g * g * V::constant(args.own2);
+  const auto scale = V::root(x.second) / V::constant(args.root_bias2) + V::constant(args.epsilon);
+  x.weight = x.weight - x.first / scale * lr;
+}
+
 /// Adds the last elements of dot() to the lanes, and then the lanes as a binary tree. The elements
 /// are those from `begin`, a multiple of dot_lanes, to n; they are fewer than dot_lanes.
 static inline float finish_dot(const float* x, const float* y, std::size_t begin, std::size_t n,

@@ -241,6 +241,22 @@ std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
   return found;
 }
 
+void optimizer_step(const StepVectors& vectors, std::size_t n, const StepArgs& args) {
+  const auto at = [](const float* values, std::size_t i) {
+    return values == nullptr ? 0.0f : values[i];
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    element::StepValues<Scalar> x = {vectors.weights[i],   vectors.gradient[i],
+                                     at(vectors.start, i), at(vectors.correction, i),
+                                     at(vectors.first, i), at(vectors.second, i)};
+    element::step<Scalar>(x, args, vectors.correction != nullptr);
+    vectors.weights[i] = x.weight;
+    vectors.gradient[i] = 0;
+    if (vectors.first != nullptr) vectors.first[i] = x.first;
+    if (vectors.second != nullptr) vectors.second[i] = x.second;
+  }
+}
+
 void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; ++i) sum[i] += x[i] * factor;
 }
@@ -273,6 +289,7 @@ const Kernels scalar_row = {
     .round = round,
     .dot = dot,
     .add_scaled = add_scaled,
+    .optimizer_step = optimizer_step,
     .find_at_least = find_at_least,
     .count_symbols = count_symbols,
     .rans_encode = rans_encode_scalar,

@@ -561,6 +561,24 @@ std::size_t find_at_least(const void* words, std::size_t n, std::uint32_t least,
   return found + more;
 }
 
+void optimizer_step(const StepVectors& vectors, std::size_t n, const StepArgs& args) {
+  const auto at = [](const float* values, std::size_t i) {
+    return values == nullptr ? _mm256_setzero_ps() : _mm256_loadu_ps(values + i);
+  };
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    element::StepValues<Avx2> x = {at(vectors.weights, i), at(vectors.gradient, i),
+                                   at(vectors.start, i),   at(vectors.correction, i),
+                                   at(vectors.first, i),   at(vectors.second, i)};
+    element::step<Avx2>(x, args, vectors.correction != nullptr);
+    _mm256_storeu_ps(vectors.weights + i, x.weight);
+    _mm256_storeu_ps(vectors.gradient + i, _mm256_setzero_ps());
+    if (vectors.first != nullptr) _mm256_storeu_ps(vectors.first + i, x.first);
+    if (vectors.second != nullptr) _mm256_storeu_ps(vectors.second + i, x.second);
+  }
+  scalar_row.optimizer_step(vectors.from(i), n - i, args);
+}
+
 void add_scaled(float* sum, const float* x, std::size_t n, float factor) {
   const __m256 factors = _mm256_set1_ps(factor);
   std::size_t i = 0;
@@ -598,6 +616,7 @@ const Kernels avx2_row = {
     .round = round,
     .dot = dot,
     .add_scaled = add_scaled,
+    .optimizer_step = optimizer_step,
     .find_at_least = find_at_least,
     .count_symbols = count_symbols_avx2,
     .rans_encode = rans_encode_avx2,

@@ -164,6 +164,7 @@ struct TaskRecord {
   double hidden_seconds = 0;
   double coding_seconds = 0;
   std::uint64_t fp32_steps = 0;  // Steps that were in fp32, where the precision is adaptive.
+  std::string setup;             // How the client has trained, in its words.
 };
 
 struct RoundRecord {

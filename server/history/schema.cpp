@@ -396,6 +396,20 @@ CREATE VIEW run_metric (run_id, name) AS
         FROM (SELECT id AS run_id, iif(config_json = '', '{}', config_json) AS config FROM run)) AS r;
 )sql";
 
+// How a client has trained: device, format, ranks and what they have parts of.
+constexpr const char* setups = R"sql(
+ALTER TABLE task ADD COLUMN setup TEXT NOT NULL DEFAULT '';
+
+DROP VIEW site_summary;
+CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_seconds,
+                          exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps,
+                          setup) AS
+  SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
+         hidden_seconds, coding_seconds,
+         hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps, setup
+  FROM task WHERE state = 'accepted' AND ranks > 0;
+)sql";
+
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},
@@ -413,7 +427,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"pardons of clients", pardons},
                                          Migration{"order of the queue", queue_order},
                                          Migration{"actors of the audit", actors},
-                                         Migration{"tensors of clients", tensors_of_clients}};
+                                         Migration{"tensors of clients", tensors_of_clients},
+                                         Migration{"setups of clients", setups}};
 
 struct Marks {
   int application = 0;

@@ -75,6 +75,7 @@ inline constexpr Column<TaskRecord> task_columns[] = {
     column<&TaskRecord::hidden_seconds>("hidden_seconds", on_verdict),
     column<&TaskRecord::coding_seconds>("coding_seconds", on_verdict),
     column<&TaskRecord::fp32_steps>("fp32_steps", on_verdict),
+    column<&TaskRecord::setup>("setup", on_verdict),
 };
 inline constexpr Table<TaskRecord> task_table{"task", task_columns};
 

@@ -3,6 +3,7 @@
 
 #include "shared/base/io/digest.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -95,6 +96,10 @@ Result<void> check_figures(const wire::UploadBegin& begin) {
       return Error(Errc::invalid_input,
                    fmt::format("it has {} metrics; the limit is {}", metrics, limits::metrics_max));
   }
+  if (begin.setup().size() > limits::setup_bytes_max)
+    return Error(Errc::invalid_input,
+                 fmt::format("its text on how it trained has {} bytes; the limit is {}",
+                             begin.setup().size(), limits::setup_bytes_max));
   const wire::SyncTimes& sync = begin.sync();
   for (const double time : {sync.compute_seconds(), sync.exposed_seconds(), sync.hidden_seconds(),
                             sync.coding_seconds()}) {
@@ -125,6 +130,7 @@ void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);
   }
   record.update_digest = grant.upload->digest();
+  record.setup = printable(begin.setup(), limits::setup_bytes_max);
   record.ranks = begin.sync().ranks();
   record.compute_seconds = std::min(begin.sync().compute_seconds(), passed);
   record.exposed_seconds = std::min(begin.sync().exposed_seconds(), passed);

@@ -23,6 +23,7 @@ inline constexpr std::size_t reason_bytes_max = 1000;
 inline constexpr std::size_t event_bytes_max = 16 << 10;
 inline constexpr std::size_t software_bytes_max = 64;     // The name of a client's program.
 inline constexpr std::size_t data_shape_bytes_max = 128;  // The shape of a client's data, in words.
+inline constexpr std::size_t setup_bytes_max = 128;       // How a client has trained, in words.
 inline constexpr std::size_t features_max = 64;           // Names in the list of Hello or Welcome.
 inline constexpr std::size_t feature_name_bytes_max = 32;
 inline constexpr int upload_notes_max = 8;  // UploadBegin.notes; more are left out.

@@ -48,13 +48,32 @@ void keep_freed_memory() {
 }
 
 /// Makes glibc give freed memory back. What ranks bring together and drop again is of many sizes,
-/// and heaps would keep room for several times as much as is used at a time.
+/// and heaps would keep room for several times as much as is used at a time. So would a module
+/// whose layers give their memory back one by one.
 void return_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kept = 1 << 20;
   ::mallopt(M_MMAP_THRESHOLD, kept);
   ::mallopt(M_TRIM_THRESHOLD, kept);
 #endif
+}
+
+/// TrainReport::setup of a process by itself.
+std::string setup_of(const LearnOptions& options, torch::Device device) {
+  std::string setup = fmt::format("{}, {}", device.is_cpu() ? "cpu" : "cuda", options.precision);
+  if (options.recomputes) setup += ", recompute full";
+  if (options.offloads_optimizer) setup += ", offload optimizer";
+  if (options.hogwild > 1) setup += fmt::format(", hogwild {}", options.hogwild);
+  return setup;
+}
+
+/// values -= start, where `start` may lie on another device; then it comes over in stretches.
+void subtract_start(const torch::Tensor& start, const torch::Tensor& values) {
+  constexpr std::int64_t at_once = 1 << 24;
+  for (std::int64_t at = 0; at < values.size(0); at += at_once) {
+    const std::int64_t count = std::min(at_once, values.size(0) - at);
+    values.narrow(0, at, count).sub_(start.narrow(0, at, count).to(values.device()));
+  }
 }
 
 // Checks the settings, because they come from the server.
@@ -101,15 +120,14 @@ class TorchTrainer final : public Trainer {
   TorchTrainer(const LearnOptions& options, Layout layout, std::vector<Learner> learners,
                LocalData data, torch::Device device, StepSync* together)
       : together_(together),
-        model_(options.model),
+        options_(options),
         layout_(std::move(layout)),
         device_(device),
-        client_seed_(options.client_seed),
+        optimizer_device_(options.offloads_optimizer ? torch::kCPU : device),
         learners_(std::move(learners)),
         train_(data.all, data.train, first().spec(), device),
         holdout_(data.all, data.holdout, first().spec(), device),
         data_(std::move(data)) {
-    abilities_ = abilities_of(options);
     if (options.keep_moments) moments_.emplace(options.state, together, device);
   }
 
@@ -124,13 +142,13 @@ class TorchTrainer final : public Trainer {
   std::vector<ColumnSummary> summaries() const override {
     return summarise(learners_.front().spec(), data_);
   }
-  std::span<const MetricKind> metrics() const override { return builtin_metrics(model_); }
-  Abilities abilities() const override { return abilities_; }
+  std::span<const MetricKind> metrics() const override { return builtin_metrics(options_.model); }
+  Abilities abilities() const override { return abilities_of(options_); }
   void enter_run(const std::string& run_key) override { run_key_ = run_key; }
   bool takes_steps_together() const override { return learners_.size() > 1; }
 
   Result<std::vector<float>> initial_weights(std::uint64_t seed) const override {
-    return builtin_initial_weights(model_, seed).value();
+    return builtin_initial_weights(options_.model, seed).value();
   }
 
   Result<TrainReport> train(std::span<const float> global, const TrainSettings& settings,
@@ -150,13 +168,13 @@ class TorchTrainer final : public Trainer {
       load(global);
       const std::vector<Piece> pieces = held.stepped_pieces();
       const torch::Tensor stepped = held.stepped(held.weights());
-      const torch::Tensor start = read_pieces(global, pieces, stepped.size(0), device_);
+      const torch::Tensor start = read_pieces(global, pieces, stepped.size(0), optimizer_device_);
       const torch::Tensor first_statistics =
           read_pieces(global, statistics_pieces(), held.statistics().size(0), device_);
       LocalRun run{.settings = settings, .start = start, .stop = std::move(stop)};
       if (!correction.empty())
-        run.correction = read_pieces(correction, pieces, stepped.size(0), device_);
-      run.seed = mix_seeds(settings.seed, client_seed_);
+        run.correction = read_pieces(correction, pieces, stepped.size(0), optimizer_device_);
+      run.seed = mix_seeds(settings.seed, options_.client_seed);
       run.together = together_;
       const std::int64_t step_size = step_examples(settings, train_.size(), ranks());
       run.steps = steps_max(settings, (train_.size() + step_size - 1) / step_size);
@@ -171,7 +189,7 @@ class TorchTrainer final : public Trainer {
       }
       FL_TRY(TrainReport report, run_threads(run));
       if (together_ != nullptr) join(report);
-      stepped.sub_(start);
+      subtract_start(start, stepped);
       held.statistics().sub_(first_statistics);
       // The copies wait for the device, so nothing that reads the update there later has to.
       if (!update.empty()) {
@@ -349,7 +367,8 @@ class TorchTrainer final : public Trainer {
                        .loss = all.loss_sum / static_cast<double>(all.predictions),
                        .seconds = 0,
                        .fall_backs = all.fall_backs,
-                       .predictions = train_.told_predictions()};
+                       .predictions = train_.told_predictions(),
+                       .setup = setup_of(options_, device_)};
   }
 
   [[nodiscard]] std::int64_t ranks() const { return together_ == nullptr ? 1 : together_->size(); }
@@ -393,15 +412,14 @@ class TorchTrainer final : public Trainer {
   }
 
   StepSync* together_;  // Null: it trains alone.
-  std::string model_;
+  const LearnOptions options_;
   Layout layout_;
   torch::Device device_;
-  std::uint64_t client_seed_;
+  torch::Device optimizer_device_;  // Where steps are computed.
   std::vector<Learner> learners_;
   Examples train_;
   Examples holdout_;
   LocalData data_;
-  Abilities abilities_;
   std::optional<RoundMoments> moments_;  // None: they are not kept.
   std::string run_key_;
   bool holds_update_ = false;  // The first learner's model tensor holds the update, not weights.
@@ -448,6 +466,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
       return Error(Errc::invalid_input,
                    fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
     }
+    return_freed_memory();  // What a layer of a module is made in, too.
     std::vector<Learner> learners;
     for (int number = 0; number < options.hogwild; ++number) {
       FL_TRY(Learner learner,
@@ -459,10 +478,8 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
       learners.push_back(std::move(learner));
     }
     torch::set_num_threads(std::max(1, threads_for(options.threads) / options.hogwild));
-    if (together != nullptr && together->passes_are_joint())
-      return_freed_memory();
-    else if (device.is_cpu())
-      keep_freed_memory();
+    const bool is_joint = together != nullptr && together->passes_are_joint();
+    if (device.is_cpu() && !is_joint) keep_freed_memory();
     return std::unique_ptr<Trainer>(std::make_unique<TorchTrainer>(
         options, std::move(layout), std::move(learners), std::move(data), device, together));
   });

@@ -54,6 +54,16 @@ Result<void> check_backend(const std::string& backend, const std::string& device
   return {};
 }
 
+/// By which flags ranks share a step, in words, as far as these are not the usual ones.
+std::string setup_of(const ParallelSettings& settings) {
+  const ParallelSettings usual;
+  std::string setup;
+  if (settings.zero != usual.zero) setup += fmt::format(", zero {}", settings.zero);
+  if (settings.hook != usual.hook) setup += fmt::format(", hook {}", settings.hook);
+  if (settings.topology != usual.topology) setup += fmt::format(", topology {}", settings.topology);
+  return setup;
+}
+
 }  // namespace
 
 Rank::Rank(RankLink& link, SitePlace place) : link_(link), place_(std::move(place)) {
@@ -113,6 +123,7 @@ Result<void> Rank::choose_parallel(const json& request) {
   if (parallel_) return {};
   FL_TRY(const auto settings, parse_as<ParallelSettings>(request.value("parallel", json())));
   FL_TRY(parallel_, make_parallel(settings, [this] { link_.advance(); }));
+  setup_ = setup_of(settings);
   return {};
 }
 
@@ -208,6 +219,7 @@ Result<json> Rank::train(const RankWork& work) {
     FL_CHECK(kept_->keep(work.run, settings.round, state));
   report.sync = parallel_->times().sums();
   report.sync.ranks = static_cast<std::uint32_t>(parallel_->size());
+  report.setup += fmt::format(", {} ranks{}", report.sync.ranks, setup_);
   json answer = to_json_of(report);
   answer["gradient_bytes"] = parallel_->gradient_bytes() - sent;
   if (work.has_trace) answer["spans"] = to_json_of(parallel_->times().take_spans());

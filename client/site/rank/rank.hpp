@@ -52,6 +52,7 @@ class Rank {
   std::optional<KeptHookState> kept_;   // Made with the first training.
   std::filesystem::path state_;         // The client's folder.
   std::string device_ = "auto";         // The value of --device.
+  std::string setup_;                   // How the ranks share a step, for TrainReport::setup.
 };
 
 }  // namespace fl::site

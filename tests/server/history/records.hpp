@@ -68,6 +68,7 @@ inline TaskRecord accepted(TaskRecord task) {
   task.compute_seconds = 2.5;
   task.exposed_seconds = 0.75;
   task.fp32_steps = 6;
+  task.setup = "cuda, bf16, 4 ranks";
   task.hidden_seconds = 2.25;
   task.coding_seconds = 0.5;
   task.spool_file = "t" + std::to_string(number_of(task.id));

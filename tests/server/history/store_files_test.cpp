@@ -133,10 +133,12 @@ TEST_CASE("tables and views by other names, and other comments and spaces, are n
   REQUIRE(folder.open());
   const std::string view = "DROP VIEW site_summary; " + std::string(R"sql(CREATE VIEW
     site_summary (run_id, round, client, ranks, train_seconds, compute_seconds, -- ours
-                  exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps) AS
+                  exposed_seconds, hidden_seconds, coding_seconds, overlap, fp32_steps,
+                  setup) AS
       SELECT run_id, round, client, ranks, train_seconds, compute_seconds, exposed_seconds,
       hidden_seconds,   coding_seconds, /* as
-      before */ hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps
+      before */ hidden_seconds / nullif(hidden_seconds + exposed_seconds, 0), fp32_steps,
+      setup
   FROM task WHERE state = 'accepted' AND ranks > 0)sql");
   make_database(folder.file, view.c_str());
   make_database(folder.file,

@@ -39,6 +39,7 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.compute_seconds == b.compute_seconds);
   CHECK(a.exposed_seconds == b.exposed_seconds);
   CHECK(a.fp32_steps == b.fp32_steps);
+  CHECK(a.setup == b.setup);
   CHECK(a.hidden_seconds == b.hidden_seconds);
   CHECK(a.coding_seconds == b.coding_seconds);
 }

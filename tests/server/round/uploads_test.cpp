@@ -118,6 +118,7 @@ struct UploadsWorld {
     Words words;
     bool is_announced = true;  // False: the digest of other bytes is announced.
     double loss = 0;
+    std::string setup = "cpu, fp32";
   };
   /// Announces each update, writes it into the granted file and finishes the upload, as sessions
   /// do, one after the other. Returns the verdicts.
@@ -137,6 +138,7 @@ struct UploadsWorld {
       begin.set_examples(1);
       begin.set_steps(1);
       begin.set_loss(sent.loss);
+      begin.set_setup(sent.setup);
       begin.set_bytes(bytes.size());
       begin.set_digest(Digest::of(sent.is_announced ? bytes : bytes.first(8)).raw());
       const auto peer = roster.find(sent.client);
@@ -189,6 +191,19 @@ TEST_CASE("what clients say of updates that can't be read is checked as for all 
   CHECK(told[0].outcome() == wire::Verdict::REFUSED);
   CHECK(told[0].reason() == "its training loss is not finite");
   CHECK(world.intake.sums() == Words{0, 0});
+}
+
+TEST_CASE("an upload whose text on how it trained is too long is refused, another one is kept") {
+  UploadsWorld world;
+  const std::string longest(limits::setup_bytes_max, 'x');
+  const auto told =
+      world.send({{"a", {1, 2}, true, 0, longest + "x"}, {"b", {1, 2}, true, 0, longest}});
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].outcome() == wire::Verdict::REFUSED);
+  CHECK(told[0].reason() == "its text on how it trained has 129 bytes; the limit is 128");
+  CHECK(told[1].outcome() == wire::Verdict::ACCEPTED);
+  const TaskId id = world.tasks.task_of("b")->record.id;
+  CHECK(world.history.store->rounds().find_task(1, id).value()->setup == longest);
 }
 
 TEST_CASE("updates that can't be read are added up, and their verdicts are durable") {
