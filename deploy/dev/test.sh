@@ -121,6 +121,8 @@ everything() {
   deploy/install-deps.sh --also python3-venv
   tests/process/make-venv.sh build/tools-venv "$PWD/deploy/requirements-tools.txt"
   PATH=$PWD/build/tools-venv/bin:$PATH run_all_tests "$@"
+  say "simulating 2,000 federations"
+  if FL_SIM_SEEDS=2000 build/bin/sim_test; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   local made commands=(manifests wheel deb 'deb-test bookworm trixie' image 'image client' arm64)
   if command -v nvcc > /dev/null; then
     commands+=(cuda)
@@ -200,6 +202,10 @@ bench() {
       for ranks in 2 4; do build/bin/sites_bench "$ranks"; done
       python3 tests/bench/ranks_bench.py
       exec python3 tests/bench/overlap_bench.py
+      ;;
+    parallel)
+      ninja -C build parallel_bench
+      exec python3 tests/bench/parallel_bench.py "${@:2}"
       ;;
     aggregate | codecs | kernels | learn | sessions)
       ninja -C build "${1}_bench"

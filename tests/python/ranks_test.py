@@ -186,6 +186,83 @@ class TwoRanks(unittest.TestCase):
             np.testing.assert_array_equal(before[name], after[name])
 
 
+ADAM = """
+def adam(parameters, kind):
+    return kind(parameters, lr=0.01, weight_decay=0.1)
+"""
+exec(ADAM)
+PARTS_OF_AN_OPTIMIZER = (
+    MODEL
+    + ADAM
+    + """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+x, y = data()
+made = []
+
+
+def optimizer(parameters):
+    def kind(parameters, **settings):
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, **settings)
+
+    made.append(adam(parameters, kind))
+    return made[-1]
+
+
+class Mine(Trainer):
+    def train(self, *arguments, **named):
+        done = super().train(*arguments, **named)
+        folder = pathlib.Path(sys.argv[1])
+        (folder / f"states-{rank}").write_text(str(len(made[-1].optim.state)))
+        return done
+
+
+train_data = x[rank::ranks], y[rank::ranks]
+model = DistributedDataParallel(module())
+trainer = Mine(model, train_data, optimizer=optimizer, keep_optimizer=True, device="cpu")
+fl.run(trainer, state=sys.argv[1] + "/state")
+dist.destroy_process_group()
+"""
+)
+
+
+class PartsOfAnOptimizer(unittest.TestCase):
+    def two_rounds(self, agent):
+        """The weights after a round, and after another one that goes on with its moments."""
+        agent.hello()
+        weights = {name: p.detach().numpy().copy() for name, p in module().named_parameters()}
+        settings = {"epochs": 3, "batch_size": self.batch_size}
+        return [agent.train(weights, round=number, **settings)[0] for number in (1, 2)]
+
+    def test_ranks_with_parts_of_the_optimizer_train_and_go_on_as_one_with_all(self):
+        whole = lambda parameters: adam(parameters, torch.optim.AdamW)
+        self.batch_size = 70
+        with agent_for(
+            Trainer(module(), data(), optimizer=whole, keep_optimizer=True, device="cpu")
+        ) as agent:
+            expected = self.two_rounds(agent)
+        self.batch_size = 35
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text(PARTS_OF_AN_OPTIMIZER)
+            environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            agent = AgentWithProcess([*START_TWO, script, folder], folder, environment)
+            try:
+                found = self.two_rounds(agent)
+                states = [int(pathlib.Path(folder, f"states-{i}").read_text()) for i in (0, 1)]
+                agent.bye()
+            finally:
+                agent.close()
+        self.assertEqual(sum(states), 4)  # Each of the four parameters has one rank's moments.
+        self.assertNotIn(0, states)
+        for one, other in zip(found, expected):
+            for name in one:
+                np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-5)
+        self.assertGreater(max(np.abs(found[1][name] - found[0][name]).max() for name in found[0]), 1e-3)
+
+
 TAGS = (
     MODEL
     + """

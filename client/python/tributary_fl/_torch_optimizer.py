@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class KeptOptimizer:
             load_optimizer(optimizer, kept[max(common)])
 
     def save(self, optimizer: torch.optim.Optimizer) -> None:
+        if is_in_parts(optimizer):
+            optimizer.consolidate_state_dict(to=0)  # type: ignore[attr-defined]  # On all ranks.
         if not self._writes:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -66,6 +69,14 @@ class KeptOptimizer:
         """The rounds of this run whose states were kept, in their order, with the files."""
         found = self._folder.glob(f"{self._prefix}{self._task.run}-*.safetensors")
         return sorted((int(file.stem.rpartition("-")[2]), file) for file in found)
+
+
+def is_in_parts(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is PyTorch's ZeroRedundancyOptimizer: each rank steps a part of the parameters, has
+    the state of that part only, and gets the others' values."""
+    # A program that makes one has imported this.
+    module = sys.modules.get("torch.distributed.optim")
+    return isinstance(optimizer, getattr(module, "ZeroRedundancyOptimizer", ()))
 
 
 def save_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None:
@@ -98,7 +109,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: pathlib.Path) -> None
     state = {}
     for key, part in packed["dict"]:  # A parameter's state stands under the parameter's number.
         state[key] = _unpack(part, tensor, parameters[key] if isinstance(key, int) else None)
-    settings = optimizer.state_dict()["param_groups"]
+    # A ZeroRedundancyOptimizer's own has the state of all ranks, which is not together here.
+    settings = torch.optim.Optimizer.state_dict(optimizer)["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": settings})
 
 
