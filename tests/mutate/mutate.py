@@ -27,7 +27,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build-mutate"
 BUILD = COPY / "build-check"
 TORCH_BUILD = COPY / "build-torch"
-TORCH_PROGRAMS = {"site_hooks_test", "site_processes_test", "site_ranks_test"}
+TORCH_PROGRAMS = {
+    "site_hooks_test",
+    "site_processes_test",
+    "site_ranks_test",
+    "site_shards_test",
+    "torch_trainer_test",
+}
 TEST_SECONDS_MAX = 300
 CAUGHT_PERCENT_MIN = 95
 

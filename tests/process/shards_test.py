@@ -18,6 +18,10 @@ def largest_difference(some, others):
     return max(abs(a - b) for name in some for a, b in zip(some[name], others[name], strict=True))
 
 
+def federation_setups(federation):
+    return {setup for (setup,) in federation.query("SELECT DISTINCT setup FROM task")}
+
+
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
 class Shards(SiteTest):
     names = ("site", "plain", "single")
@@ -34,8 +38,9 @@ class Shards(SiteTest):
                 _, digests, _ = self.run_of(*flags, batch=8, name="-".join(map(str, flags)))
                 self.assertEqual(digests, wanted)
 
-    def test_whenever_a_rank_is_killed_the_model_is_the_same(self):
-        flags = ("--ranks", 3, "--zero", 3, "--recompute", "full", "--keep-moments")
+    def test_whenever_a_rank_is_killed_or_hangs_the_model_is_the_same(self):
+        shares = ("--zero", 3, "--recompute", "full", "--keep-moments", "--offload", "optimizer")
+        flags = ("--ranks", 3, *shares, "--rank-timeout", 3)
         job = {"batch": 4, "rounds": 25, "server": (*ADAM, "--codec", "ecuq:2+ef")}
         _, wanted, _ = self.run_of(*flags, name="undisturbed", **job)
 
@@ -44,11 +49,17 @@ class Shards(SiteTest):
                 done = federation.rounds_done()
                 wait_until("rounds pass", lambda: federation.rounds_done() >= done + 2)
                 time.sleep(0.04 * turn)  # In other phases of a round.
-                os.kill(ranks_of(client)[rank], signal.SIGKILL)
+                hangs = turn % 2 == 1
+                os.kill(ranks_of(client)[rank], signal.SIGSTOP if hangs else signal.SIGKILL)
 
         _, digests, client = self.run_of(*flags, name="disturbed", meanwhile=disturb, **job)
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
+        self.assertIn("rank 0", client.stderr())  # The one that hung is named.
+        setups = federation_setups(self.federation)
+        self.assertEqual(
+            setups, {"cpu, fp32, recompute full, offload optimizer, 3 ranks, zero 3"}
+        )
 
     def test_another_number_of_ranks_finds_its_moments(self):
         """Two ranks and then three take steps, whether a rank holds parts or all."""
@@ -72,21 +83,26 @@ class Shards(SiteTest):
             states.append(read_tensors(federation.checkpoints / "round-000004.safetensors"))
         self.assertLess(largest_difference(*states), 1e-5)
 
-    def model_of_three(self, name, flags):
+    def model_of_three(self, name, flags, rounds=2, codec="none", meanwhile=None):
         """A run of three clients with a third of the examples each, which train with these flags."""
         federation = self.make(name)
         data = f"idx:{write_images(federation.folder / 'data', EXAMPLES)}"
-        run = ("--min-clients", 3, "--codec", "none", "--deadline", 0, "--rounds", 2, "--lr", 0.05)
+        run = ("--min-clients", 3, "--codec", codec, "--deadline", 0, "--lr", 0.02)
         # A step has all of a client's examples, whatever the number of its ranks.
         steps = ("--batch-size", EXAMPLES, "--local-epochs", 3)
-        server = federation.server("--new-run", *run, *steps, "--model", "mlp:784-16-10")
-        clients = [
-            federation.client(client, "--data", data, "--shard", f"{at + 1}/3", *flags[at])
-            for at, client in enumerate(self.names)
-        ]
+        job = (*run, *steps, "--rounds", rounds, "--model", "mlp:784-16-10")
+
+        def start(at):
+            shard = ("--shard", f"{at + 1}/3")
+            return federation.client(self.names[at], "--data", data, *shard, *flags[at])
+
+        server = federation.server("--new-run", *job)
+        clients = [start(at) for at in range(3)]
+        if meanwhile:
+            server = meanwhile(federation, clients, start, server, job)
         for program in (*clients, server):
             self.expect_exit(program)
-        return read_tensors(federation.checkpoints / "round-000002.safetensors")
+        return read_tensors(federation.checkpoints / f"round-{rounds:06d}.safetensors")
 
     def test_a_site_of_parts_a_plain_site_and_a_client_train_as_three_clients(self):
         one = ("--threads", 1)
@@ -97,6 +113,30 @@ class Shards(SiteTest):
         )
         apart = self.model_of_three("sites", sites)
         alone = self.model_of_three("alone", (one, one, one))
+        self.assertLess(largest_difference(apart, alone), 1e-5)
+
+        def disturb(federation, clients, start, server, job):
+            """Kills a rank, each client and the server."""
+
+            def rounds_pass():
+                done = federation.rounds_done()
+                wait_until("rounds pass", lambda: federation.rounds_done() > done)
+
+            for at in range(2):
+                rounds_pass()
+                os.kill(ranks_of(clients[at])[1], signal.SIGKILL)
+            for at in range(3):
+                rounds_pass()
+                clients[at].kill()
+                clients[at] = start(at)
+            rounds_pass()
+            server.kill()
+            return federation.server(*job)
+
+        # Half precision keeps the small differences of rounding small; a coarser codec would not.
+        coded = {"rounds": 12, "codec": "fp16"}
+        alone = self.model_of_three("coded-alone", (one, one, one), **coded)
+        apart = self.model_of_three("coded-sites", sites, **coded, meanwhile=disturb)
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
     def test_what_does_not_go_together_is_refused_before_anything_begins(self):

@@ -28,9 +28,10 @@ class SiteLinks(FederationTest):
     def setUp(self):
         super().setUp()
         self.interfaces = collections.defaultdict(lambda: "eth0")  # The interfaces of each place.
+        self.flags = ()  # How ranks share a step.
 
     def start_rank(self, federation, rank, place, client_at):
-        """At this place; None: here. `client_at`: the address of rank 0's machine."""
+        """With `self.flags`, at this place; None: here. `client_at`: the address of rank 0's machine."""
         secret = federation.folder / "secret"
         secret.write_text("only the ranks of this site know it")
         secret.chmod(0o600)
@@ -50,6 +51,7 @@ class SiteLinks(FederationTest):
         else:
             command = self.as_debian_names_it(federation, place, command)
         command += ["--data", f"idx:{self.data}", "--threads", 1, "--rank-timeout", 5]
+        command += self.flags
         if place:
             command = self.area.command(place, command)
         return federation.start(f"rank-{rank}-{place}", command)
@@ -115,9 +117,13 @@ class SiteLinks(FederationTest):
 
             # Both ranks and the client are there: only the server is here.
             cut_off = self.run_of("cut-off", ("far", "far"), cut_off)
+            # Sums of two have the same bits, however they come together.
+            self.flags = ("--zero", "3")
+            in_parts = self.run_of("in-parts", (None, "far"), cut)
         self.assertEqual(len(undisturbed), ROUNDS + 1)
         self.assertEqual(disturbed, undisturbed)
         self.assertEqual(cut_off, undisturbed)
+        self.assertEqual(in_parts, undisturbed)
 
     def test_machines_whose_own_names_are_loopback_train_without_an_interface(self):
         with WideArea(("near", "far")) as self.area:

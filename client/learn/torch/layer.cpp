@@ -2,6 +2,8 @@
 #include "client/learn/torch/layer.hpp"
 
 #include <ATen/autocast_mode.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 namespace fl {
 
@@ -55,12 +57,36 @@ torch::Tensor LayerFormat::Scope::input(const torch::Tensor& given) const {
   return is_full_ && given.is_floating_point() ? given.to(torch::kFloat32) : given;
 }
 
+void drop_values(const torch::nn::Module& module) {
+  for (const torch::Tensor& parameter : module.parameters())
+    parameter.set_data(torch::zeros({1}, parameter.options()).expand(parameter.sizes()));
+}
+
 std::vector<std::string> layers_of(const torch::nn::Module& module) {
   std::vector<std::string> names;
   for (const auto& item : module.named_modules("", /*include_self=*/false))
     if (dynamic_cast<const LayerFormat*>(item.value().get()) != nullptr)
       names.push_back(item.key());
   return names;
+}
+
+std::vector<NumberFormat> parameter_formats(const torch::nn::Module& module) {
+  std::vector<NumberFormat> formats;
+  for (const auto& item : module.named_modules("", /*include_self=*/true)) {
+    const torch::nn::Module& part = *item.value();
+    const auto* const layer = dynamic_cast<const LayerFormat*>(&part);
+    // Autocast's list of operations in 16 bits has these two of ours; norms and embeddings are not
+    // in it.
+    const bool is_rounded = dynamic_cast<const torch::nn::LinearImpl*>(&part) != nullptr ||
+                            dynamic_cast<const torch::nn::Conv2dImpl*>(&part) != nullptr;
+    // Biases are added in fp32 where the input has three dimensions
+    // (torch::nn::functional::linear).
+    for (const torch::Tensor& parameter : part.parameters(/*recurse=*/false)) {
+      const bool is_weight = layer != nullptr && is_rounded && parameter.dim() > 1;
+      formats.push_back(is_weight ? layer->format() : NumberFormat::fp32);
+    }
+  }
+  return formats;
 }
 
 Result<void> set_formats(torch::nn::Module& module, const PrecisionPlan& plan) {

@@ -35,6 +35,7 @@ class MixedPass {
 class LayerFormat {
  public:
   void set_format(NumberFormat format) { format_ = format; }
+  [[nodiscard]] NumberFormat format() const { return format_; }
 
  protected:
   LayerFormat() = default;
@@ -77,13 +78,25 @@ struct LayerImpl : Module, LayerFormat {
 template <class Module>
 using Layer = std::shared_ptr<LayerImpl<Module>>;
 
+/// Gives back the memory of a module's parameters: they are 0 from now on, and all elements of one
+/// lie at one place.
+void drop_values(const torch::nn::Module& module);
+
+/// A layer whose parameters get their memory later, so that a module that is larger than the memory
+/// can be made.
 template <class Module, class... Options>
 [[nodiscard]] Layer<Module> make_layer(Options&&... options) {
-  return std::make_shared<LayerImpl<Module>>(std::forward<Options>(options)...);
+  auto layer = std::make_shared<LayerImpl<Module>>(std::forward<Options>(options)...);
+  drop_values(*layer);
+  return layer;
 }
 
 /// The names of a module's layers, in its order.
 [[nodiscard]] std::vector<std::string> layers_of(const torch::nn::Module& module);
+/// The format in which a MixedPass reads each parameter of a module, in the order of its
+/// parameters(): that of the layer, where libtorch rounds the layer's parameters to it before it
+/// uses them, and else fp32.
+[[nodiscard]] std::vector<NumberFormat> parameter_formats(const torch::nn::Module& module);
 /// Gives each layer its format. Errors: those of PrecisionPlan::check_layers().
 [[nodiscard]] Result<void> set_formats(torch::nn::Module& module, const PrecisionPlan& plan);
 

@@ -25,7 +25,8 @@ using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 /// Makes a module on the CPU that maps a batch of inputs (Batch, torch_examples.hpp) to outputs:
 /// fp32 [n, outputs], or [n, context, 256] of a transformer. Its parameters and, after them, its
 /// statistics (is_statistic()) have the names, shapes and order of builtin_layout(model). Its
-/// weights are arbitrary. Errors: invalid_input for a model without a module; internal if the
+/// parameters are 0 and have no memory of their own (drop_values()): give it to them by set_data()
+/// before their values change. Errors: invalid_input for a model without a module; internal if the
 /// module differs from the layout, with the first tensor that differs.
 [[nodiscard]] Result<Module> make_module(std::string_view model);
 

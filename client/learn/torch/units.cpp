@@ -107,13 +107,16 @@ Units::Units(const Module& module, const ModelSpec& spec)
     // Layers without parameters before the first one with some belong to the first unit.
     const bool is_first = units_.empty();
     if (is_first || (!parameters.empty() && !units_.back().parameters.empty()))
-      units_.push_back({.parts = {}, .parameters = {}, .statistics = {}, .begin = at});
+      units_.push_back(
+          {.parts = {}, .parameters = {}, .formats = {}, .statistics = {}, .begin = at});
     Unit& unit = units_.back();
     unit.parts.push_back(part);
     for (const torch::Tensor& parameter : parameters) {
       unit.parameters.push_back(parameter);
       unit.count += parameter.numel();
     }
+    for (const NumberFormat format : parameter_formats(*part.ptr())) unit.formats.push_back(format);
+    FL_ASSERT(unit.formats.size() == unit.parameters.size());
     for (const torch::Tensor& buffer : part.ptr()->buffers()) unit.statistics.push_back(buffer);
     at = unit.begin + unit.count;
   }

@@ -6,6 +6,7 @@
 // header, because it brings libtorch's headers.
 #pragma once
 
+#include "client/learn/precision.hpp"
 #include "client/learn/torch/torch_models.hpp"
 
 #include <torch/nn/modules/container/any.h>
@@ -22,6 +23,7 @@ namespace fl {
 struct Unit {
   std::vector<torch::nn::AnyModule> parts;  // In their order.
   std::vector<torch::Tensor> parameters;    // The module's own, in the layout's order.
+  std::vector<NumberFormat> formats;        // In which a mixed pass reads each of them.
   std::vector<torch::Tensor> statistics;    // Changed by a forward pass in training.
   std::int64_t begin = 0;                   // Where its parameters begin in the model's vector.
   std::int64_t count = 0;

@@ -42,6 +42,8 @@ struct SiteMachines {
   double flops_s = 312e12;            // Peak of one GPU.
   double utilisation = 0.4;           // The part of the peak that a single GPU's training reaches.
   double headroom = 0.1;              // The part of memory_bytes that stays free.
+
+  [[nodiscard]] double usable_bytes() const { return memory_bytes * (1 - headroom); }
 };
 
 struct PlanTraining {

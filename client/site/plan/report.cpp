@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/plan/report.hpp"
 
+#include "client/site/plan/rank_load.hpp"
 #include "shared/base/json.hpp"
 
 #include <fmt/format.h>
@@ -60,7 +61,7 @@ void write_head(std::string& out, const PlanReport& report) {
       std::back_inserter(out),
       "a step of {} sequences of {} tokens in {}, on {} GPUs, {} a node, {} of {} usable\n\n",
       report.training.batch, shape.sequence, name_of(report.training.precision), site.gpus,
-      std::min(site.gpus, site.gpus_per_node), in_bytes(site.memory_bytes * (1 - site.headroom)),
+      std::min(site.gpus, site.gpus_per_node), in_bytes(site.usable_bytes()),
       in_bytes(site.memory_bytes));
 }
 
@@ -90,14 +91,24 @@ void write_plans(std::string& out, const PlanReport& report) {
 /// Names the ways of dividing that a plan needs and this release's ranks lack; empty if they can
 /// train by it.
 std::string lacks(const Division& how) {
-  std::string what;
-  const auto add = [&what](bool is_used, const char* name) {
-    if (is_used) what += (what.empty() ? "" : ", ") + std::string(name);
-  };
-  add(how.tp > 1, "tensor parallelism");
-  add(how.pp > 1, "pipelines");
-  add(how.offload, "offload");
-  return what;
+  if (how.tp > 1 && how.pp > 1) return "tensor parallelism and pipelines";
+  if (how.tp > 1) return "tensor parallelism";
+  return how.pp > 1 ? "pipelines" : "";
+}
+
+/// What a rank of this release takes for a plan that it does not lack, activations too.
+RankLoad load_of(const Plan& plan, const PlanReport& report) {
+  const Division& how = plan.division;
+  const ModelShape& shape = report.shape;
+  RankLoad load = rank_load(shape.parameters, shape.parameters / real(shape.layers),
+                            {.zero = how.zero,
+                             .ranks = how.dp,
+                             .offload = how.offload,
+                             .recomputes = how.recompute == Recompute::full,
+                             .precision = report.training.precision,
+                             .microbatches = plan.microbatches});
+  load.on_gpu += plan.activation_bytes;
+  return load;
 }
 
 /// The flags by which ranks train so, of fl-client and, for what all clients share, of fl-server.
@@ -105,11 +116,16 @@ std::string lacks(const Division& how) {
 /// scaled_dot_product_attention() never keep them.
 std::string flags_of(const Plan& plan, PlanPrecision precision) {
   const Division& how = plan.division;
-  return fmt::format(
-      "fl-client --site (or --ranks {0}) --parallel dp={0} --zero {1} --recompute {2} --precision "
-      "{3}; fl-server --batch-size {4} --accumulate {5}",
-      how.dp, how.zero, how.recompute == Recompute::full ? "full" : "none", name_of(precision),
-      how.micro_batch, plan.microbatches);
+  std::string flags = "fl-client";
+  if (how.dp > 1)
+    flags += fmt::format(" --site (or --ranks {0}) --parallel dp={0} --zero {1}", how.dp, how.zero);
+  if (how.offload) flags += " --offload optimizer";
+  flags += fmt::format(" --recompute {} --precision {}",
+                       how.recompute == Recompute::full ? "full" : "none", name_of(precision));
+  if (how.dp > 1 && precision != PlanPrecision::fp32)
+    flags += fmt::format(" --hook {}", name_of(precision));
+  return flags + fmt::format("; fl-server --batch-size {} --accumulate {}", how.micro_batch,
+                             plan.microbatches);
 }
 
 /// The fastest plan that ranks of this release can train by.
@@ -117,14 +133,28 @@ void write_flags(std::string& out, const PlanReport& report) {
   const auto at = std::back_inserter(out);
   for (const Plan& plan : report.plans) {
     if (!plan.misfit.empty()) break;
+    const bool is_first = &plan == &report.plans.front();
+    const std::string family = plan.division.family();
     if (const std::string what = lacks(plan.division); !what.empty()) {
-      if (&plan == &report.plans.front())
-        fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n",
-                       plan.division.family(), what);
+      if (is_first)
+        fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n", family,
+                       what);
       continue;
     }
-    fmt::format_to(at, "\nfor {}: {}\n", plan.division.family(),
-                   flags_of(plan, report.training.precision));
+    const RankLoad load = load_of(plan, report);
+    std::string takes = in_bytes(load.on_gpu) + " of a GPU";
+    if (load.on_host > 0) takes += ", and as a part of the host's memory " + in_bytes(load.on_host);
+    if (load.sent > 0) takes += fmt::format(", and sends {} a step", in_bytes(load.sent));
+    if (load.on_gpu > report.machines.usable_bytes()) {
+      if (is_first)
+        fmt::format_to(at,
+                       "\n{}: a rank of this release, whose weights are fp32, takes {}: too "
+                       "much.\n",
+                       family, takes);
+      continue;
+    }
+    fmt::format_to(at, "\nfor {}: {}\nA rank of this release, whose weights are fp32, takes {}.\n",
+                   family, flags_of(plan, report.training.precision), takes);
     return;
   }
   out += "\nRanks of this release can train by none of the plans that fit.\n";
@@ -159,7 +189,7 @@ void write_hooks(std::string& out, const Plan& plan, const std::vector<HookResul
   }
 }
 
-nlohmann::ordered_json as_json(const Plan& plan, PlanPrecision precision) {
+nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
   const Division& how = plan.division;
   nlohmann::ordered_json row{{"plan", how.family()}, {"fits", plan.misfit.empty()}};
   if (!plan.misfit.empty()) row["reason"] = plan.misfit;
@@ -187,10 +217,16 @@ nlohmann::ordered_json as_json(const Plan& plan, PlanPrecision precision) {
               {"data_s", plan.gradients_s + plan.weights_s},
               {"data_exposed_s", plan.exposed_s},
               {"host_s", plan.host_s}});
-  if (const std::string what = lacks(how); !what.empty())
+  if (const std::string what = lacks(how); !what.empty()) {
     row["lacks"] = what;
-  else
-    row["flags"] = flags_of(plan, precision);
+    return row;
+  }
+  const RankLoad load = load_of(plan, report);
+  row["flags"] = flags_of(plan, report.training.precision);
+  row["rank_bytes"] = load.on_gpu;
+  row["rank_host_bytes"] = load.on_host;
+  row["rank_sent_bytes"] = load.sent;
+  row["rank_fits"] = load.on_gpu <= report.machines.usable_bytes();
   return row;
 }
 
@@ -221,8 +257,7 @@ std::string plan_json(const PlanReport& report) {
                                {"is_assumed", shape.is_assumed}}},
                              {"plans", nlohmann::ordered_json::array()},
                              {"hooks", nlohmann::ordered_json::array()}};
-  for (const Plan& plan : report.plans)
-    all["plans"].push_back(as_json(plan, report.training.precision));
+  for (const Plan& plan : report.plans) all["plans"].push_back(as_json(plan, report));
   for (const HookResult& result : advice.hooks) {
     all["hooks"].push_back({{"hook", result.hook->spec},
                             {"bits", result.bits},

@@ -18,10 +18,6 @@ double backward_part(Recompute recompute) {
   return recompute == Recompute::full ? 3.0 / 4 : 2.0 / 3;
 }
 
-double usable_bytes(const SiteMachines& machines) {
-  return machines.memory_bytes * (1 - machines.headroom);
-}
-
 void add_memory(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
                 const PlanTraining& training) {
   const Division& how = plan.division;
@@ -35,11 +31,11 @@ void add_memory(Plan& plan, const ModelShape& shape, const SiteMachines& machine
   }
   plan.memory_bytes = plan.state.on_gpu() + plan.activation_bytes + plan.working_bytes;
   plan.host_bytes = plan.state.on_host * real(std::min(machines.gpus, machines.gpus_per_node));
-  if (plan.memory_bytes > usable_bytes(machines)) {
+  if (plan.memory_bytes > machines.usable_bytes()) {
     plan.misfit = fmt::format(
         "needs {} a GPU ({} of weights, gradients and optimizer, {} of activations); {} are usable",
         in_bytes(plan.memory_bytes), in_bytes(plan.state.on_gpu() + plan.working_bytes),
-        in_bytes(plan.activation_bytes), in_bytes(usable_bytes(machines)));
+        in_bytes(plan.activation_bytes), in_bytes(machines.usable_bytes()));
   } else if (machines.host_memory_bytes > 0 && plan.host_bytes > machines.host_memory_bytes) {
     plan.misfit = fmt::format("needs {} of a node's own memory, which has {}",
                               in_bytes(plan.host_bytes), in_bytes(machines.host_memory_bytes));

@@ -47,8 +47,8 @@ Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings
   if (settings.zero < 2)
     return std::unique_ptr<Parallel>(
         std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1));
-  return std::unique_ptr<Parallel>(
-      std::make_unique<ShardedParallel>(std::move(on_progress), settings.zero == 3));
+  return std::unique_ptr<Parallel>(std::make_unique<ShardedParallel>(
+      std::move(on_progress), ShardedParallel::Options{.frees_parameters = settings.zero == 3}));
 }
 
 }  // namespace fl::site

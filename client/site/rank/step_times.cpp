@@ -69,12 +69,20 @@ void StepTimes::waited(TimePoint begin, TimePoint end) {
 }
 
 void StepTimes::waited_for_parameters(TimePoint begin) {
+  waited_within("wait for parameters", begin);
+}
+
+void StepTimes::waited_for_gradients(TimePoint begin) {
+  waited_within("wait for gradients", begin);
+}
+
+void StepTimes::waited_within(const char* what, TimePoint begin) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   // It lies within a pass, whose end counts the whole of it as computing.
   exposed_ += seconds(now - begin);
   compute_ -= seconds(now - begin);
-  keep("wait for parameters", steps_track, begin, now);
+  keep(what, steps_track, begin, now);
 }
 
 void StepTimes::bucket_ready() {

@@ -36,9 +36,10 @@ class StepTimes {
   /// Between these two points of time, after the optimizer's step, the hook did its part of it.
   void waited(TimePoint begin, TimePoint end);
 
-  /// What was computed needed a unit's parameters, and waited for them since `begin`. Called by the
-  /// thread that computes.
+  /// Within a pass the thread that computes waited since `begin`: for a unit's parameters, which it
+  /// needed, or for gradients on their way, of which there were too many.
   void waited_for_parameters(TimePoint begin);
+  void waited_for_gradients(TimePoint begin);
 
   /// A bucket's gradients go to the conductor. Called by the thread of the backward pass.
   void bucket_ready();
@@ -59,6 +60,7 @@ class StepTimes {
   [[nodiscard]] std::vector<TraceSpan> take_spans();
 
  private:
+  void waited_within(const char* what, TimePoint begin);
   void keep_coding(TimePoint begin, TimePoint end) FL_REQUIRES(mutex_);
   void keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
             std::uint64_t bytes = 0) FL_REQUIRES(mutex_);

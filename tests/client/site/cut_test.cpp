@@ -50,4 +50,35 @@ TEST_CASE("a unit's parts lie in the order of the ranks, and the last ones may b
   CHECK(elements_of(cuts) == 4);
 }
 
+TEST_CASE("parts travel in the formats of their tensors, each element once and in its place") {
+  using enum NumberFormat;
+  const std::vector<ReadTensor> tensors = {{5, fp32}, {7, bf16}, {1, bf16}, {4, fp32}, {3, fp16}};
+  const Extent unit{.begin = 100, .count = 20};
+  for (const std::int64_t ranks : {1, 2, 3, 4, 7, 16, 25}) {
+    CAPTURE(ranks);
+    const UnitCut cut = cut_units({&unit, 1}, ranks).front();
+    std::vector<int> owned(20, 0);
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      std::int64_t at = 0;
+      for (const Segment& one : segments_of(cut, tensors, rank)) {
+        const std::int64_t size = one.format == fp32 ? 4 : 2;
+        CHECK(at % size == 0);
+        at += one.count * size;
+        CHECK(one.begin >= rank * cut.part);
+        CHECK(one.begin + one.count <= (rank + 1) * cut.part);
+        for (std::int64_t i = one.begin; i < one.begin + one.count; ++i) {
+          ++owned[static_cast<std::size_t>(i)];
+          const NumberFormat wanted = i < 5 ? fp32 : i < 13 ? bf16 : i < 17 ? fp32 : fp16;
+          CHECK(static_cast<int>(one.format) == static_cast<int>(wanted));
+        }
+      }
+      CHECK(at == bytes_of(segments_of(cut, tensors, rank)));
+    }
+    CHECK(owned == std::vector<int>(20, 1));
+  }
+  const UnitCut whole = cut_units({&unit, 1}, 1).front();
+  CHECK((segments_of(whole, tensors, 0) ==
+         std::vector<Segment>{{0, 5, fp32}, {13, 4, fp32}, {5, 8, bf16}, {17, 3, fp16}}));
+}
+
 }  // namespace fl::test

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank that holds a part of a model takes of memory, as the kernel counts it: each rank is a
 // process.
-#include "tests/client/site/rank_processes.hpp"
-#include "tests/client/site/trained_ranks.hpp"
-#include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
+#include "tests/client/site/measured_training.hpp"  // libtorch before doctest: both have CHECK.
 
-#include "client/site/shared_values.hpp"
+#include "client/site/plan/rank_load.hpp"
 
 #include <doctest/doctest.h>
 
-#include <fstream>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -18,66 +16,84 @@ namespace fl::test {
 using namespace fl::site;
 namespace {
 
-/// Memory of this process that is no file's, in MB.
-float own_megabytes() {
-  std::ifstream file("/proc/self/status");
-  std::string word;
-  float kilobytes = 0;
-  while (file >> word)
-    if (word == "RssAnon:") file >> kilobytes;
-  return kilobytes / 1000;
-}
-
-constexpr float model_megabytes = 41.1F;  // 10,023,946 parameters.
-constexpr float layer_megabytes = 16.8F;  // The largest unit.
+constexpr float layer_megabytes = 16.8F;  // The largest unit: 2,048 x 2,048 weights.
 constexpr float other_megabytes = 32;     // What libtorch takes with the first passes, and heaps.
 
-/// What each of four ranks takes: before the training, and after it.
-std::vector<std::vector<float>> memory_of(int zero) {
+/// A model of so many such layers, between smaller ones.
+struct Model {
+  int layers;
+  [[nodiscard]] std::string spec() const {
+    std::string text = "mlp:784-2048";
+    for (int layer = 0; layer < layers; ++layer) text += "-2048";
+    return text + "-10";
+  }
+  [[nodiscard]] float megabytes() const {
+    return 6.5F + layer_megabytes * static_cast<float>(layers);
+  }
+};
+
+Training training_of(const Model& model, int zero) {
   Training training;
-  training.model = "mlp:784-2048-2048-2048-10";
+  training.model = model.spec();
   training.zero = zero;
-  training.settings = {.local_steps = 3, .batch_size = 4, .lr = 0.05, .seed = 9};
-  // The model's vectors lie in files, as with an agent.
-  const TemporaryFolder folder;
-  const RankProcesses processes(4, [&](Ranks& ranks, const Ranks::Store&) {
-    const float before = own_megabytes();
-    const auto together = enter_parallel(ranks, training);
-    const auto trainer = make_ranks_trainer(training, together.get());
-    const std::size_t elements = trainer->layout().elements();
-    const auto name = [&](const char* what) {
-      return folder.path() / (what + std::to_string(ranks.rank()));
-    };
-    const auto weights = SharedValues::make(name("weights"), elements).value();
-    const auto update = SharedValues::make(name("update"), elements).value();
-    const auto train = [&](std::uint32_t steps) {
-      training.settings.local_steps = steps;
-      trainer->train(weights.values(), training.settings, {}, update.values(), {}).value();
-      return own_megabytes() - before;
-    };
-    const float first = train(1);
-    return std::vector<float>{first, train(training.settings.local_steps + 2)};
-  });
-  std::vector<std::vector<float>> all;
-  for (int rank = 0; rank < 4; ++rank) all.push_back(processes.told(rank));
-  return all;
+  training.recomputes = true;
+  training.settings = {.local_steps = 2, .batch_size = 4, .lr = 0.05, .seed = 9};
+  return training;
 }
 
 }  // namespace
 
 TEST_CASE("a rank with a part of a model takes memory for that part and a few layers") {
-  for (const std::vector<float>& rank : memory_of(3)) {
-    REQUIRE(rank.size() == 2);
-    CAPTURE(rank[0]);
-    for (const float megabytes : rank)
-      CHECK(megabytes <= 4 * model_megabytes / 4 + 5 * layer_megabytes + other_megabytes);
-    CHECK(rank[1] <= rank[0] + other_megabytes);  // Nothing is kept from step to step.
+  const Model model{.layers = 2};
+  const float part = model.megabytes() / 4;  // In fp32; there are weights, gradient and start.
+  for (const RankMemory& rank : measure_training(4, training_of(model, 3))) {
+    CAPTURE(rank.making);
+    CAPTURE(rank.after_forward);
+    CAPTURE(rank.most);
+    CAPTURE(rank.after);
+    CHECK(rank.making <= 2 * part + layer_megabytes + other_megabytes);
+    CHECK(rank.after_forward <= 3 * part + layer_megabytes + other_megabytes);
+    CHECK(rank.most <= 4 * part + 5 * layer_megabytes + other_megabytes);
+    CHECK(rank.after <= 4 * part + other_megabytes);
   }
-  const float part = memory_of(3).front().back();
-  const float whole = memory_of(0).front().back();
-  MESSAGE("MB a rank: ", part, " with a part, ", whole, " with all, of a model of ",
-          model_megabytes);
-  CHECK(part < whole);
+  const RankMemory whole = measure_training(4, training_of(model, 0)).front();
+  // All ranks with all of it would not hold what the lines above say.
+  CHECK(whole.after_forward > 2 * model.megabytes());
+}
+
+TEST_CASE("more layers on more ranks take no more memory of each, but for their inputs") {
+  const RankMemory few = measure_training(2, training_of({.layers = 2}, 3)).front();
+  const RankMemory many = measure_training(4, training_of({.layers = 5}, 3)).front();
+  // The parts are 20 MB and 23 MB; three layers more would be 50 MB if they stayed.
+  constexpr float tolerance = 20;
+  CAPTURE(few.most);
+  CAPTURE(many.most);
+  CHECK(many.most <= few.most + tolerance);
+  CHECK(many.after_forward <= few.after_forward + tolerance);
+}
+
+TEST_CASE("a rank takes and sends what site recommend says") {
+  const Model model{.layers = 2};
+  for (const int zero : {0, 1, 2, 3}) {
+    CAPTURE(zero);
+    Training training = training_of(model, zero);
+    training.settings.optimizer.kind = LocalOptimizer::Kind::adamw;
+    training.settings.lr = 1e-4;
+    const RankLoad load = rank_load(model.megabytes() / 4, layer_megabytes / 4,
+                                    {.zero = zero, .ranks = 4, .recomputes = true});
+    // A CPU that steps one stretch reads the start from its file.
+    const double start = zero < 2 ? (zero == 0 ? 1 : 0.25) * model.megabytes() : 0;
+    for (const RankMemory& rank : measure_training(4, training)) {
+      CAPTURE(rank.most);
+      CAPTURE(rank.after);
+      CAPTURE(load.on_gpu - start);
+      // Where freed memory is kept for the next step, as it is for whole models, heaps grow.
+      const double heaps = zero < 2 ? 0.5 : 0.1;
+      CHECK(rank.most <= (1 + heaps) * (load.on_gpu - start) + other_megabytes);
+      CHECK(rank.most >= 0.7 * (load.on_gpu - start));
+      CHECK(std::abs(rank.sent_megabytes / rank.steps / load.sent - 1) < 0.02);
+    }
+  }
 }
 
 }  // namespace fl::test

@@ -7,9 +7,11 @@
 #include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -75,6 +77,10 @@ TEST_CASE("parts of a model have the bits of the whole, also when activations ar
           const auto ranks = train_ranks(size, training);
           CHECK(joined_update(ranks) == wanted[0].update);
           for (const Trained& rank : ranks) CHECK(rank.report.loss == wanted[0].report.loss);
+          if (zero < 2 || size > 2) continue;
+          training.prefetches = false;
+          CHECK(joined_update(train_ranks(size, training)) == wanted[0].update);
+          training.prefetches = true;
         }
       }
     }
@@ -97,6 +103,21 @@ TEST_CASE("each optimizer steps parts with the bits of the whole") {
       training.zero = zero;
       CHECK(joined_update(train_ranks(2, training)) == wanted[0].update);
     }
+  }
+}
+
+TEST_CASE("steps on the host have the bits of steps on a CPU that trains") {
+  for (const int zero : {0, 3}) {
+    Training training = training_of("lenet");
+    training.settings.optimizer.kind = LocalOptimizer::Kind::adamw;
+    training.settings.momentum = 0;
+    training.zero = zero;
+    const auto wanted = train_ranks(2, training);
+    training.offloads_optimizer = true;
+    const auto ranks = train_ranks(2, training);
+    CHECK(joined_update(ranks) == joined_update(wanted));
+    CHECK(wanted[0].report.setup == "cpu, fp32");
+    CHECK(ranks[0].report.setup == "cpu, fp32, offload optimizer");
   }
 }
 
@@ -176,6 +197,31 @@ TEST_CASE("parts in mixed precision are near those of fp32, and the same when ma
   }
 }
 
+TEST_CASE("parameters that a mixed pass rounds travel rounded, and no bit changes") {
+  for (const std::string& model :
+       std::vector<std::string>{transformer, std::string("resnet8:1x28x28-10")}) {
+    for (const std::string& precision :
+         std::vector<std::string>{"bf16", "adaptive:bf16", "bf16,*fc*=fp16,*conv1*=fp32"}) {
+      if (model == transformer && precision.ends_with("conv1*=fp32")) continue;
+      CAPTURE(model);
+      CAPTURE(precision);
+      Training training = training_of(model);
+      training.precision = precision;
+      const auto wanted = train_ranks(2, training);
+      for (const int zero : {2, 3}) {
+        CAPTURE(zero);
+        training.zero = zero;
+        training.precision = "fp32";
+        const std::uint64_t in_full = train_ranks(2, training)[0].gradient_bytes;
+        training.precision = precision;
+        const auto parts = train_ranks(2, training);
+        CHECK(joined_update(parts) == wanted[0].update);
+        CHECK(parts[0].gradient_bytes < in_full);
+      }
+    }
+  }
+}
+
 TEST_CASE("fp16 that overflows leaves out the same steps on all parts") {
   Training training = training_of("mlp");
   training.precision = "fp16";
@@ -212,6 +258,42 @@ TEST_CASE("a step sends what the formulas say") {
         CHECK(rank.gradient_bytes == 5 * step);
       }
     }
+  }
+}
+
+TEST_CASE("a trace shows how parts come together and gradients go, and the times add up") {
+  Training training = training_of(transformer);
+  training.zero = 3;
+  const auto module = make_module(transformer).value();
+  const std::size_t units = Units(module, parse_model(transformer).value()).units().size();
+  for (const Trained& rank : train_ranks(2, training)) {
+    std::map<std::string, std::size_t> counts;
+    double waiting_us = 0;
+    double reducing_us = 0;
+    for (const TraceSpan& span : rank.spans) {
+      ++counts[span.name];
+      const auto duration = static_cast<double>(span.duration_us);
+      if (span.name.starts_with("wait for ") || span.name == "after the step")
+        waiting_us += duration;
+      if (span.name.starts_with("gather ") || span.name.starts_with("bucket "))
+        reducing_us += duration;
+    }
+    const std::size_t steps = rank.report.steps;
+    for (std::size_t unit = 0; unit < units; ++unit) {
+      CAPTURE(unit);
+      const bool stays = unit == 0 || unit + 1 == units;
+      CHECK(counts[fmt::format("gather {}", unit)] == (stays ? 1 : 2) * steps);
+      CHECK(counts[fmt::format("bucket {}", unit)] == steps);
+    }
+    // A pass waits at most once for each gather, and for gradients at most once for each unit.
+    CHECK(counts["wait for parameters"] > 0);
+    CHECK(counts["wait for parameters"] <= (2 * units - 2) * steps);
+    const SyncTimes times = rank.times;
+    const double rounding_us = static_cast<double>(rank.spans.size());
+    CHECK(std::abs(times.exposed * 1e6 - waiting_us) <= rounding_us);
+    CHECK(times.hidden * 1e6 <= reducing_us + rounding_us);
+    CHECK(times.exposed * 1e6 + times.hidden * 1e6 >= reducing_us - rounding_us);
+    CHECK(times.compute > 0);
   }
 }
 

@@ -33,6 +33,8 @@ struct Training {
   float weights_times = 1;  // The initial weights are made so much larger.
   int zero = 0;             // The stage of ZeRO.
   bool recomputes = false;
+  bool prefetches = true;
+  bool offloads_optimizer = false;
   std::uint32_t holdout = 0;  // Examples that are held out.
   std::string state = {};     // The folder of moments that are kept; "": none are.
   std::function<DataSet()> data = [] { return made_up_images(96, 1); };
@@ -43,19 +45,23 @@ struct Trained {
   std::vector<float> update;
   TrainReport report;
   std::uint64_t gradient_bytes = 0;
+  SyncTimes times;
   std::vector<TraceSpan> spans;
   std::size_t buckets = 0;  // Buckets that were reduced.
 };
 
 /// The group of these ranks, in the way that the training says. Throws if that fails.
-inline std::unique_ptr<Parallel> enter_parallel(Ranks& ranks, const Training& training) {
+inline std::unique_ptr<Parallel> enter_parallel(
+    Ranks& ranks, const Training& training, const std::function<void()>& on_progress = [] {}) {
   auto parsed = parse_hook(training.hook);
   if (!parsed) throw std::runtime_error(parsed.error().message());
   std::vector<int> all(static_cast<std::size_t>(ranks.size()));
   std::iota(all.begin(), all.end(), 0);
   auto steps = ranks.subgroup(all, "steps");
   if (training.zero >= 2) {
-    auto together = std::make_unique<ShardedParallel>([] {}, training.zero == 3);
+    auto together = std::make_unique<ShardedParallel>(
+        on_progress, ShardedParallel::Options{.frees_parameters = training.zero == 3,
+                                              .prefetches = training.prefetches});
     together->enter(std::move(steps), training.hook == "bf16" ? torch::kBFloat16 : torch::kFloat32);
     return together;
   }
@@ -63,7 +69,7 @@ inline std::unique_ptr<Parallel> enter_parallel(Ranks& ranks, const Training& tr
   auto hook = training.topology == backend_topology()
                   ? std::move(parsed->hook)
                   : make_topology_mean(training.topology, Nodes{std::vector<int>(all.size())});
-  auto together = std::make_unique<DataParallel>([] {}, training.zero == 1);
+  auto together = std::make_unique<DataParallel>(on_progress, training.zero == 1);
   together->enter(std::move(steps), std::move(hook), training.bucket_bytes, is_local);
   return together;
 }
@@ -74,6 +80,7 @@ inline std::unique_ptr<Trainer> make_ranks_trainer(const Training& training, Ste
                                 .device = "cpu",
                                 .precision = training.precision,
                                 .recomputes = training.recomputes,
+                                .offloads_optimizer = training.offloads_optimizer,
                                 .threads = 1,
                                 .keep_moments = !training.state.empty(),
                                 .state = training.state};
@@ -100,6 +107,7 @@ inline Trained train_rank(Ranks& ranks, const Training& training) {
   if (!report) throw std::runtime_error(report.error().message());
   mine.report = *report;
   mine.gradient_bytes = together->gradient_bytes();
+  mine.times = together->times().sums();
   mine.spans = together->times().take_spans();
   for (const TraceSpan& span : mine.spans) mine.buckets += span.name.starts_with("bucket ") ? 1 : 0;
   return mine;

@@ -29,4 +29,31 @@ std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank) {
   return pieces;
 }
 
+std::vector<Segment> segments_of(const UnitCut& cut, std::span<const ReadTensor> tensors,
+                                 std::int64_t rank) {
+  std::vector<Segment> segments;
+  std::int64_t at = 0;
+  for (const ReadTensor& tensor : tensors) {
+    const std::int64_t first = std::max(at, rank * cut.part);
+    const std::int64_t end = std::min(at + tensor.elements, (rank + 1) * cut.part);
+    at += tensor.elements;
+    if (first >= end) continue;
+    Segment* const last = segments.empty() ? nullptr : &segments.back();
+    if (last != nullptr && last->format == tensor.format && last->begin + last->count == first)
+      last->count += end - first;
+    else
+      segments.push_back({first, end - first, tensor.format});
+  }
+  std::ranges::stable_partition(
+      segments, [](const Segment& one) { return one.format == NumberFormat::fp32; });
+  return segments;
+}
+
+std::int64_t bytes_of(std::span<const Segment> segments) {
+  std::int64_t bytes = 0;
+  for (const Segment& one : segments)
+    bytes += one.count * (one.format == NumberFormat::fp32 ? 4 : 2);
+  return bytes;
+}
+
 }  // namespace fl::site

@@ -3,6 +3,7 @@
 // loading, sums, steps, writing and moments go by. Pure arithmetic; any thread.
 #pragma once
 
+#include "client/learn/precision.hpp"
 #include "client/learn/torch/held_parameters.hpp"
 
 #include <cstdint>
@@ -31,5 +32,26 @@ struct UnitCut {
 [[nodiscard]] std::int64_t elements_of(std::span<const UnitCut> cuts);
 /// The stretches of the model that a rank has, without the filling.
 [[nodiscard]] std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank);
+
+/// A stretch of a unit's vector that travels in one format.
+struct Segment {
+  std::int64_t begin = 0;  // In the unit.
+  std::int64_t count = 0;
+  NumberFormat format = NumberFormat::fp32;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+/// A tensor of a unit: its elements, and the format in which they are read.
+struct ReadTensor {
+  std::int64_t elements = 0;
+  NumberFormat format = NumberFormat::fp32;
+};
+
+/// The part of a rank, without the filling, as it travels: in fp32 what is read so, and behind it
+/// the rest in its formats, so that each value lies at a multiple of its size.
+[[nodiscard]] std::vector<Segment> segments_of(const UnitCut& cut,
+                                               std::span<const ReadTensor> tensors,
+                                               std::int64_t rank);
+[[nodiscard]] std::int64_t bytes_of(std::span<const Segment> segments);
 
 }  // namespace fl::site

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/shards/gathered_unit.hpp"
 
+#include "client/learn/torch/layer.hpp"
 #include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/queued_tensor.hpp"
 #include "shared/base/error.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -54,6 +56,13 @@ GatheredUnit::GatheredUnit(std::size_t number, const Unit& unit, const UnitCut& 
       times_(times),
       ranks_(vectors.ranks),
       full_(torch::empty({ranks_ * cut.part}, vectors.weights.options())) {
+  std::vector<ReadTensor> tensors;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    tensors.push_back({parameters_[i].numel(), unit.formats[i]});
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    segments_.push_back(segments_of(cut_, tensors, rank));
+    segment_bytes_ = std::max(segment_bytes_, (bytes_of(segments_.back()) + 3) / 4 * 4);
+  }
   std::int64_t at = 0;
   for (const torch::Tensor& parameter : parameters_) {
     parameter.set_data(full_.narrow(0, at, parameter.numel()).view(parameter.sizes()));
@@ -63,27 +72,63 @@ GatheredUnit::GatheredUnit(std::size_t number, const Unit& unit, const UnitCut& 
   set_memory(full_, 0);
 }
 
-void GatheredUnit::gather_ahead() {
-  if (is_there_ || gathering_) return;
-  set_memory(full_, static_cast<std::size_t>(full_.numel()) * sizeof(float));
-  // Not the tensor itself, whose version autograd has noted.
-  const torch::Tensor full = full_.variable_data();
-  gathering_ = queue_tensor(conductor_, full, [this, full](Ranks& ranks) {
-    const auto begin = StepTimes::Clock::now();
+void GatheredUnit::bring(const torch::Tensor& full, bool is_rounded, Ranks& ranks) {
+  const auto begin = StepTimes::Clock::now();
+  if (is_rounded) {
+    bring_rounded(full, ranks);
+  } else {
     const torch::Tensor own = own_weights_.to(ranks.device());
     torch::Tensor there = full.device() == ranks.device()
                               ? full
                               : torch::empty_like(full, full.options().device(ranks.device()));
     ranks.all_gather(there, own);
     if (!there.is_same(full)) full.copy_(there);
-    times_.gathered(number_, begin);
+  }
+  times_.gathered(number_, begin);
+}
+
+void GatheredUnit::bring_rounded(const torch::Tensor& full, Ranks& ranks) {
+  const auto bytes = torch::dtype(torch::kUInt8).device(ranks.device());
+  torch::Tensor own = torch::zeros({segment_bytes_}, bytes);
+  const auto for_each_segment = [&](std::int64_t rank, const torch::Tensor& sent, auto&& work) {
+    std::int64_t at = 0;
+    for (const Segment& one : segments_[static_cast<std::size_t>(rank)]) {
+      const std::int64_t size = bytes_of({&one, 1});
+      work(one, sent.narrow(0, at, size).view(scalar_type_of(one.format)));
+      at += size;
+    }
+  };
+  for_each_segment(ranks.rank(), own, [&](const Segment& one, torch::Tensor values) {
+    values.copy_(own_weights_.narrow(0, one.begin - ranks.rank() * cut_.part, one.count));
+  });
+  torch::Tensor there = torch::empty({ranks_ * segment_bytes_}, bytes);
+  ranks.all_gather(there, own);
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    for_each_segment(rank, there.narrow(0, rank * segment_bytes_, segment_bytes_),
+                     [&](const Segment& one, const torch::Tensor& values) {
+                       full.narrow(0, one.begin, one.count).copy_(values);
+                     });
+  }
+}
+
+void GatheredUnit::gather_ahead(bool is_mixed) {
+  const bool serves = is_mixed || !is_rounded_;
+  if ((is_there_ || gathering_) && serves) return;
+  if (gathering_) std::exchange(gathering_, {})->waitAndThrow();
+  is_there_ = false;
+  is_rounded_ = is_mixed && segment_bytes_ < cut_.part * 4;
+  set_memory(full_, static_cast<std::size_t>(full_.numel()) * sizeof(float));
+  // Not the tensor itself, whose version autograd has noted.
+  const torch::Tensor full = full_.variable_data();
+  gathering_ = queue_tensor(conductor_, full, [this, full, rounded = is_rounded_](Ranks& ranks) {
+    bring(full, rounded, ranks);
     return full;
   });
 }
 
-void GatheredUnit::gather() {
+void GatheredUnit::gather(bool is_mixed) {
+  gather_ahead(is_mixed);
   if (is_there_) return;
-  gather_ahead();
   const auto begin = StepTimes::Clock::now();
   std::exchange(gathering_, {})->waitAndThrow();
   times_.waited_for_parameters(begin);
@@ -91,7 +136,7 @@ void GatheredUnit::gather() {
 }
 
 void GatheredUnit::free() {
-  if (gathering_) gather();
+  if (gathering_) std::exchange(gathering_, {})->waitAndThrow();
   is_there_ = false;
   set_memory(full_, 0);
 }
@@ -121,6 +166,13 @@ void GatheredUnit::reduce() {
     times_.reduced(number_, begin);
     return own_gradient_;
   });
+}
+
+void GatheredUnit::limit_sending() {
+  if (!reducing_) return;
+  const auto begin = StepTimes::Clock::now();
+  await_reduced();
+  times_.waited_for_gradients(begin);
 }
 
 void GatheredUnit::await_reduced() {

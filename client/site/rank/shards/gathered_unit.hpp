@@ -39,10 +39,12 @@ class GatheredUnit {
   GatheredUnit(const GatheredUnit&) = delete;
   GatheredUnit& operator=(const GatheredUnit&) = delete;
 
-  /// Begins to bring the parameters together, unless they are there or on their way.
-  void gather_ahead();
+  /// Begins to bring the parameters together, unless they are there or on their way. `is_mixed`:
+  /// for a mixed pass, which rounds many of them to 16 bits before it uses them; then they travel
+  /// so, and are rounded in the buffer as well.
+  void gather_ahead(bool is_mixed);
   /// Returns when they are there.
-  void gather();
+  void gather(bool is_mixed);
   /// They are no longer needed: the buffer's memory is given back.
   void free();
   /// They are not those of the model any more, as there was a step.
@@ -55,6 +57,9 @@ class GatheredUnit {
   [[nodiscard]] bool is_reduced() const { return left_ == 0; }
   /// A backward pass follows.
   void expect_gradients() { left_ = parameters_.size(); }
+  /// Within a backward pass: waits until the gradients have arrived, if they are on their way, so
+  /// that not too many are.
+  void limit_sending();
   /// Returns when the gradients have arrived.
   void await_reduced();
   /// A pass has ended early, and the conductor has nothing to do any more: nothing goes on.
@@ -63,6 +68,9 @@ class GatheredUnit {
  private:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
   void reduce();
+  /// Brings all parts of the ranks into the buffer; on the conductor's thread.
+  void bring(const torch::Tensor& full, bool is_rounded, Ranks& ranks);
+  void bring_rounded(const torch::Tensor& full, Ranks& ranks);
 
   const std::size_t number_;
   std::vector<torch::Tensor> parameters_;
@@ -73,9 +81,12 @@ class GatheredUnit {
   Conductor& conductor_;
   StepTimes& times_;
   const std::int64_t ranks_;
-  torch::Tensor full_;  // The buffer: fp32 [ranks * part].
+  std::vector<std::vector<Segment>> segments_;  // How each rank's part travels in a mixed pass.
+  std::int64_t segment_bytes_ = 0;              // The most of a rank, a multiple of 4.
+  torch::Tensor full_;                          // The buffer: fp32 [ranks * part].
   bool is_there_ = false;
-  Future gathering_;  // Null unless it goes on.
+  bool is_rounded_ = false;  // What is there or on its way serves mixed passes only.
+  Future gathering_;         // Null unless it goes on.
   Future reducing_;
   torch::Tensor
       sending_;  // The gradients under way: a GPU may read them after the host has gone on.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/shards/sharded_parallel.hpp"
 
+#include "client/learn/torch/layer.hpp"
 #include "client/site/rank/shards/gathered_unit.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +22,9 @@ namespace fl::site {
 
 namespace {
 
+/// Gradients of at most this many units are on their way at a time.
+constexpr std::size_t units_on_way_max = 2;
+
 /// The format in which gradients travel with this hook, one that works on parts.
 torch::ScalarType format_of(const std::string& hook) {
   if (hook.starts_with("bf16")) return torch::kBFloat16;
@@ -36,7 +40,8 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   Held(const Module& module, const Layout& layout, torch::Device device, Units& units,
        ShardedParallel& parallel)
       : module_(module), units_(units), device_(device), parallel_(parallel) {
-    module->to(device);
+    module->to(device);  // The parameters have no memory yet: a group gives them their places.
+    drop_values(*module);
     std::int64_t parameters = 0;
     for (const Unit& unit : units.units()) parameters += unit.count;
     const auto fp32 = torch::dtype(torch::kFloat32).device(device);
@@ -45,9 +50,6 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
         torch::zeros({static_cast<std::int64_t>(layout.elements()) - parameters}, fp32));
     hold(torch::zeros({0}, fp32), torch::zeros({0}, fp32), {});
     for (std::size_t number = 0; number < units.units().size(); ++number) watch(number);
-    // Without memory of their own: the first group gives them their places.
-    for (const torch::Tensor& parameter : module->parameters())
-      parameter.set_data(torch::zeros({1}, fp32).expand(parameter.sizes()));
     units.keep_with(this);
   }
   ~Held() override {
@@ -74,13 +76,15 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   }
 
   void before_forward(std::size_t unit) override {
-    gathered_[unit].gather_ahead();
-    if (unit + 1 < gathered_.size()) gathered_[unit + 1].gather_ahead();
-    gathered_[unit].gather();
+    is_mixed_ = MixedPass::current().has_value();
+    gathered_[unit].gather_ahead(is_mixed_);
+    if (parallel_.options_.prefetches && unit + 1 < gathered_.size())
+      gathered_[unit + 1].gather_ahead(is_mixed_);
+    gathered_[unit].gather(is_mixed_);
   }
 
   void after_forward(std::size_t unit) override {
-    if (!parallel_.frees_parameters_) return;
+    if (!parallel_.options_.frees_parameters) return;
     const bool is_last = unit + 1 == gathered_.size();
     const bool has_backward = torch::GradMode::is_enabled();
     // The backward pass begins with the last unit.
@@ -91,11 +95,13 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 
   void before_backward(std::size_t unit) override {
     // Now the unit behind this one is done.
-    if (parallel_.frees_parameters_ && reached_) gathered_[*reached_].free();
+    if (parallel_.options_.frees_parameters && reached_) gathered_[*reached_].free();
     reached_ = units_.units()[unit].is_shared ? std::nullopt : std::optional(unit);
-    gathered_[unit].gather_ahead();
-    if (unit > 0) gathered_[unit - 1].gather_ahead();
-    gathered_[unit].gather();
+    gathered_[unit].gather_ahead(is_mixed_);
+    if (parallel_.options_.prefetches && unit > 0) gathered_[unit - 1].gather_ahead(is_mixed_);
+    if (unit + units_on_way_max < gathered_.size())
+      gathered_[unit + units_on_way_max].limit_sending();
+    gathered_[unit].gather(is_mixed_);
   }
 
   void expect_gradients() {
@@ -111,7 +117,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
           missing, gathered_.size()));
     for (GatheredUnit& unit : gathered_) unit.await_reduced();
     reached_.reset();
-    if (parallel_.frees_parameters_) free_all();
+    if (parallel_.options_.frees_parameters) free_all();
   }
   void outdate() {
     for (GatheredUnit& unit : gathered_) unit.outdate();
@@ -165,10 +171,11 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   std::deque<GatheredUnit> gathered_;
   std::uint64_t group_ = 0;             // The number of the group that these are for.
   std::optional<std::size_t> reached_;  // The unit where the backward pass is.
+  bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
 };
 
-ShardedParallel::ShardedParallel(std::function<void()> on_progress, bool frees_parameters)
-    : GroupedParallel(std::move(on_progress)), frees_parameters_(frees_parameters) {}
+ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options)
+    : GroupedParallel(std::move(on_progress)), options_(options) {}
 
 ShardedParallel::~ShardedParallel() { ShardedParallel::leave(); }
 

@@ -19,10 +19,15 @@ namespace fl::site {
 /// Used by the thread that trains.
 class ShardedParallel final : public GroupedParallel {
  public:
-  /// `frees_parameters`: after each use, so that a rank has the parameters of two units at most
-  /// beside its parts (ZeRO stage 3); else they stay from step to step, and only gradients and
-  /// moments are parts (stage 2).
-  ShardedParallel(std::function<void()> on_progress, bool frees_parameters);
+  struct Options {
+    /// Parameters are freed after each use, so that a rank has those of two units at most beside
+    /// its parts (ZeRO stage 3); else they stay from step to step, and only gradients and moments
+    /// are parts (stage 2).
+    bool frees_parameters = true;
+    /// The next unit's parameters come while a unit computes.
+    bool prefetches = true;
+  };
+  ShardedParallel(std::function<void()> on_progress, Options options);
   ~ShardedParallel() override;
 
   [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
@@ -49,7 +54,7 @@ class ShardedParallel final : public GroupedParallel {
 
  private:
   class Held;
-  const bool frees_parameters_;
+  const Options options_;
   torch::ScalarType exchange_ = torch::kFloat32;
   std::vector<Extent> extents_;  // The units' places in the model's vector.
   Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.

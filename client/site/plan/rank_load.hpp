@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank of this release takes for a division of a training. The plans' own formulas
+// (formulas.hpp) are those of the literature, whose ranks hold 16-bit weights and gradients; ours
+// hold them in fp32 in every precision. docs/results/parallel.md has measured figures beside these.
+#pragma once
+
+#include "client/site/plan/inputs.hpp"
+
+#include <cstdint>
+
+namespace fl::site {
+
+/// How ranks share a model, as far as it decides what one takes.
+struct RankShares {
+  int zero = 0;
+  std::int64_t ranks = 1;  // Of data parallelism.
+  bool offload = false;
+  bool recomputes = false;  // --recompute full.
+  PlanPrecision precision = PlanPrecision::fp32;
+  std::int64_t microbatches = 1;
+};
+
+/// Bytes of a rank, beside activations.
+struct RankLoad {
+  double on_gpu = 0;
+  double on_host = 0;
+  double sent =
+      0;  // In a step, for gradients and parameters. 16-bit precisions with a 16-bit hook.
+};
+
+/// Of a model of so many parameters in Adam, whose largest unit (a layer or a block) has
+/// `unit_parameters`.
+[[nodiscard]] RankLoad rank_load(double parameters, double unit_parameters,
+                                 const RankShares& shares);
+
+}  // namespace fl::site
