@@ -50,7 +50,7 @@ summary() {
   reasons=$(sed '/^$/d' <<< "$left_out" | sort | uniq -c)
   if [ -n "$reasons" ]; then printf 'Left out inside of these tests:\n%s\n' "$reasons"; fi
   if [ "$skipped" -gt 0 ]; then line+=", $skipped skipped"; fi
-  echo "$line"
+  echo "$line, in $((SECONDS / 60)) minutes"
   [ "$failed" -eq 0 ] || exit 1
   [ "$passed" -gt 0 ] || die "no test ran"
 }

@@ -6,6 +6,8 @@
     ./dev mutate --only 3,17     these faults, by their numbers
     ./dev mutate --match TEXT    those whose file or effect has this text
     ./dev mutate --sample 10     ten faults, spread over the list
+    ./dev mutate --linked …      against the programs of build/: half a minute for each fault, also of
+                                 those that need libtorch
     ./dev mutate --list          says what there is, and runs nothing
 
 A copy of the tree in build-mutate/ gets the faults; the tree itself is never changed. Each fault costs
@@ -14,6 +16,7 @@ tests that need libtorch have the lint preset, and the libtorch of the tree.
 """
 
 import argparse
+import functools
 import os
 import shutil
 import subprocess
@@ -22,6 +25,7 @@ import time
 from pathlib import Path
 
 from faults import LIST, read_faults
+from linked import Linked
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build-mutate"
@@ -134,6 +138,13 @@ def try_fault(fault):
         path.write_text(right)
 
 
+def try_linked(linked, fault):
+    word, more = linked.try_fault(fault, TEST_SECONDS_MAX)
+    if word == "caught":
+        more = f"by {more[0]}: {first_failure(more[1])}"
+    return word, more or ""
+
+
 def without_faults(faults):
     """The tests must pass before a failure can mean anything."""
     if output := build(sorted({target for fault in faults for target in fault.targets()})):
@@ -163,6 +174,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--match")
+    parser.add_argument("--linked", action="store_true")
     parser.add_argument("--sample", type=int)
     options = parser.parse_args()
     faults = choose(read_faults((ROOT / LIST).read_text()), options)
@@ -172,13 +184,20 @@ def main():
         for fault in faults:
             print(f"{fault.number:3} {fault.path}: {fault.effect}")
         return
-    copy_tree()
-    without_faults(faults)
+    if options.linked:
+        linked = Linked(ROOT)
+        if failed := linked.without_faults(faults, TEST_SECONDS_MAX):
+            sys.exit(f"{failed[0]} fails without any fault:\n{failed[1][-4000:]}")
+        attempt = functools.partial(try_linked, linked)
+    else:
+        copy_tree()
+        without_faults(faults)
+        attempt = try_fault
     counts = {"caught": 0, "missed": 0, "no build": 0}
     argued = 0
     for fault in faults:
         began = time.monotonic()
-        word, more = try_fault(fault)
+        word, more = attempt(fault)
         counts[word] += 1
         is_argued = word == "missed" and fault.why_missed
         argued += bool(is_argued)

@@ -51,7 +51,8 @@ TEST_CASE("a rank with a part of a model takes memory for that part and a few la
     CAPTURE(rank.after_forward);
     CAPTURE(rank.most);
     CAPTURE(rank.after);
-    CHECK(rank.making <= 2 * part + layer_megabytes + other_megabytes);
+    // There are no vectors yet; a module that was made whole would take 40.
+    CHECK(rank.making <= 2 * part + other_megabytes / 2);
     CHECK(rank.after_forward <= 3 * part + layer_megabytes + other_megabytes);
     CHECK(rank.most <= 4 * part + 5 * layer_megabytes + other_megabytes);
     CHECK(rank.after <= 4 * part + other_megabytes);

@@ -2,6 +2,7 @@
 // Ranks that each hold a part of a model (ZeRO stages 1 to 3), against ranks that hold all of it,
 // and against one process.
 #include "client/learn/torch/units.hpp"
+#include "shared/params/model_table.hpp"
 #include "tests/client/learn/made_up_texts.hpp"
 #include "tests/client/site/trained_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
@@ -219,6 +220,39 @@ TEST_CASE("parameters that a mixed pass rounds travel rounded, and no bit change
         CHECK(parts[0].gradient_bytes < in_full);
       }
     }
+  }
+}
+
+TEST_CASE("a step that is made again in fp32 uses parameters that were not rounded") {
+  Training training = training_of("mlp");
+  training.precision = "adaptive:fp16";
+  training.settings = {.local_steps = 12, .batch_size = 1, .lr = 1e-4, .seed = 9};
+  training.weights_times = 6;
+  std::vector<std::vector<float>> updates;
+  for (const int zero : {2, 3}) {  // Buffers of stage 2 stay, with what the first pass needed.
+    training.zero = zero;
+    const auto ranks = train_ranks(2, training);
+    CHECK(ranks[0].report.fall_backs.overflows > 0);
+    updates.push_back(joined_update(ranks));
+  }
+  CHECK(updates[0] == updates[1]);
+}
+
+TEST_CASE("a rank without an example leaves its statistics as they are") {
+  const std::string model = "resnet8:1x28x28-10";
+  Training training = training_of(model);
+  training.data = [] { return made_up_images(1, 1); };
+  training.settings.local_steps = 1;
+  training.settings.batch_size = 1;
+  const auto alone = train_alone(training, 1);
+  const auto statistics = builtin_layout(model).value().statistics();
+  REQUIRE(statistics.begin < statistics.end);
+  for (const int zero : {0, 2, 3}) {
+    CAPTURE(zero);
+    training.zero = zero;
+    const auto update = joined_update(train_ranks(2, training));
+    for (auto i = statistics.begin; i < statistics.end; ++i)
+      REQUIRE(update[i] == doctest::Approx(alone[i] / 2).epsilon(1e-4));  // The mean of two ranks.
   }
 }
 

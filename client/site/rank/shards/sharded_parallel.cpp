@@ -61,7 +61,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   Held& operator=(const Held&) = delete;
 
   void prepare() override {
-    if (group_ != parallel_.groups_) divide();
+    if (gathered_.empty()) divide();  // For the group that has been entered.
     // What a pass that ended early has left.
     parallel_.conductor().run([](Ranks&) {});
     for (GatheredUnit& unit : gathered_) unit.forget();
@@ -160,7 +160,6 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     for (std::size_t number = 0; number < units.size(); ++number)
       gathered_.emplace_back(number, units[number], cuts[number], vectors, parallel_.conductor(),
                              parallel_.times());
-    group_ = parallel_.groups_;
   }
 
   Module module_;
@@ -169,7 +168,6 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   ShardedParallel& parallel_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::deque<GatheredUnit> gathered_;
-  std::uint64_t group_ = 0;             // The number of the group that these are for.
   std::optional<std::size_t> reached_;  // The unit where the backward pass is.
   bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
 };
@@ -190,7 +188,6 @@ void ShardedParallel::enter(std::unique_ptr<Ranks> ranks, torch::ScalarType exch
   leave();
   enter_ranks(std::move(ranks));
   exchange_ = exchange;
-  ++groups_;
 }
 
 void ShardedParallel::leave() {

@@ -58,7 +58,6 @@ class ShardedParallel final : public GroupedParallel {
   torch::ScalarType exchange_ = torch::kFloat32;
   std::vector<Extent> extents_;  // The units' places in the model's vector.
   Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.
-  std::uint64_t groups_ = 0;     // How many groups were entered.
 };
 
 }  // namespace fl::site

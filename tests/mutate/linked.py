@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults without a copy of the tree: the file with a fault is compiled alone, with the flags that
+build/ has for it, and linked before the libraries of build/, whose own definitions the linker then
+leaves out. So a fault costs one file, where the others cost all that includes or joins it; of a
+header, each source file that includes it itself. build/ is brought up to date before."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+FIRST_ONES_COUNT = "-Wl,--allow-multiple-definition"
+
+
+class Linked:
+    def __init__(self, root):
+        self.root, self.build = root, root / "build"
+        commands = json.loads((self.build / "compile_commands.json").read_text())
+        self.commands = {}
+        for one in commands:
+            path = Path(one["directory"], one["file"])
+            joined = re.findall(r'#include "(.*\.cpp)"', path.read_text()) if "Unity" in one["file"] else []
+            for source in joined or [path]:
+                self.commands.setdefault(os.path.relpath(source, root), one)
+
+    def sources_of(self, path):
+        """The source files to compile for a change of this file."""
+        if path in self.commands:
+            return [path]
+        line = f'#include "{path}"'
+        return [
+            source
+            for source in self.commands
+            if not source.startswith("tests/") and line in (self.root / source).read_text()
+        ]
+
+    def without_faults(self, faults, seconds_max):
+        """The tests must pass before a failure can mean anything. Returns (program, output) of one
+        that does not."""
+        targets = sorted({target for fault in faults for target in fault.targets()})
+        subprocess.run(["ninja", "-C", self.build, *targets], stdout=subprocess.DEVNULL, check=True)
+        for target, cases in {test for fault in faults for test in fault.tests}:
+            failed = run(self.build / "bin" / target, cases, seconds_max)
+            if failed is not None:
+                return target, failed
+        return None
+
+    def try_fault(self, fault, seconds_max):
+        """Returns ("no build", the output), ("caught", (program, its output)) or ("missed", None)."""
+        with tempfile.TemporaryDirectory() as folder:
+            changed = Path(folder) / fault.path
+            changed.parent.mkdir(parents=True)
+            text = (self.root / fault.path).read_text()
+            changed.write_text(text.replace(fault.old, fault.new))
+            objects = []
+            for source in self.sources_of(fault.path):
+                own = Path(folder) / source
+                objects.append(f"{folder}/{len(objects)}.o")
+                output = self.compile(own if own.exists() else self.root / source, folder, objects[-1])
+                if output is not None:
+                    return "no build", output
+            for target, cases in fault.tests:
+                program, output = self.link(target, objects, f"{target}-{fault.number}")
+                if program is None:
+                    return "no build", output
+                failed = run(program, cases, seconds_max)
+                program.unlink()
+                if failed is not None:
+                    return "caught", (target, failed)
+        return "missed", None
+
+    def compile(self, source, folder, into):
+        """Files of this folder go before those of the tree. Returns the output of a failure."""
+        tree = folder if str(source).startswith(folder) else self.root
+        one = self.commands[os.path.relpath(source, tree)]
+        words = [w for w in shlex.split(one["command"]) if not w.endswith("ccache")]
+        words[words.index("-o") + 1] = into
+        words[words.index("-c") + 1] = str(source)
+        words.insert(1, f"-I{folder}")
+        done = subprocess.run(words, cwd=one["directory"], capture_output=True, text=True)
+        return done.stderr if done.returncode else None
+
+    def link(self, target, objects, name):
+        """The test program with these objects first; beside the others, whose libraries it finds."""
+        said = subprocess.run(
+            ["ninja", "-C", self.build, "-t", "commands", f"bin/{target}"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        last = said.stdout.strip().splitlines()[-1]
+        first = f"{' '.join(objects)} {FIRST_ONES_COUNT} -o bin/{name}"
+        done = subprocess.run(
+            last.replace(f"-o bin/{target}", first, 1),
+            shell=True, cwd=self.build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        return (self.build / "bin" / name if done.returncode == 0 else None), done.stdout
+
+
+def run(program, cases, seconds_max):
+    """The output, if a test fails or the time is over."""
+    pattern = [f"-tc={cases.replace(',', '?')}"] if cases else []
+    try:
+        done = subprocess.run(
+            [program, *pattern],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            timeout=seconds_max, env={**os.environ, "FL_SIM_SEEDS": "50"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "the time was over"
+    return done.stdout if done.returncode else None
