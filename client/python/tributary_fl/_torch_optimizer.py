@@ -54,7 +54,8 @@ class KeptOptimizer:
 
     def save(self, optimizer: torch.optim.Optimizer) -> None:
         if is_in_parts(optimizer):
-            optimizer.consolidate_state_dict(to=0)  # type: ignore[attr-defined]  # On all ranks.
+            parts: Any = optimizer
+            parts.consolidate_state_dict(to=0)  # On all ranks.
         if not self._writes:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
