@@ -115,7 +115,7 @@ void check_together(const CLI::App& app, const CLI::App& join, const CLI::App& i
   refuse_beside_trainer(
       app, {"--ranks", "--site", "--data", "--data-memory", "--skip-bad-files", "--partition",
             "--partition-seed", "--shard", "--holdout", "--keep-moments", "--device", "--precision",
-            "--recompute", "--hogwild"});
+            "--recompute", "--offload", "--hogwild"});
 }
 
 /// Parses "512MiB". Returns an error text, or "".

@@ -58,7 +58,7 @@ struct DitherArgs {
   int class_bits = 0;       // 0 to 7. There are 2^class_bits classes.
 };
 
-/// What optimizer_step() reads and changes. Pointers that a step does not use may be null.
+/// The vectors that optimizer_step() reads and changes. Those that a step does not use may be null.
 struct StepVectors {
   float* weights = nullptr;
   float* gradient = nullptr;          // Set to 0.
@@ -78,7 +78,7 @@ struct StepVectors {
 struct StepArgs {
   enum class Rule : std::uint8_t { sgd, momentum, nesterov, adam };
   Rule rule = Rule::sgd;
-  float lr = 0;        // Of Adam: the learning rate divided by the first moment's bias correction.
+  float lr = 0;        // With Adam the learning rate divided by the first moment's bias correction.
   float shrink = 1;    // The weights are multiplied by this first (AdamW's weight decay).
   float decay = 0;     // The weights times this are added to the gradient.
   float proximal = 0;  // The weights' distance from the start, times this, too.

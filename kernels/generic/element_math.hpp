@@ -270,7 +270,7 @@ FL_HOST_DEVICE static inline double add_lanes(double* lanes) {
 /// The lanes of Kernels::dot().
 inline constexpr std::size_t dot_lanes = 32;
 
-/// What Kernels::optimizer_step() reads and changes of one element.
+/// One element of the vectors of Kernels::optimizer_step().
 template <class V>
 struct StepValues {
   typename V::Float weight;

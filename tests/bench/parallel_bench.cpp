@@ -11,6 +11,7 @@
 // not depend on cores: units of 3.2 MB, each of which takes 30 ms forward and 60 ms backward. Rank
 // 0 prints the seconds of a step: of computing alone, of sending alone, and of both with and
 // without the next unit's parameters under way. tests/bench/parallel_bench.py shapes the links.
+#include "client/site/plan/rank_load.hpp"
 #include "client/site/rank/shards/sharded_parallel.hpp"
 #include "tests/client/learn/made_up_texts.hpp"
 #include "tests/client/site/measured_training.hpp"
@@ -51,23 +52,6 @@ double loopback_megabytes() {
   return received / 1e6;
 }
 
-/// What the formulas say of a rank's vectors and bytes, in models of 4 bytes a parameter.
-struct Formula {
-  double held = 0;
-  double sent = 0;
-};
-Formula formula_of(int zero, double ranks) {
-  const double away = (ranks - 1) / ranks;
-  switch (zero) {
-    // Weights, gradient, two moments, and the reducer's buckets. The start is the file.
-    case 0: return {5, 2 * away};
-    case 1: return {3 + 2 / ranks, 3 * away};
-    // All weights, and parts of weights, gradient, start and two moments.
-    case 2: return {1 + 5 / ranks, 2 * away};
-    default: return {5 / ranks, 3 * away};
-  }
-}
-
 int measure_memory(int size) {
   const Layout layout = builtin_layout(text_model).value();
   const double model = static_cast<double>(layout.bytes()) / 1e6;
@@ -96,10 +80,11 @@ int measure_memory(int size) {
       // Trained twice. What making a group and reading weights sends is small.
       const double kernel = (loopback_megabytes() - before) / 2;
       const test::RankMemory& rank = ranks.front();
-      const Formula formula = formula_of(zero, size);
+      // Without units, which come and go; in models.
+      const RankLoad formula = rank_load(0.25, 0, {.zero = zero, .ranks = size, .on_cpu = true});
       fmt::print("{:>6}{:>11}{:>9.0f}{:>15.0f}{:>7.0f}{:>9.0f}{:>9.0f}{:>8.3f}{:>9.3f}{:>9.3f}\n",
                  zero, recomputes ? "full" : "none", rank.making, rank.after_forward, rank.most,
-                 formula.held * model, rank.after,
+                 formula.on_gpu * model, rank.after,
                  static_cast<double>(rank.sent_megabytes / rank.steps) / model, formula.sent,
                  kernel / size / static_cast<double>(rank.steps) / model);
     }

@@ -37,19 +37,20 @@ class Linked:
             if not source.startswith("tests/") and line in (self.root / source).read_text()
         ]
 
-    def without_faults(self, faults, seconds_max):
-        """The tests must pass before a failure can mean anything. Returns (program, output) of one
-        that does not."""
-        targets = sorted({target for fault in faults for target in fault.targets()})
-        subprocess.run(["ninja", "-C", self.build, *targets], stdout=subprocess.DEVNULL, check=True)
-        for target, cases in {test for fault in faults for test in fault.tests}:
-            failed = run(self.build / "bin" / target, cases, seconds_max)
-            if failed is not None:
-                return target, failed
-        return None
+    def program_of(self, target):
+        return self.build / "bin" / target
 
-    def try_fault(self, fault, seconds_max):
-        """Returns ("no build", the output), ("caught", (program, its output)) or ("missed", None)."""
+    def bring_up_to_date(self, targets):
+        """Returns the compiler's output if it failed, else None."""
+        done = subprocess.run(
+            ["ninja", "-C", self.build, *targets],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        return done.stdout if done.returncode else None
+
+    def try_fault(self, fault, fails):
+        """`fails(program, cases)`: the output of tests that do, else None. Returns ("no build", the
+        output), ("caught", (target, the output of its tests)) or ("missed", None)."""
         with tempfile.TemporaryDirectory() as folder:
             changed = Path(folder) / fault.path
             changed.parent.mkdir(parents=True)
@@ -66,7 +67,7 @@ class Linked:
                 program, output = self.link(target, objects, f"{target}-{fault.number}")
                 if program is None:
                     return "no build", output
-                failed = run(program, cases, seconds_max)
+                failed = fails(program, cases)
                 program.unlink()
                 if failed is not None:
                     return "caught", (target, failed)
@@ -96,17 +97,3 @@ class Linked:
             shell=True, cwd=self.build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return (self.build / "bin" / name if done.returncode == 0 else None), done.stdout
-
-
-def run(program, cases, seconds_max):
-    """The output, if a test fails or the time is over."""
-    pattern = [f"-tc={cases.replace(',', '?')}"] if cases else []
-    try:
-        done = subprocess.run(
-            [program, *pattern],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            timeout=seconds_max, env={**os.environ, "FL_SIM_SEEDS": "50"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "the time was over"
-    return done.stdout if done.returncode else None

@@ -109,14 +109,23 @@ def first_failure(output):
     return cases[0] if cases else lines[-1]
 
 
-def test(fault):
+def program_of(target):
+    return folder_of(target) / "bin" / target
+
+
+def fails(program, cases):
+    """The output of these test cases if one fails or the time is over, else None."""
+    # A comma would end the pattern.
+    pattern = [f"-tc={cases.replace(',', '?')}"] if cases else []
+    status, output = run([str(program), *pattern], TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
+    return None if status == 0 else output
+
+
+def test(fault, program_of):
     """Runs the fault's tests. Returns None if all pass, else (the first that does not, its output)."""
     for target, cases in fault.tests:
-        # A comma would end the pattern.
-        pattern = [f"-tc={cases.replace(',', '?')}"] if cases else []
-        command = [str(folder_of(target) / "bin" / target), *pattern]
-        status, output = run(command, TEST_SECONDS_MAX, {"FL_SIM_SEEDS": "50"})
-        if status != 0:
+        output = fails(program_of(target), cases)
+        if output is not None:
             return f"{target}{' -tc=' + cases if cases else ''}", output
     return None
 
@@ -130,7 +139,7 @@ def try_fault(fault):
         output = build(fault.targets())
         if output is not None:
             return "no build", output
-        failed = test(fault)
+        failed = test(fault, program_of)
         if failed is None:
             return "missed", ""
         return "caught", f"by {failed[0]}: {first_failure(failed[1])}"
@@ -139,13 +148,13 @@ def try_fault(fault):
 
 
 def try_linked(linked, fault):
-    word, more = linked.try_fault(fault, TEST_SECONDS_MAX)
+    word, more = linked.try_fault(fault, fails)
     if word == "caught":
         more = f"by {more[0]}: {first_failure(more[1])}"
     return word, more or ""
 
 
-def without_faults(faults):
+def without_faults(faults, build, program_of):
     """The tests must pass before a failure can mean anything."""
     if output := build(sorted({target for fault in faults for target in fault.targets()})):
         sys.exit(output)
@@ -154,7 +163,7 @@ def without_faults(faults):
         if (key := tuple(fault.tests)) in passed:
             continue
         passed.add(key)
-        if failed := test(fault):
+        if failed := test(fault, program_of):
             sys.exit(f"{failed[0]} fails without any fault:\n{failed[1][-4000:]}")
 
 
@@ -186,12 +195,12 @@ def main():
         return
     if options.linked:
         linked = Linked(ROOT)
-        if failed := linked.without_faults(faults, TEST_SECONDS_MAX):
-            sys.exit(f"{failed[0]} fails without any fault:\n{failed[1][-4000:]}")
+        COPY.mkdir(exist_ok=True)  # The tests run there.
+        without_faults(faults, linked.bring_up_to_date, linked.program_of)
         attempt = functools.partial(try_linked, linked)
     else:
         copy_tree()
-        without_faults(faults)
+        without_faults(faults, build, program_of)
         attempt = try_fault
     counts = {"caught": 0, "missed": 0, "no build": 0}
     argued = 0

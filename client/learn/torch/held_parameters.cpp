@@ -24,6 +24,12 @@ std::span<const float> stretch_of(std::span<const float> model, const Piece& pie
                        static_cast<std::size_t>(piece.count));
 }
 
+void copy_pieces(std::span<const float> model, const std::vector<Piece>& pieces,
+                 const torch::Tensor& part) {
+  for (const Piece& piece : pieces)
+    part.narrow(0, piece.at, piece.count).copy_(tensor_of(stretch_of(model, piece)));
+}
+
 torch::Tensor view_into(const torch::Tensor& flat, const Layout::Tensor& tensor,
                         std::int64_t first) {
   return flat
@@ -39,8 +45,7 @@ torch::Tensor read_pieces(std::span<const float> model, const std::vector<Piece>
   if (device.is_cpu() && pieces.size() == 1 && pieces[0].count == elements)
     return tensor_of(stretch_of(model, pieces[0]));
   torch::Tensor values = torch::zeros({elements}, torch::dtype(torch::kFloat32).device(device));
-  for (const Piece& piece : pieces)
-    values.narrow(0, piece.at, piece.count).copy_(tensor_of(stretch_of(model, piece)));
+  copy_pieces(model, pieces, values);
   return values;
 }
 
@@ -94,8 +99,7 @@ std::vector<Piece> HeldParameters::stepped_pieces() const {
 
 void HeldParameters::load(std::span<const float> model) {
   const torch::NoGradGuard no_grad;
-  for (const Piece& piece : pieces_)
-    weights_.narrow(0, piece.at, piece.count).copy_(tensor_of(stretch_of(model, piece)));
+  copy_pieces(model, pieces_, weights_);
   statistics_.copy_(tensor_of(model.subspan(static_cast<std::size_t>(parameters_))));
   // Stale updates and rounding may have made a variance near 0 negative.
   for (torch::Tensor& variance : variances_) variance.clamp_min_(0);

@@ -56,6 +56,8 @@ class HeldParameters {
   /// All statistics, which a forward pass in training changes: fp32 [layout.elements() - P].
   [[nodiscard]] const torch::Tensor& statistics() const { return statistics_; }
   [[nodiscard]] const TargetScale& target() const { return target_; }
+  /// All weights and statistics, fp32 [layout.elements()]; undefined where ranks have parts.
+  [[nodiscard]] virtual torch::Tensor whole_model() const { return {}; }
   /// The number of a model's parameters, P.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
 
@@ -99,8 +101,7 @@ class WholeParameters : public HeldParameters {
   WholeParameters(const Module& module, const Layout& layout, torch::Device device,
                   torch::Tensor shared = {});
 
-  /// fp32 [layout.elements()]: the weights, and after them the statistics.
-  [[nodiscard]] const torch::Tensor& model() const { return model_; }
+  [[nodiscard]] torch::Tensor whole_model() const override { return model_; }
 
  private:
   torch::Tensor model_;

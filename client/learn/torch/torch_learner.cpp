@@ -93,11 +93,9 @@ Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Dev
     parameters_ = options.together->hold(module_, layout, device, *units_);
     return;
   }
-  auto whole = std::make_unique<WholeParameters>(
-      module_, layout, device,
-      options.twin == nullptr ? torch::Tensor() : options.twin->whole_model_);
-  whole_model_ = whole->model();
-  parameters_ = std::move(whole);
+  const torch::Tensor shared =
+      options.twin == nullptr ? torch::Tensor() : options.twin->parameters_->whole_model();
+  parameters_ = std::make_unique<WholeParameters>(module_, layout, device, shared);
 }
 
 /// The choices about the number formats of a training's steps.

@@ -71,8 +71,6 @@ class Learner {
   [[nodiscard]] HeldParameters& parameters() { return *parameters_; }
   /// The module's parameters, in the layout's order.
   [[nodiscard]] const std::vector<torch::Tensor>& trained() const { return trained_; }
-  /// All weights and statistics, fp32 [layout.elements()]; undefined where ranks have parts.
-  [[nodiscard]] const torch::Tensor& whole_model() const { return whole_model_; }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   /// Returns the outputs. If `is_training`, a BatchNorm uses the statistics of these inputs and
   /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
@@ -107,7 +105,6 @@ class Learner {
   std::vector<torch::Tensor> trained_;
   std::unique_ptr<Units> units_;
   std::unique_ptr<HeldParameters> parameters_;
-  torch::Tensor whole_model_;
   PrecisionPlan precision_;
 };
 

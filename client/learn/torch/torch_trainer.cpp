@@ -286,7 +286,7 @@ class TorchTrainer final : public Trainer {
 
   const float* update_on_device() override {
     if (!device_.is_cuda() || !holds_update_ || together_ != nullptr) return nullptr;
-    return first().whole_model().const_data_ptr<float>();
+    return first().parameters().whole_model().const_data_ptr<float>();
   }
 
  private:
@@ -466,7 +466,7 @@ Result<std::unique_ptr<Trainer>> make_torch_trainer(const LearnOptions& options,
       return Error(Errc::invalid_input,
                    fmt::format("hogwild {}: must be 1 or more, and 1 on a GPU", options.hogwild));
     }
-    return_freed_memory();  // What a layer of a module is made in, too.
+    return_freed_memory();  // Layers take memory while they are made.
     std::vector<Learner> learners;
     for (int number = 0; number < options.hogwild; ++number) {
       FL_TRY(Learner learner,

@@ -19,7 +19,8 @@ RankLoad rank_load(double parameters, double unit_parameters, const RankShares& 
     load.on_gpu = 4 * parameters * (has_ranks ? 3 : 2);
   }
   // The start of the round, and two moments.
-  const double optimizer = 12 * stepped;
+  const bool has_start = zero >= 2 || !shares.on_cpu;
+  const double optimizer = (has_start ? 12 : 8) * stepped;
   if (shares.offload) {
     load.on_host = optimizer + 8 * stepped;  // Weights and gradient, on their way.
   } else {

@@ -96,7 +96,7 @@ std::string lacks(const Division& how) {
   return how.pp > 1 ? "pipelines" : "";
 }
 
-/// What a rank of this release takes for a plan that it does not lack, activations too.
+/// The load of a rank of this release by a plan that it does not lack, with the activations.
 RankLoad load_of(const Plan& plan, const PlanReport& report) {
   const Division& how = plan.division;
   const ModelShape& shape = report.shape;
@@ -109,6 +109,12 @@ RankLoad load_of(const Plan& plan, const PlanReport& report) {
                              .microbatches = plan.microbatches});
   load.on_gpu += plan.activation_bytes;
   return load;
+}
+
+bool fits(const RankLoad& load, const SiteMachines& machines) {
+  const double of_node = load.on_host * real(std::min(machines.gpus, machines.gpus_per_node));
+  const bool fits_host = machines.host_memory_bytes == 0 || of_node <= machines.host_memory_bytes;
+  return load.on_gpu <= machines.usable_bytes() && fits_host;
 }
 
 /// The flags by which ranks train so, of fl-client and, for what all clients share, of fl-server.
@@ -145,7 +151,7 @@ void write_flags(std::string& out, const PlanReport& report) {
     std::string takes = in_bytes(load.on_gpu) + " of a GPU";
     if (load.on_host > 0) takes += ", and as a part of the host's memory " + in_bytes(load.on_host);
     if (load.sent > 0) takes += fmt::format(", and sends {} a step", in_bytes(load.sent));
-    if (load.on_gpu > report.machines.usable_bytes()) {
+    if (!fits(load, report.machines)) {
       if (is_first)
         fmt::format_to(at,
                        "\n{}: a rank of this release, whose weights are fp32, takes {}: too "
@@ -226,7 +232,7 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
   row["rank_bytes"] = load.on_gpu;
   row["rank_host_bytes"] = load.on_host;
   row["rank_sent_bytes"] = load.sent;
-  row["rank_fits"] = load.on_gpu <= report.machines.usable_bytes();
+  row["rank_fits"] = fits(load, report.machines);
   return row;
 }
 

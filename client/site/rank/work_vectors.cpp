@@ -10,13 +10,12 @@ namespace {
 
 constexpr std::int64_t slice_elements = 1 << 18;  // 1 MiB.
 
-/// The statistics come after all parameters.
+/// The statistics come after all parameters; there may be none.
 Piece statistics_of(const Layout& layout) {
-  const auto elements = static_cast<std::int64_t>(layout.elements());
-  const auto first = std::ranges::find_if(layout.tensors(), is_statistic, &Layout::Tensor::name);
-  const std::int64_t begin =
-      first == layout.tensors().end() ? elements : static_cast<std::int64_t>(first->offset);
-  return {begin, elements - begin, 0};
+  const Layout::Stretch& all = layout.statistics();
+  const std::uint64_t count = all.end - all.begin;
+  return {static_cast<std::int64_t>(layout.elements() - count), static_cast<std::int64_t>(count),
+          0};
 }
 
 /// Calls work(slice) for slices of these stretches of a vector, as tensors.

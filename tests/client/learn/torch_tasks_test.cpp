@@ -260,7 +260,7 @@ TEST_CASE("a transformer predicts a byte from those before it only") {
   const auto module = make_module(model).value();
   const WholeParameters whole(module, builtin_layout(model).value(), torch::kCPU);
   torch::NoGradGuard no_grad;
-  whole.model().normal_();
+  whole.whole_model().normal_();
   const torch::Tensor bytes = torch::randint(256, {1, 20}, torch::kInt64);
   torch::Tensor changed = bytes.clone();
   changed[0][12] = (bytes[0][12].item<std::int64_t>() + 1) % 256;

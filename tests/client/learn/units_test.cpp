@@ -40,7 +40,7 @@ std::vector<float> update_of(const std::string& model, const std::string& precis
   return update;
 }
 
-/// What a forward pass keeps for the backward pass.
+/// Counts the bytes that a forward pass keeps for the backward pass.
 std::size_t bytes_kept(bool recomputes) {
   const auto module = make_module(transformer).value();
   Units units(module, parse_model(transformer).value());

@@ -85,7 +85,7 @@ class GatheredUnit {
   std::int64_t segment_bytes_ = 0;              // The most of a rank, a multiple of 4.
   torch::Tensor full_;                          // The buffer: fp32 [ranks * part].
   bool is_there_ = false;
-  bool is_rounded_ = false;  // What is there or on its way serves mixed passes only.
+  bool is_rounded_ = false;  // The parameters, there or on their way, serve mixed passes only.
   Future gathering_;         // Null unless it goes on.
   Future reducing_;
   torch::Tensor

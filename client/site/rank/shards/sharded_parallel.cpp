@@ -62,7 +62,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 
   void prepare() override {
     if (gathered_.empty()) divide();  // For the group that has been entered.
-    // What a pass that ended early has left.
+    // A pass that ended early may have left work and gradients.
     parallel_.conductor().run([](Ranks&) {});
     for (GatheredUnit& unit : gathered_) unit.forget();
     reached_.reset();
