@@ -49,13 +49,9 @@ constexpr HookCost batched_costs[] = {
     {"batched-powersgd:4", all_reduce, feedback, 0.5, 0, square_bits<4>}};
 
 constexpr HookRow table[] = {
-    {.name = "allreduce",
-     .usage = "allreduce",
-     .takes_16_bits = true,
-     .works_on_parts = true,
-     .costs = allreduce_costs},
-    {.name = "bf16", .usage = "bf16", .works_on_parts = true, .costs = bf16_costs},
-    {.name = "fp16", .usage = "fp16", .works_on_parts = true, .costs = fp16_costs},
+    {.name = "allreduce", .usage = "allreduce", .takes_16_bits = true, .costs = allreduce_costs},
+    {.name = "bf16", .usage = "bf16", .costs = bf16_costs},
+    {.name = "fp16", .usage = "fp16", .costs = fp16_costs},
     {.name = "quantize",
      .usage = "quantize:8[,channel=0]",
      .argument = "bits",

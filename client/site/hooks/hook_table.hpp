@@ -59,8 +59,6 @@ struct HookRow {
   /// The ranks' gradients and parameters differ between the means that after_step() makes. Such a
   /// hook can't work between nodes (topology_hooks.hpp).
   bool is_local = false;
-  /// It also works where each rank gets a part of the mean (--zero 2 and 3).
-  bool works_on_parts = false;
   std::span<const HookCost> costs = {};
 };
 

@@ -10,16 +10,18 @@ RankLoad rank_load(double parameters, double unit_parameters, const RankShares& 
   const double part = parameters / ranks;
   const double stepped = zero >= 1 ? part : parameters;
   RankLoad load;
-  // Weights, with up to three units together; gradients, with a unit's on its way.
-  if (zero >= 2) {
-    load.on_gpu = 4 * (part + (zero == 2 ? parameters : 3 * unit_parameters));
-    load.on_gpu += 4 * (part + 2 * unit_parameters);
+  // Weights, with up to three units together; gradients, with two units' on their way, and with
+  // stage 1 those of all units from pass to pass.
+  if (zero >= 1) {
+    const bool keeps_gradients = zero == 1 && shares.microbatches > 1;
+    load.on_gpu = 4 * (part + (zero < 3 ? parameters : 3 * unit_parameters));
+    load.on_gpu += 4 * (part + (keeps_gradients ? parameters : 2 * unit_parameters));
   } else {
     // The reducer's buckets hold the gradient once more.
     load.on_gpu = 4 * parameters * (has_ranks ? 3 : 2);
   }
   // The start of the round, and two moments.
-  const bool has_start = zero >= 2 || !shares.on_cpu;
+  const bool has_start = zero >= 1 || !shares.on_cpu;
   const double optimizer = (has_start ? 12 : 8) * stepped;
   if (shares.offload) {
     load.on_host = optimizer + 8 * stepped;  // Weights and gradient, on their way.
@@ -37,7 +39,7 @@ RankLoad rank_load(double parameters, double unit_parameters, const RankShares& 
   const double times = real(shares.microbatches);
   switch (zero) {
     case 0: load.sent = 2 * gradients; break;
-    case 1: load.sent = 2 * gradients + 4 * parameters * away; break;
+    case 1: load.sent = gradients + weights; break;
     case 2: load.sent = times * gradients + weights; break;
     default: load.sent = times * (gradients + 2 * weights);
   }

@@ -56,6 +56,9 @@ class GradientHook {
   virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) {
     (void)parameters, (void)is_last, (void)ranks;
   }
+  /// The format in which gradients travel, if the hook does nothing but sum them up: then ranks may
+  /// as well get only their parts of the mean (shards/gathered_unit.hpp).
+  [[nodiscard]] virtual std::optional<torch::ScalarType> plain_format() const { return {}; }
   /// Copies the state, which is this rank's own. Only between two steps.
   [[nodiscard]] virtual HookState save() const { return {}; }
   /// Goes on with a saved state. Entries that the hook does not know are ignored; what is missing

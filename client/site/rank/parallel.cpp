@@ -14,16 +14,16 @@ namespace fl::site {
 namespace {
 
 /// Errors: invalid_input, for flags that don't go with --zero.
-Result<void> check_zero(const ParallelSettings& settings, const HookRow& hook) {
+Result<void> check_zero(const ParallelSettings& settings, const ParsedHook& hook) {
   const auto refuse = [&](std::string_view flag, std::string_view value, std::string_view why) {
     return Error(Errc::invalid_input, fmt::format("--zero {} does not go with {} {}: {}",
                                                   settings.zero, flag, value, why));
   };
-  if (settings.zero > 0 && hook.is_local)
+  if (settings.zero > 0 && hook.row.is_local)
     return refuse("--hook", settings.hook,
                   "its ranks have parameters of their own between the means, and can't share them");
   if (settings.zero < 2) return {};
-  if (!hook.works_on_parts)
+  if (!hook.hook->plain_format())
     return refuse("--hook", settings.hook,
                   "each rank gets a part of the gradient only; allreduce, bf16 and fp16 work on "
                   "parts, and --zero 1 goes with this hook");
@@ -38,17 +38,27 @@ Result<void> check_zero(const ParallelSettings& settings, const HookRow& hook) {
   return {};
 }
 
+/// Whether ranks get sums of their own parts only. With stage 1 a hook, a topology or a way to find
+/// unused parameters may want whole gradients on all ranks.
+bool sums_parts(const ParallelSettings& settings, const ParsedHook& hook) {
+  if (settings.zero != 1) return settings.zero > 1;
+  const bool is_plain = settings.topology == "backend" || settings.topology == "alltoall";
+  return is_plain && hook.hook->plain_format() && settings.unused_parameters == "refuse" &&
+         settings.bucket_mb.empty();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings,
                                                 std::function<void()> on_progress) {
   FL_TRY(const ParsedHook hook, check_reduction(settings.hook, settings.topology));
-  FL_CHECK(check_zero(settings, hook.row));
-  if (settings.zero < 2)
+  FL_CHECK(check_zero(settings, hook));
+  if (!sums_parts(settings, hook))
     return std::unique_ptr<Parallel>(
         std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1));
   return std::unique_ptr<Parallel>(std::make_unique<ShardedParallel>(
-      std::move(on_progress), ShardedParallel::Options{.frees_parameters = settings.zero == 3}));
+      std::move(on_progress), ShardedParallel::Options{.frees_parameters = settings.zero == 3,
+                                                       .keeps_gradients = settings.zero == 1}));
 }
 
 }  // namespace fl::site

@@ -58,11 +58,13 @@ inline std::unique_ptr<Parallel> enter_parallel(
   std::vector<int> all(static_cast<std::size_t>(ranks.size()));
   std::iota(all.begin(), all.end(), 0);
   auto steps = ranks.subgroup(all, "steps");
-  if (training.zero >= 2) {
+  const auto format = parsed->hook->plain_format();
+  if (training.zero >= 1 && format) {
     auto together = std::make_unique<ShardedParallel>(
         on_progress, ShardedParallel::Options{.frees_parameters = training.zero == 3,
+                                              .keeps_gradients = training.zero == 1,
                                               .prefetches = training.prefetches});
-    together->enter(std::move(steps), training.hook == "bf16" ? torch::kBFloat16 : torch::kFloat32);
+    together->enter(std::move(steps), *format);
     return together;
   }
   const bool is_local = parsed->row.is_local;

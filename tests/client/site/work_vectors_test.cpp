@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fl::test {
@@ -21,9 +22,13 @@ using namespace fl::site;
 TEST_CASE("ranks read what they hold, and the agent's file gets all of the result") {
   const std::string model = "resnet8:1x28x28-10";
   const Layout layout = builtin_layout(model).value();
-  for (const int zero : {0, 1, 3}) {
+  // With the second hook ranks of stage 1 read all, and write parts.
+  for (const auto& [zero, hook] : {std::pair(0, "allreduce"), std::pair(1, "allreduce"),
+                                   std::pair(1, "topk:0.5"), std::pair(3, "allreduce")}) {
+    const bool is_whole = zero == 0;
+    const bool reads_parts = zero > 0 && hook == std::string("allreduce");
     for (const std::vector<int>& away : {std::vector<int>{}, {2}, {1, 2}}) {
-      CAPTURE(zero);
+      CAPTURE(hook);
       CAPTURE(away.size());
       const TemporaryFolder folder;
       RankWork work;
@@ -41,6 +46,7 @@ TEST_CASE("ranks read what they hold, and the agent's file gets all of the resul
       Training training;
       training.model = model;
       training.zero = zero;
+      training.hook = hook;
       std::vector<std::string> wrong(3);
       on_ranks(3, [&](Ranks& ranks) {
         const auto together = enter_parallel(ranks, training);
@@ -52,7 +58,7 @@ TEST_CASE("ranks read what they hold, and the agent's file gets all of the resul
         std::string& what = wrong[static_cast<std::size_t>(ranks.rank())];
         std::vector<Piece> read = together->read_by(ranks.rank());
         std::int64_t parameters = 0;
-        for (int rank = 0; rank < (zero == 3 ? 3 : 1); ++rank)
+        for (int rank = 0; rank < (reads_parts ? 3 : 1); ++rank)
           for (const Piece& piece : together->read_by(rank)) parameters += piece.count;
         read.push_back({parameters, static_cast<std::int64_t>(layout.elements()) - parameters, 0});
         for (const Piece& piece : read) {
@@ -62,12 +68,12 @@ TEST_CASE("ranks read what they hold, and the agent's file gets all of the resul
             if (vectors.correction()[at] != static_cast<float>(i + 5)) what = "correction";
           }
         }
-        if (is_away && zero == 3) {
+        if (is_away && reads_parts) {
           // What is not its own is not there.
           const auto zeros = std::ranges::count(vectors.weights(), 0.0F);
           if (zeros < static_cast<std::ptrdiff_t>(layout.elements()) / 2) what = "more than read";
         }
-        if (zero == 0 && ranks.rank() > 0) {
+        if (is_whole && ranks.rank() > 0) {
           if (!vectors.result().empty()) what = "result";
         } else {
           for (const Piece& piece : together->written_by(ranks.rank()))

@@ -2,6 +2,7 @@
 #include "client/site/rank/hooks/agreement.hpp"
 #include "client/site/rank/hooks/hooks.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace fl::site {
@@ -28,6 +29,9 @@ class SixteenBits final : public GradientHook {
   }
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) override {
     inner_->after_step(parameters, is_last, ranks);
+  }
+  [[nodiscard]] std::optional<torch::ScalarType> plain_format() const override {
+    return inner_->plain_format() ? std::optional(type_) : std::nullopt;
   }
   [[nodiscard]] HookState save() const override { return inner_->save(); }
   void load(const HookState& state) override { inner_->load(state); }

@@ -2,6 +2,7 @@
 #include "client/site/rank/shards/sharded_parallel.hpp"
 
 #include "client/learn/torch/layer.hpp"
+#include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/shards/gathered_unit.hpp"
 
 #include <fmt/format.h>
@@ -24,13 +25,6 @@ namespace {
 
 /// Gradients of at most this many units are on their way at a time.
 constexpr std::size_t units_on_way_max = 2;
-
-/// The format in which gradients travel with this hook, one that works on parts.
-torch::ScalarType format_of(const std::string& hook) {
-  if (hook.starts_with("bf16")) return torch::kBFloat16;
-  if (hook.starts_with("fp16")) return torch::kFloat16;
-  return torch::kFloat32;
-}
 
 }  // namespace
 
@@ -104,18 +98,14 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     gathered_[unit].gather(is_mixed_);
   }
 
-  void expect_gradients() {
-    for (GatheredUnit& unit : gathered_) unit.expect_gradients();
+  /// `reduces`: in the backward pass that follows gradients go to the ranks that have the parts.
+  void expect_gradients(bool reduces) {
+    reduces_ = reduces;
+    for (GatheredUnit& unit : gathered_)
+      if (reduces) unit.expect_gradients();
   }
   void end_backward() {
-    std::size_t missing = 0;
-    for (const GatheredUnit& unit : gathered_) missing += unit.is_reduced() ? 0 : 1;
-    if (missing > 0)
-      throw std::logic_error(fmt::format(
-          "{} of {} layers' gradients were not summed, because a parameter got no gradient in this "
-          "step: such a model can't be trained with --zero 2 or 3",
-          missing, gathered_.size()));
-    for (GatheredUnit& unit : gathered_) unit.await_reduced();
+    if (reduces_) await_gradients();
     reached_.reset();
     if (parallel_.options_.frees_parameters) free_all();
   }
@@ -128,6 +118,17 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   void loaded() override { outdate(); }
 
  private:
+  void await_gradients() {
+    std::size_t missing = 0;
+    for (const GatheredUnit& unit : gathered_) missing += unit.is_reduced() ? 0 : 1;
+    if (missing > 0)
+      throw std::logic_error(fmt::format(
+          "{} of {} layers' gradients were not summed, because a parameter got no gradient in this "
+          "step: such a model needs --unused-parameters find, which goes with --zero 0 and 1",
+          missing, gathered_.size()));
+    for (GatheredUnit& unit : gathered_) unit.await_reduced();
+  }
+
   void free_all() {
     for (GatheredUnit& unit : gathered_) unit.free();
   }
@@ -139,7 +140,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
       using torch::autograd::variable_list;
       accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
           [this, number](const variable_list& outputs, const variable_list& /*inputs*/) {
-            gathered_[number].note_gradient();
+            if (reduces_) gathered_[number].note_gradient();
             return outputs;
           }));
       accumulators_.push_back(std::move(accumulator));
@@ -169,6 +170,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::deque<GatheredUnit> gathered_;
   std::optional<std::size_t> reached_;  // The unit where the backward pass is.
+  bool reduces_ = true;                 // As expect_gradients() was told.
   bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
 };
 
@@ -180,7 +182,10 @@ ShardedParallel::~ShardedParallel() { ShardedParallel::leave(); }
 Result<void> ShardedParallel::enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
                                           std::size_t /*model_bytes*/,
                                           MeasuredChoices& /*choices*/) {
-  enter(std::move(ranks), format_of(group.hook));
+  FL_TRY(const ParsedHook parsed, parse_hook(group.hook));
+  const auto format = parsed.hook->plain_format();
+  FL_ASSERT(format);  // Other hooks were refused (make_parallel()).
+  enter(std::move(ranks), *format);
   return {};
 }
 
@@ -216,7 +221,7 @@ void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*paramet
 }
 
 void ShardedParallel::backward(const torch::Tensor& loss, bool is_last) {
-  held_->expect_gradients();
+  held_->expect_gradients(is_last || !options_.keeps_gradients);
   times().backward();
   loss.backward();
   held_->end_backward();

@@ -22,8 +22,11 @@ class ShardedParallel final : public GroupedParallel {
   struct Options {
     /// Parameters are freed after each use, so that a rank has those of two units at most beside
     /// its parts (ZeRO stage 3); else they stay from step to step, and only gradients and moments
-    /// are parts (stage 2).
+    /// are parts (stages 1 and 2).
     bool frees_parameters = true;
+    /// Gradients stay on each rank until the last pass of a step, and go to the ranks that have the
+    /// parts once a step (stage 1); else after each pass.
+    bool keeps_gradients = false;
     /// The next unit's parameters come while a unit computes.
     bool prefetches = true;
   };
