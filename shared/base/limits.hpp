@@ -28,7 +28,7 @@ inline constexpr std::size_t features_max = 64;           // Names in the list o
 inline constexpr std::size_t feature_name_bytes_max = 32;
 inline constexpr int upload_notes_max = 8;  // UploadBegin.notes; more are left out.
 /// The name of a run's model, and of its strategy, optimizer and codec.
-inline constexpr std::size_t run_model_bytes_max = 128;
+inline constexpr std::size_t run_model_bytes_max = 512;
 inline constexpr std::size_t spec_bytes_max = 64 << 10;
 /// A client's message before Ready.
 inline constexpr std::size_t hello_bytes_max = 16 << 10;

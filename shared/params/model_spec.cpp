@@ -120,8 +120,10 @@ Result<ModelSpec> read_transformer(std::string_view model) {
   spec.width = options.count("width", 256, 1);
   spec.heads = options.count("heads", 4, 1);
   spec.input = {options.count("context", 256, 2)};
-  spec.outputs = 256;
+  spec.outputs = options.count("vocab", 256, 2);
   FL_CHECK(options.finish());
+  if (spec.outputs > model_size_max)
+    return wrong(model, fmt::format("vocab {} is more than {}", spec.outputs, model_size_max));
   if (spec.layers > model_layers_max || spec.width > model_size_max ||
       spec.width % spec.heads != 0) {
     return wrong(model, fmt::format("width must be a multiple of heads and at most {}, and layers "
@@ -217,7 +219,7 @@ Result<ModelSpec> parse_model(std::string_view model) {
 std::string_view example_data(const ModelSpec& spec) {
   switch (spec.task) {
     case Task::none: return "";
-    case Task::language: return "text:FOLDER";
+    case Task::language: return spec.outputs == 256 ? "text:FOLDER" : "tokens:FILE";
     case Task::classification:
     case Task::regression: break;
   }

@@ -7,7 +7,8 @@
 //   mlp:IN-H1-...-OUT               dense layers with ReLU between them
 //   cnn:CxHxW-OUT                   the CNN of the FedAvg paper, for any image
 //   resnetN:CxHxW-OUT               ResNet of N = 6n+2 layers for small images, with BatchNorm
-//   transformer[:layers=4,width=256,heads=4,context=256]   GPT-like, predicts the next byte
+//   transformer[:layers=4,width=256,heads=4,context=256,vocab=256]
+//                                   GPT-like, predicts the next token: a byte, or a number < vocab
 //   synthetic:N                     one tensor of N values, for tests
 //   lenet, cnn, resnet8, resnet20, mlp, logistic           for 28x28 grey images and 10 classes
 //
@@ -29,7 +30,7 @@ struct ModelSpec {
     none,            // synthetic:N; it has no data.
     classification,  // Outputs are logits of classes.
     regression,      // Outputs are values.
-    language,        // Outputs are logits of the next byte.
+    language,        // Outputs are logits of the next token.
   };
   enum class Loss { cross_entropy, mse, mae };
 
@@ -37,7 +38,7 @@ struct ModelSpec {
   Task task = Task::none;
   Loss loss = Loss::cross_entropy;
   /// The shape of one example. An mlp has one number: it takes examples of any shape with that many
-  /// values. A transformer has its context, in bytes. synthetic:N has N.
+  /// values. A transformer has its context, in tokens. synthetic:N has N.
   std::vector<std::int64_t> input = {};
   std::int64_t outputs = 0;
   /// The model knows mean and variance of each input value and of each target (regression) over all
@@ -59,7 +60,7 @@ struct ModelSpec {
 
 inline constexpr std::int64_t model_size_max = 1 << 24;  // The largest number in a spec.
 inline constexpr std::int64_t model_layers_max = 1000;
-inline constexpr std::int64_t transformer_context_max = 1024;  // In bytes.
+inline constexpr std::int64_t transformer_context_max = 131'072;  // In tokens.
 inline constexpr std::uint64_t scaled_values_max =
     4096;  // Each member sends three numbers for each of these values.
 

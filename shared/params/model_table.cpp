@@ -160,7 +160,8 @@ constexpr std::array<ModelRow, 12> rows = {{
     {"logistic:IN-OUT", "logistic regression"},
     {"mlp:IN-H1-...-OUT", "dense layers"},
     {"cnn:CxHxW-OUT, resnetN:CxHxW-OUT", "the same networks for other images"},
-    {"transformer:layers=4,width=256,heads=4,context=256", "GPT-like, predicts the next byte"},
+    {"transformer:layers=4,width=256,heads=4,context=256,vocab=256",
+     "GPT-like, predicts the next byte or token"},
     {"synthetic:N", "one tensor of N zeros; updates are random noise, for tests"},
 }};
 

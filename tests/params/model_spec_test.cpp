@@ -62,7 +62,9 @@ TEST_CASE("sizes, task and loss stand in the model's name") {
   CHECK(text.task == Task::language);
   CHECK(text.input == Sizes{100});
   CHECK(text.width == 64);
+  CHECK(text.outputs == 256);
   CHECK(spec_of("transformer").layers == 4);
+  CHECK(spec_of("transformer:vocab=50257,context=131072").outputs == 50'257);
 }
 
 TEST_CASE("short names are specs for 28x28 grey images with 10 classes") {
@@ -84,6 +86,7 @@ TEST_CASE("a model says what its data may be") {
   CHECK(data_of("logistic:13-2") == "csv:FILE,target=COLUMN");
   CHECK(data_of("linear:784-1") == "csv:FILE,target=COLUMN");
   CHECK(data_of("transformer") == "text:FOLDER");
+  CHECK(data_of("transformer:vocab=50257") == "tokens:FILE");
   CHECK(data_of("synthetic:100").empty());
 }
 
@@ -100,6 +103,8 @@ TEST_CASE("models of given sizes have as many parameters as their formulas say")
   // 12 w^2 + 13 w a block, the embeddings and the last norm.
   CHECK(elements("transformer:layers=3,width=32,heads=4,context=50") ==
         3 * (12 * 32 * 32 + 13 * 32) + (256 + 50) * 32 + 2 * 32);
+  CHECK(elements("transformer:layers=1,width=32,heads=4,context=50,vocab=1000") ==
+        12 * 32 * 32 + 13 * 32 + (1000 + 50) * 32 + 2 * 32);
 }
 
 TEST_CASE("a text that is no model is refused, with what is wrong") {
@@ -131,7 +136,9 @@ TEST_CASE("a text that is no model is refused, with what is wrong") {
       {"vit:3x32x32-10", "the models are"},
       {"", "the models are"},
       {"transformer:width=30,heads=4", "multiple of heads"},
-      {"transformer:context=1025", "more than 1024"},
+      {"transformer:context=131073", "more than 131072"},
+      {"transformer:vocab=1", "2 or more"},
+      {"transformer:vocab=16777217", "more than 16777216"},
       {"transformer:context=1", "2 or more"},
       {"transformer:depth=2", "no option 'depth'"},
       {"cnn:3x16777216x16777216-10", "elements than the limit"},

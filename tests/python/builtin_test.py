@@ -125,10 +125,19 @@ class AgainstPredict(InFolder):
     def test_a_language_model_has_the_loss_that_the_history_has(self):
         text = bytes(range(40, 120)) * 5
         (self.folder / "text").write_bytes(text)
+        self.compare_language("bytes", "", f"text:{self.folder}/text", text)
+        tokens = [1000 + 7 * i % 90 for i in range(400)]
+        np.array(tokens, "<u2").tofile(self.folder / "tokens")
+        loaded = self.compare_language(
+            "tokens", ",vocab=1090", f"tokens:{self.folder}/tokens", tokens
+        )
+        with self.assertRaisesRegex(ValueError, "takes tokens from 0 to 1089, and these have 1090"):
+            loaded.prepare([[3, 1090]])
+
+    def compare_language(self, name, vocabulary, data, text):
         context = 48
-        model = f"transformer:layers=2,width=16,heads=2,context={context}"
-        data = f"text:{self.folder}/text"
-        state, file = self.folder / "state", self.folder / "model.safetensors"
+        model = f"transformer:layers=2,width=16,heads=2,context={context}{vocabulary}"
+        state, file = self.folder / f"{name}-state", self.folder / f"{name}.safetensors"
         flags = ("--clients", 1, "--rounds", 2, "--local-steps", 3, "--data", data, "--test", data)
         self.run_program("fl-sim", "--state", state, "--model", model, *flags)
         with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as history:
@@ -142,8 +151,9 @@ class AgainstPredict(InFolder):
         for begin in range(0, count, context):
             piece = text[begin : begin + context + 1]
             p = loaded.predict(loaded.prepare(piece[:-1]))[0]
-            loss -= sum(math.log(p[at, byte]) for at, byte in enumerate(piece[1:]))
+            loss -= sum(math.log(p[at, token]) for at, token in enumerate(piece[1:]))
         self.assertAlmostEqual(loss / count, math.log(perplexity), delta=1e-4)
+        return loaded
 
     def test_the_page_on_models_is_right(self):
         paths = [str(fake_agent.PACKAGE), os.environ.get("PYTHONPATH", "")]

@@ -37,21 +37,32 @@ std::uint64_t DataSet::row_bytes() const {
 }
 
 std::uint32_t DataSet::size() const {
+  if (kind == Kind::text) return static_cast<std::uint32_t>(pieces.size());
   return static_cast<std::uint32_t>(inputs.bytes().size() / row_bytes());
+}
+
+std::span<const std::byte> DataSet::row(std::uint64_t example) const {
+  if (kind == Kind::text) {
+    const TextPiece& piece = pieces[example];
+    return inputs.bytes().subspan(piece.begin * token_bytes,
+                                  std::size_t{piece.length} * token_bytes);
+  }
+  return inputs.bytes().subspan(example * row_bytes(), row_bytes());
 }
 
 DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
   DataSet some = *this;
   std::vector<std::byte> rows;
-  rows.reserve(indices.size() * row_bytes());
+  some.pieces.clear();
   for (const std::uint32_t index : indices) {
     const auto one = row(index);
+    if (kind == Kind::text)
+      some.pieces.push_back({rows.size() / token_bytes, pieces[index].length});
     rows.insert(rows.end(), one.begin(), one.end());
   }
   some.inputs = Storage(std::move(rows));
   some.labels = chosen(labels, indices);
   some.targets = chosen(targets, indices, outputs);
-  some.lengths = chosen(lengths, indices);
   some.groups = chosen(groups, indices);
   some.example_names = chosen(example_names, indices);
   some.example_heading = example_heading;
@@ -59,7 +70,8 @@ DataSet DataSet::select(std::span<const std::uint32_t> indices) const {
 }
 
 std::string data_shape_text(const DataSet& set) {
-  if (set.kind == DataSet::Kind::text) return "text";
+  if (set.kind == DataSet::Kind::text)
+    return set.token_bytes == 1 ? "text" : fmt::format("text, tokens to {}", set.vocabulary - 1);
   std::string text = shape_text(set.shape);
   text += set.kind == DataSet::Kind::pixels ? " pixels" : " values";
   if (!set.labels.empty()) {

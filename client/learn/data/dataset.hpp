@@ -12,19 +12,28 @@
 
 namespace fl {
 
-/// The bytes of a piece of text: an example of a set of texts. Two neighbouring pieces share one
-/// byte, which the first one has to predict.
-inline constexpr std::uint32_t text_piece_bytes = 1025;
+/// A text is a sequence of tokens: its bytes, or the numbers that a tokenizer has made of it. An
+/// example of a set of texts is a piece of one; its tokens but the first are to be predicted. Two
+/// neighbouring pieces share a token, which the first one has to predict.
+struct TextPiece {
+  std::uint64_t begin = 0;   // The place of the first token in DataSet::inputs.
+  std::uint32_t length = 0;  // In tokens, at least 2.
+  friend bool operator==(const TextPiece&, const TextPiece&) = default;
+};
+/// Tokens of a piece that are predicted, unless its text ends before; and what piece= may say.
+inline constexpr std::uint32_t piece_tokens_default = 1024;
+inline constexpr std::uint32_t piece_tokens_max = 1 << 20;
 
 struct DataSet {
   enum class Kind {
     pixels,  // Bytes, 0 to 255, which stand for 0 to 1. The shape is channels, rows, columns.
     values,  // fp32, any shape, plus input_offsets. A NaN is a missing value.
-    text,    // Bytes. The shape is text_piece_bytes.
+    text,    // Tokens, in `pieces`. The shape is the most that a piece has.
   };
   Kind kind = Kind::values;
   std::vector<std::int64_t> shape = {};  // The shape of one example.
-  Storage inputs = {};                   // The examples one after another, each row_bytes() long.
+  /// The examples one after another, each row_bytes() long; of text the tokens of all texts.
+  Storage inputs = {};
   /// values: what to add to each value of an example, where fp32 alone would be too coarse
   /// (ShiftedValues); empty if nothing.
   std::vector<double> input_offsets = {};
@@ -41,7 +50,9 @@ struct DataSet {
   std::vector<std::string> target_names = {};  // As input_names.
   std::vector<std::string> class_names = {};   // One for each of `classes`, or none.
 
-  std::vector<std::uint16_t> lengths = {};  // text: bytes of each piece; behind them are zeros.
+  std::vector<TextPiece> pieces = {};
+  std::uint32_t token_bytes = 1;   // text: 1 of bytes, 2 or 4 of numbers, little-endian.
+  std::uint32_t vocabulary = 256;  // text: tokens are less than this.
 
   /// The group of each example, for the partition by:COLUMN; empty if there is none. Groups are
   /// numbered in the order of their names' bytes.
@@ -56,11 +67,9 @@ struct DataSet {
   std::string source = {};  // The text of --data, for messages.
 
   [[nodiscard]] std::uint64_t row_elements() const;  // Values of an example's input.
-  [[nodiscard]] std::uint64_t row_bytes() const;
+  [[nodiscard]] std::uint64_t row_bytes() const;     // Not of text.
   [[nodiscard]] std::uint32_t size() const;
-  [[nodiscard]] std::span<const std::byte> row(std::uint64_t example) const {
-    return inputs.bytes().subspan(example * row_bytes(), row_bytes());
-  }
+  [[nodiscard]] std::span<const std::byte> row(std::uint64_t example) const;
   /// A set of its own with these examples, in this order. Each index must be < size().
   [[nodiscard]] DataSet select(std::span<const std::uint32_t> indices) const;
 };

@@ -23,10 +23,22 @@ Error unfit(std::string_view model, const DataSet& set, std::string_view wanted,
                                            wanted, set.source, found)};
 }
 
+Result<void> check_text(const ModelSpec& spec, std::string_view model, const DataSet& set) {
+  if (set.vocabulary > spec.outputs) {
+    return unfit(model, set, fmt::format("tokens from 0 to {}", spec.outputs - 1),
+                 set.token_bytes == 1 ? "bytes, which are tokens from 0 to 255"
+                                      : fmt::format("tokens to {}", set.vocabulary - 1));
+  }
+  const std::int64_t predicted = set.shape[0] - 1;
+  if (spec.input[0] <= predicted) return {};
+  return unfit(model, set, fmt::format("contexts of {} tokens", spec.input[0]),
+               fmt::format("pieces of {}: add piece={} to it", predicted, spec.input[0]));
+}
+
 Result<void> check_inputs(const ModelSpec& spec, std::string_view model, const DataSet& set) {
   const bool is_text = set.kind == DataSet::Kind::text;
   if (spec.task == Task::language)
-    return is_text ? success() : unfit(model, set, "text", "no text");
+    return is_text ? check_text(spec, model, set) : unfit(model, set, "text", "no text");
   if (is_text) return unfit(model, set, "images or numbers", "text");
   if (spec.family == ModelSpec::Family::mlp) {
     const auto values = static_cast<std::int64_t>(set.row_elements());
@@ -177,8 +189,8 @@ double target_of(const DataSet& set, std::uint32_t example, std::uint32_t output
   return set.target_offsets.empty() ? kept : set.target_offsets[output] + kept;
 }
 
-std::uint32_t windows_in(std::uint16_t piece_bytes, std::int64_t context) {
-  const std::int64_t predicted = piece_bytes - 1;
+std::uint32_t windows_in(std::uint32_t piece_tokens, std::int64_t context) {
+  const std::int64_t predicted = std::int64_t{piece_tokens} - 1;
   return static_cast<std::uint32_t>((predicted + context - 1) / context);
 }
 
@@ -186,7 +198,8 @@ std::uint64_t examples_in(const ModelSpec& spec, const DataSet& set,
                           std::span<const std::uint32_t> chosen) {
   if (spec.task != Task::language) return chosen.size();
   std::uint64_t windows = 0;
-  for (const std::uint32_t piece : chosen) windows += windows_in(set.lengths[piece], spec.input[0]);
+  for (const std::uint32_t piece : chosen)
+    windows += windows_in(set.pieces[piece].length, spec.input[0]);
   return windows;
 }
 

@@ -41,8 +41,8 @@ namespace fl {
 /// targets, the label.
 [[nodiscard]] double target_of(const DataSet& set, std::uint32_t example, std::uint32_t output);
 
-/// The windows of a piece of text with so many bytes. Each has `context` bytes to predict from, or
-/// fewer at the end of the piece, and one more.
-[[nodiscard]] std::uint32_t windows_in(std::uint16_t piece_bytes, std::int64_t context);
+/// The windows of a piece of text with so many tokens. Each has `context` tokens to predict from,
+/// or fewer at the end of the piece, and one more.
+[[nodiscard]] std::uint32_t windows_in(std::uint32_t piece_tokens, std::int64_t context);
 
 }  // namespace fl

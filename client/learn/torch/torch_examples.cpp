@@ -8,7 +8,16 @@
 
 namespace fl {
 
-static_assert(transformer_context_max < text_piece_bytes);
+namespace {
+
+/// The number at a place in `tokens`, each of so many bytes.
+std::int64_t token_at(std::span<const std::byte> tokens, std::size_t place, std::uint32_t bytes) {
+  std::uint32_t token = 0;  // Little-endian, as all machines here are.
+  std::memcpy(&token, tokens.data() + place * bytes, bytes);
+  return token;
+}
+
+}  // namespace
 
 Examples::Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint32_t> chosen,
                    const ModelSpec& spec, torch::Device device)
@@ -16,10 +25,10 @@ Examples::Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint
   if (task_ == ModelSpec::Task::language) {
     context_ = spec.input[0];
     for (const std::uint32_t piece : chosen) {
-      const std::uint16_t bytes = all_->lengths[piece];
-      for (std::uint32_t window = 0; window < windows_in(bytes, context_); ++window)
+      const std::uint32_t tokens = all_->pieces[piece].length;
+      for (std::uint32_t window = 0; window < windows_in(tokens, context_); ++window)
         rows_.push_back({piece, window * static_cast<std::uint32_t>(context_)});
-      predictions_ += bytes - 1;
+      predictions_ += tokens - 1;
     }
     return;
   }
@@ -42,9 +51,9 @@ std::int64_t Examples::predictions(const torch::Tensor& positions) const {
   return sum;
 }
 
-/// In text each byte of the window but its first is predicted.
+/// In text each token of the window but its first is predicted.
 std::int64_t Examples::predictions_of(const Row& row) const {
-  return std::min<std::int64_t>(all_->lengths[row.example] - row.begin - 1, context_);
+  return std::min<std::int64_t>(all_->pieces[row.example].length - row.begin - 1, context_);
 }
 
 Batch Examples::batch(const torch::Tensor& positions) const {
@@ -108,11 +117,11 @@ Batch Examples::text(std::span<const Row> rows) const {
   auto* in = inputs.mutable_data_ptr<std::int64_t>();
   auto* next = targets.mutable_data_ptr<std::int64_t>();
   for (const Row& row : rows) {
-    const auto bytes = all_->row(row.example).first(all_->lengths[row.example]).subspan(row.begin);
+    const auto tokens = all_->row(row.example);
     const auto length = static_cast<std::size_t>(predictions_of(row));
     for (std::size_t i = 0; i < length; ++i) {
-      in[i] = std::to_integer<std::int64_t>(bytes[i]);
-      next[i] = std::to_integer<std::int64_t>(bytes[i + 1]);
+      in[i] = token_at(tokens, row.begin + i, all_->token_bytes);
+      next[i] = token_at(tokens, row.begin + i + 1, all_->token_bytes);
     }
     in += context_;
     next += context_;

@@ -23,7 +23,7 @@ struct Batch {
   /// fp32 [n, shape of an example]; of text int64 [n, context]. fp64 if the data set has offsets
   /// and the model scales its inputs, as it brings them to fp32 then.
   torch::Tensor inputs;
-  torch::Tensor targets;  // int64 [n] classes; int64 [n, context] bytes; [n, outputs] values, of
+  torch::Tensor targets;  // int64 [n] classes; int64 [n, context] tokens; [n, outputs] values, of
                           // fp32 or fp64 by the rule above.
 };
 
@@ -44,7 +44,7 @@ class Examples {
            const ModelSpec& spec, torch::Device device);
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
-  /// What the mean loss is a mean of: the examples or, of text, the bytes that are predicted.
+  /// What the mean loss is a mean of: the examples or, of text, the tokens that are predicted.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
   /// For a report: the number of predictions; nothing if each example is one.
   [[nodiscard]] std::optional<double> told_predictions() const {
@@ -62,7 +62,7 @@ class Examples {
   }
 
  private:
-  /// An example: an index into the data set and, of text, the first byte in that piece.
+  /// An example: an index into the data set and, of text, the first token in that piece.
   struct Row {
     std::uint32_t example = 0;
     std::uint32_t begin = 0;

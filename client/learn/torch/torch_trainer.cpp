@@ -35,7 +35,9 @@ namespace fl {
 
 namespace {
 
-constexpr std::int64_t bytes_evaluated_at_once = 8192;  // A batch of text has so many at most.
+// A batch of text that is only measured has so many tokens at most, and outputs.
+constexpr std::int64_t tokens_evaluated_at_once = 8192;
+constexpr std::int64_t outputs_evaluated_at_once = 1 << 26;
 
 /// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
 /// pages to the kernel and asking for them again would take a third of a small model's time.
@@ -294,7 +296,9 @@ class TorchTrainer final : public Trainer {
   [[nodiscard]] std::int64_t evaluation_batch() const {
     const ModelSpec& spec = learners_.front().spec();
     if (spec.task != ModelSpec::Task::language) return evaluated_at_once;
-    return std::max<std::int64_t>(1, bytes_evaluated_at_once / spec.input[0]);
+    const std::int64_t tokens =
+        std::min(tokens_evaluated_at_once, outputs_evaluated_at_once / spec.outputs);
+    return std::max<std::int64_t>(1, tokens / spec.input[0]);
   }
 
   /// A batch of data that is only measured, or whose whole gradient is wanted.

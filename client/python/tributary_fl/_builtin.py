@@ -26,7 +26,8 @@ class BuiltinModel(nn.Sequential):  # type: ignore[misc]
     values with mean 0 and variance 1.
 
     spec: what the server's --model said. task: "classification", "regression" or "language".
-    input_shape: of one example; of a transformer its context, in bytes. outputs: classes or values."""
+    input_shape: of one example; of a transformer its context, in tokens. outputs: classes, values
+    or tokens."""
 
     def __init__(self, spec: Spec):
         super().__init__(OrderedDict(_layers(spec)))
@@ -40,13 +41,12 @@ class BuiltinModel(nn.Sequential):  # type: ignore[misc]
         examples: a table with the columns that were inputs (a pandas data frame, a dict of columns, a
             list of dicts); an array with a row for each example, whose inputs are in the order of
             training; images as uint8, (n, rows, columns) or (n, channels, rows, columns); for a
-            transformer bytes, or several of one length.
+            transformer a text, or several of one length: bytes, or the numbers of a tokenizer.
         schema: the one that the members had, as a file's path or its content. Columns of words need it.
 
         NaN, None and empty fields are missing values."""
         if self.task == "language":
-            texts = [examples] if isinstance(examples, (bytes, bytearray)) else examples
-            return torch.tensor([list(text[-self.input_shape[0] :]) for text in texts])
+            return self._tokens_of(examples)
         if _tables.is_table(examples):
             array = _tables.inputs_of(examples, schema)
         else:
@@ -61,6 +61,19 @@ class BuiltinModel(nn.Sequential):  # type: ignore[misc]
             inputs = torch.from_numpy(array.astype(np.float64))
         self._check(inputs)
         return inputs if self._spec.scales_inputs else inputs.float()
+
+    def _tokens_of(self, examples: Any) -> torch.Tensor:
+        if hasattr(examples, "tolist"):
+            examples = examples.tolist()
+        is_one = isinstance(examples, (bytes, bytearray)) or isinstance(examples[0], int)
+        texts = [examples] if is_one else examples
+        tokens = torch.tensor([list(text[-self.input_shape[0] :]) for text in texts])
+        if int(tokens.max()) >= self.outputs:
+            raise ValueError(
+                f"model '{self.spec}' takes tokens from 0 to {self.outputs - 1}, and these have "
+                f"{int(tokens.max())}"
+            )
+        return tokens
 
     def _check(self, inputs: torch.Tensor) -> None:
         shape = tuple(inputs.shape[1:])
@@ -78,8 +91,8 @@ class BuiltinModel(nn.Sequential):  # type: ignore[misc]
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """What `fl-client predict` prints: the probability of each class, (n, classes); or values in the
-        targets' own unit, (n, targets), as float64; of a transformer the probability of each next byte,
-        (n, length, 256). `inputs` come from prepare()."""
+        targets' own unit, (n, targets), as float64; of a transformer the probability of each next token,
+        (n, length, vocab). `inputs` come from prepare()."""
         self.eval()
         with torch.no_grad():
             outputs = torch.cat([self(part) for part in inputs.split(AT_ONCE)])

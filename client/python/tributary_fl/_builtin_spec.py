@@ -78,9 +78,9 @@ def _settings(text: str, parts: list[str]) -> dict[str, str]:
 
 
 def _transformer(text: str, settings: dict[str, str]) -> Spec:
-    sizes = {"layers": 4, "width": 256, "heads": 4, "context": 256}
+    sizes = {"layers": 4, "width": 256, "heads": 4, "context": 256, "vocab": 256}
     sizes.update((key, int(value)) for key, value in settings.items())
     return Spec(
-        text, "transformer", "language", (sizes["context"],), 256,
+        text, "transformer", "language", (sizes["context"],), sizes["vocab"],
         layers=sizes["layers"], width=sizes["width"], heads=sizes["heads"],
     )  # fmt: skip

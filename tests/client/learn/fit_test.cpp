@@ -27,9 +27,9 @@ DataSet table() {
 
 DataSet text() {
   DataSet set{.kind = DataSet::Kind::text,
-              .shape = {text_piece_bytes},
-              .inputs = Storage(std::vector<std::uint8_t>(std::size_t{2} * text_piece_bytes, 'a')),
-              .lengths = {text_piece_bytes, 300},
+              .shape = {1025},
+              .inputs = Storage(std::vector<std::uint8_t>(1325, 'a')),
+              .pieces = {{0, 1025}, {1025, 300}},
               .source = "text:books"};
   return set;
 }
@@ -124,14 +124,38 @@ TEST_CASE("values that fp32 can't scale are refused, with their column and what 
 }
 
 TEST_CASE("a language model sees the windows of pieces as examples") {
-  CHECK(windows_in(text_piece_bytes, 1024) == 1);
-  CHECK(windows_in(text_piece_bytes, 256) == 4);
-  CHECK(windows_in(text_piece_bytes, 100) == 11);  // The last one has 24 bytes.
+  CHECK(windows_in(1025, 1024) == 1);
+  CHECK(windows_in(1025, 256) == 4);
+  CHECK(windows_in(1025, 100) == 11);  // The last one has 24 tokens.
+  CHECK(windows_in(131'073, 131'072) == 1);
   CHECK(windows_in(2, 100) == 1);
   const DataSet set = text();
   const std::vector<std::uint32_t> both = {0, 1};
   CHECK(examples_in(parse_model("transformer:context=100").value(), set, both) == 11 + 3);
   CHECK(examples_in(parse_model("mlp:1025-2").value(), set, both) == 2);
+}
+
+TEST_CASE("a language model knows all tokens of its data, and a piece has its context") {
+  CHECK(refusal("transformer:vocab=300", text()).empty());
+  CHECK(refusal("transformer:vocab=200", text()) ==
+        "model \"transformer:vocab=200\" takes tokens from 0 to 199, but \"text:books\" has bytes, "
+        "which are tokens from 0 to 255");
+  DataSet tokens = text();
+  tokens.token_bytes = 2;
+  tokens.vocabulary = 50'257;
+  tokens.inputs = Storage(std::vector<std::uint16_t>(1325, 50'256));
+  CHECK(data_shape_text(tokens) == "text, tokens to 50256");
+  CHECK(refusal("transformer:vocab=50257", tokens).empty());
+  CHECK(refusal("transformer:vocab=50256", tokens) ==
+        "model \"transformer:vocab=50256\" takes tokens from 0 to 50255, but \"text:books\" has "
+        "tokens to 50256");
+  CHECK(refusal("transformer:context=1024", text()).empty());
+  CHECK(refusal("transformer:context=8192", text()) ==
+        "model \"transformer:context=8192\" takes contexts of 8192 tokens, but \"text:books\" has "
+        "pieces of 1024: add piece=8192 to it");
+  DataSet longer = text();
+  longer.shape = {8193};
+  CHECK(refusal("transformer:context=8192", longer).empty());
 }
 
 }  // namespace fl::test

@@ -19,17 +19,19 @@ inline std::vector<std::uint16_t> ragged_lengths() {
 }
 
 /// A piece of each length, of a few letters.
-inline DataSet made_up_texts(std::vector<std::uint16_t> lengths) {
+inline DataSet made_up_texts(const std::vector<std::uint16_t>& lengths) {
   Random random(7, 0);
   std::vector<std::uint8_t> bytes;
+  std::vector<TextPiece> pieces;
   for (const std::uint16_t length : lengths) {
-    for (std::size_t i = 0; i < text_piece_bytes; ++i)
-      bytes.push_back(i < length ? static_cast<std::uint8_t>('a' + random.below(17)) : 0);
+    pieces.push_back({bytes.size(), length});
+    for (std::size_t i = 0; i < length; ++i)
+      bytes.push_back(static_cast<std::uint8_t>('a' + random.below(17)));
   }
   return {.kind = DataSet::Kind::text,
-          .shape = {text_piece_bytes},
+          .shape = {piece_tokens_default + 1},
           .inputs = Storage(std::move(bytes)),
-          .lengths = std::move(lengths),
+          .pieces = std::move(pieces),
           .source = "texts"};
 }
 

@@ -29,7 +29,9 @@ inline DataSet read_twice(std::string_view data, std::string_view group = "") {
   CHECK(memory.shape == disk.shape);
   CHECK(memory.labels == disk.labels);
   CHECK(memory.targets == disk.targets);
-  CHECK(memory.lengths == disk.lengths);
+  CHECK(memory.pieces == disk.pieces);
+  CHECK(memory.token_bytes == disk.token_bytes);
+  CHECK(memory.vocabulary == disk.vocabulary);
   CHECK(memory.groups == disk.groups);
   CHECK(memory.group_names == disk.group_names);
   CHECK(memory.source == data);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "shared/base/io/digest.hpp"
 #include "tests/client/learn/reader_checks.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,14 +22,38 @@ using fl::Errc;
 using Names = std::vector<std::string>;
 using Numbers = std::vector<std::uint32_t>;
 
-// The real bytes of a piece. What is behind them must be zeros.
 std::string piece_of(const fl::DataSet& set, std::uint32_t piece) {
   const auto bytes = set.row(piece);
-  const std::string all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t length = set.lengths.at(piece);
-  CHECK(length >= 2);
-  CHECK(all.find_first_not_of('\0', length) == std::string::npos);
-  return all.substr(0, length);
+  CHECK(bytes.size() >= 2);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<std::string> pieces_of(const fl::DataSet& set) {
+  std::vector<std::string> all;
+  for (std::uint32_t piece = 0; piece < set.size(); ++piece) all.push_back(piece_of(set, piece));
+  return all;
+}
+
+template <class Token>
+void write_tokens(const std::filesystem::path& path, const std::vector<Token>& tokens) {
+  write_plain(path, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token)});
+}
+
+template <class Token>
+std::vector<Token> tokens_of(const fl::DataSet& set, std::uint32_t piece) {
+  const auto bytes = set.row(piece);
+  std::vector<Token> tokens(bytes.size() / sizeof(Token));
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  return tokens;
+}
+
+// Numbers of all sizes up to `largest`, which comes first.
+template <class Token>
+std::vector<Token> made_up_tokens(std::size_t count, std::uint32_t largest) {
+  std::vector<Token> tokens{static_cast<Token>(largest)};
+  for (std::size_t i = 1; i < count; ++i)
+    tokens.push_back(static_cast<Token>(i * 2654435761U % largest));
+  return tokens;
 }
 
 // The pieces of one document, put together again: neighbours share a byte.
@@ -78,7 +106,7 @@ TEST_CASE("text: a document of any length is cut into pieces that share one byte
     write_plain(file, text);
     const fl::DataSet set = read_twice("text:" + file);
     CHECK(set.kind == fl::DataSet::Kind::text);
-    CHECK(set.shape == std::vector<std::int64_t>{fl::text_piece_bytes});
+    CHECK(set.shape == std::vector<std::int64_t>{1025});
     CHECK(joined_text(set) == text);
     // Each byte but the first is predicted once.
     CHECK(set.size() == (bytes - 1 + 1023) / 1024);
@@ -153,6 +181,86 @@ TEST_CASE("text: all bad documents are told at once, or left out") {
   expect_no_data("text:" + folder, Errc::corrupt,
                  {folder + "/carroll/b.gz: broken gzip", "2 of ", "--skip-bad-files"});
   const auto set = fl::read_data({.text = "text:" + folder, .skip_bad_files = true}).value();
-  CHECK(set.lengths == good.lengths);
-  CHECK(std::ranges::equal(set.inputs.bytes(), good.inputs.bytes()));
+  CHECK(pieces_of(set) == pieces_of(good));
+}
+
+TEST_CASE("text: pieces are as long as piece= says") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "text").string();
+  const std::string text = text_of(200'000);
+  write_plain(file, text);
+  for (const std::size_t piece : {1U, 7U, 2000U, 131'072U, 1U << 20U}) {
+    CAPTURE(piece);
+    const fl::DataSet set = read_twice(fmt::format("text:{},piece={}", file, piece));
+    CHECK(set.shape == std::vector<std::int64_t>{static_cast<std::int64_t>(piece) + 1});
+    CHECK(set.size() == (text.size() - 1 + piece - 1) / piece);
+    CHECK(joined_text(set) == text);
+  }
+  for (const std::string piece : {"0", "1048577", "-1", "long"})
+    expect_no_data("text:" + file + ",piece=" + piece, Errc::invalid_input,
+                   {"piece=" + piece + " is no number from 1 to 1048576"});
+}
+
+TEST_CASE("tokens: numbers of 16 and 32 bits, from one file or many") {
+  const TemporaryFolder folder;
+  const auto few = made_up_tokens<std::uint16_t>(3000, 50'256);
+  write_tokens(folder / "a.bin", few);
+  const std::string file = (folder / "a.bin").string();
+  const fl::DataSet set = read_twice("tokens:" + file);
+  CHECK(set.kind == fl::DataSet::Kind::text);
+  CHECK(set.token_bytes == 2);
+  CHECK(set.vocabulary == 50'257);
+  REQUIRE(set.size() == 3);
+  CHECK(tokens_of<std::uint16_t>(set, 0) == std::vector(few.begin(), few.begin() + 1025));
+  CHECK(tokens_of<std::uint16_t>(set, 2) == std::vector(few.begin() + 2048, few.end()));
+
+  const auto many = made_up_tokens<std::uint32_t>(50, 128'255);
+  std::filesystem::create_directories(folder / "wide");
+  write_tokens(folder / "wide/b.bin", many);
+  write_tokens(folder / "wide/c.bin", std::vector<std::uint32_t>{5, 6});
+  const fl::DataSet wide =
+      read_twice("tokens:" + (folder / "wide").string() + ",bits=32,piece=30", "file");
+  CHECK(wide.token_bytes == 4);
+  CHECK(wide.vocabulary == 128'256);
+  CHECK(wide.groups == Numbers{0, 0, 1});
+  CHECK(tokens_of<std::uint32_t>(wide, 0) == std::vector(many.begin(), many.begin() + 31));
+  CHECK(tokens_of<std::uint32_t>(wide, 1) == std::vector(many.begin() + 30, many.end()));
+  CHECK(tokens_of<std::uint32_t>(wide, 2) == std::vector<std::uint32_t>{5, 6});
+  const fl::DataSet some = wide.select(Numbers{2, 1});
+  CHECK(tokens_of<std::uint32_t>(some, 0) == std::vector<std::uint32_t>{5, 6});
+  CHECK(tokens_of<std::uint32_t>(some, 1) == tokens_of<std::uint32_t>(wide, 1));
+}
+
+TEST_CASE("tokens: files of another kind are refused with what they look like") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "ids.bin").string();
+  write_tokens(file, made_up_tokens<std::uint32_t>(100, 50'256));
+  expect_no_data("tokens:" + file, Errc::corrupt, {"ids.bin", "bits=32"});
+  CHECK(read_twice("tokens:" + file + ",bits=32").vocabulary == 50'257);
+  write_tokens(file, made_up_tokens<std::uint16_t>(100, 50'256));
+  expect_no_data("tokens:" + file + ",bits=32", Errc::corrupt, {"ids.bin", "bits=16"});
+  CHECK(read_twice("tokens:" + file + ",bits=16").vocabulary == 50'257);
+  write_plain(file, "odd");
+  expect_no_data("tokens:" + file, Errc::corrupt, {"3 bytes are no whole number of 16-bit tokens"});
+  write_plain(file, "1");
+  expect_no_data("tokens:" + file, Errc::corrupt, {"1 bytes"});
+  write_plain(file, "");
+  expect_no_data("tokens:" + file, Errc::corrupt, {"no file with at least 2 tokens"});
+  expect_no_data("tokens:" + file + ",bits=8", Errc::invalid_input, {"neither 16 nor 32"});
+  expect_no_data("tokens:", Errc::invalid_input, {"say tokens:FILE or tokens:DIR"});
+}
+
+TEST_CASE("tokens: a digest that is given must be that of the tokens") {
+  const TemporaryFolder folder;
+  const auto tokens = made_up_tokens<std::uint16_t>(100, 1000);
+  write_tokens(folder / "a.bin", tokens);
+  const std::string data = "tokens:" + (folder / "a.bin").string();
+  const std::string digest = fl::Digest::of(std::as_bytes(std::span(tokens))).hex();
+  CHECK(read_twice(data + ",digest=" + digest).size() == 1);
+  expect_no_data(data + ",digest=" + std::string(32, '0'), Errc::corrupt,
+                 {"have the digest " + digest, "not 000"});
+  expect_no_data(data + ",digest=xyz", Errc::invalid_input, {"is not 32 hexadecimal digits"});
+  const auto skipping = fl::read_data({.text = data + ",digest=" + digest, .skip_bad_files = true});
+  REQUIRE(skipping.has_error());
+  CHECK(skipping.error().message().find("--skip-bad-files") != std::string::npos);
 }

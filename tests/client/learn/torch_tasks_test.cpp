@@ -78,15 +78,12 @@ DataSet houses(std::uint32_t n, bool gaps = false) {
 }
 
 DataSet text_of(std::string_view words) {
-  std::vector<std::uint8_t> bytes;
-  DataSet set{.kind = DataSet::Kind::text, .shape = {text_piece_bytes}};
-  for (std::size_t at = 0; at + 1 < words.size(); at += text_piece_bytes - 1) {
-    const std::string_view piece = words.substr(at, text_piece_bytes);
-    bytes.insert(bytes.end(), piece.begin(), piece.end());
-    bytes.resize(bytes.size() + text_piece_bytes - piece.size());
-    set.lengths.push_back(static_cast<std::uint16_t>(piece.size()));
+  DataSet set{.kind = DataSet::Kind::text, .shape = {piece_tokens_default + 1}};
+  for (std::size_t at = 0; at + 1 < words.size(); at += piece_tokens_default) {
+    const std::string_view piece = words.substr(at, piece_tokens_default + 1);
+    set.pieces.push_back({at, static_cast<std::uint32_t>(piece.size())});
   }
-  set.inputs = Storage(std::move(bytes));
+  set.inputs = Storage(std::vector<std::uint8_t>(words.begin(), words.end()));
   set.source = "words";
   return set;
 }

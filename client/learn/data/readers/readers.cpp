@@ -20,6 +20,7 @@ constexpr std::array reader_rows{
     ReaderRow{"csv", "csv:FILE,target=COLUMN", "a column", read_csv},
     ReaderRow{"images", "images:DIR", "folder", read_images, true},
     ReaderRow{"text", "text:FILE|DIR", "file or folder", read_text, true},
+    ReaderRow{"tokens", "tokens:FILE|DIR", "file or folder", read_tokens, true},
 };
 
 std::string group_usages() {
@@ -64,7 +65,7 @@ Result<DataSet> read_data(DataRequest request) {
                                            request.group, group_usages()));
   }
   if (request.skip_bad_files && !row->has_files)
-    return wrong_data(request, "--skip-bad-files is for images: and text: only");
+    return wrong_data(request, "--skip-bad-files is for images:, text: and tokens: only");
   request.argument = argument.value_or("");
   FL_TRY(DataSet set, row->read(request));
   set.source = request.text;

@@ -55,5 +55,6 @@ Result<DataSet> read_npz(const DataRequest& request);
 Result<DataSet> read_csv(const DataRequest& request);
 Result<DataSet> read_images(const DataRequest& request);
 Result<DataSet> read_text(const DataRequest& request);
+Result<DataSet> read_tokens(const DataRequest& request);
 
 }  // namespace fl
