@@ -96,6 +96,21 @@ check() {
   summary
 }
 
+# alone [COMMIT]: compiles by itself, as ./dev check does, each file that has changed since a commit:
+# the newest one that is half a day older than the last. Only in such a build an include that is
+# missing shows; to build all files so takes as long as everything else that CI does.
+alone() {
+  install_clang git
+  build_preset check build-check fl_proto
+  local last commit=${1:-}
+  last=$(git log -1 --format=%ct)
+  [ -n "$commit" ] || commit=$(git rev-list -1 --before=$((last - 43200)) HEAD)
+  [ -n "$commit" ] || commit=$(git rev-list --max-parents=0 HEAD | tail -n 1)
+  say "compiling by itself what has changed since $(git log -1 --format='%h of %cd' "$commit")"
+  git diff --name-only --diff-filter=d "$commit" -- '*.cpp' '*.hpp' |
+    python3 deploy/dev/alone.py build-check "$(jobs_max)"
+}
+
 # Packages for the tests of the Python package with PyTorch, of the dashboard in a browser, and of a
 # site under mpirun. Tests that miss something are skipped.
 test_packages=('python3-torch?' 'python3-numpy?' 'python3-pandas?' 'chromium?' 'openmpi-bin?')

@@ -4,7 +4,7 @@
 // lost or counted twice.
 //
 //   FL_SIM_SEED=S    runs the seed S only, and prints its trace and logs
-//   FL_SIM_SEEDS=N   runs N seeds (default: 500, with sanitizers fewer; ./dev test --all runs
+//   FL_SIM_SEEDS=N   runs N seeds (default: 250, with sanitizers fewer; ./dev test --all runs
 //   2,000)
 #include "shared/base/log.hpp"
 #include "tests/support/print_result.hpp"
@@ -22,7 +22,7 @@
 namespace fl::test {
 namespace {
 
-constexpr std::uint64_t default_seeds = or_sanitized(500, 50);
+constexpr std::uint64_t default_seeds = or_sanitized(250, 50);
 
 std::optional<std::uint64_t> number_from(const char* variable) {
   const char* const text = std::getenv(variable);
