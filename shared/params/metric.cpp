@@ -26,6 +26,8 @@ constexpr std::array known{
     KnownMetric{.name = "mse", .lower_is_better = true},
     KnownMetric{.name = "rmse", .lower_is_better = true, .combine = Combine::none},
     KnownMetric{.name = "perplexity", .lower_is_better = true, .combine = Combine::log_mean},
+    KnownMetric{.name = "expert_load", .lower_is_better = true},
+    KnownMetric{.name = "dropped_tokens", .lower_is_better = true, .is_fraction = true},
     KnownMetric{.name = loss_name, .lower_is_better = true},
 };
 

@@ -113,6 +113,28 @@ Result<void> read_resnet(ModelSpec& spec, std::string_view model, std::string_vi
   return read_images(spec, model, sizes);
 }
 
+/// Errors: invalid_input for a capacity; the options have the others.
+Result<ModelSpec::Experts> read_experts(SpecOptions& options, std::string_view model) {
+  ModelSpec::Experts experts;
+  experts.count = options.count("experts", 0, 1);
+  if (experts.count == 0) return experts;
+  experts.top = options.count("top", 2, 1);
+  experts.aux = options.number("aux", 0.01, 0, 1000);
+  experts.z = options.number("z", 0.001, 0, 1000);
+  const std::string capacity = options.text("capacity");
+  if (experts.count > model_experts_max || experts.top > experts.count) {
+    return wrong(model, fmt::format("experts must be at most {}, and top at most experts",
+                                    model_experts_max));
+  }
+  if (capacity.empty() || capacity == "none") return experts;
+  const auto number = number_in<double>(capacity);
+  if (!number || !(*number > 0 && *number <= model_experts_max))
+    return wrong(
+        model, fmt::format("capacity={} must be none, or a number above 0 such as 1.25", capacity));
+  experts.capacity = *number;
+  return experts;
+}
+
 Result<ModelSpec> read_transformer(std::string_view model) {
   FL_TRY(auto options, SpecOptions::parse(model));
   ModelSpec spec{.family = Family::transformer, .task = Task::language, .input = {}};
@@ -121,6 +143,7 @@ Result<ModelSpec> read_transformer(std::string_view model) {
   spec.heads = options.count("heads", 4, 1);
   spec.input = {options.count("context", 256, 2)};
   spec.outputs = options.count("vocab", 256, 2);
+  FL_TRY(spec.experts, read_experts(options, model));
   FL_CHECK(options.finish());
   if (spec.outputs > model_size_max)
     return wrong(model, fmt::format("vocab {} is more than {}", spec.outputs, model_size_max));
@@ -188,6 +211,10 @@ std::uint64_t ModelSpec::scaled_targets() const {
 }
 
 Result<ModelSpec> parse_model(std::string_view model) {
+  if (model.size() > limits::run_model_bytes_max) {
+    return wrong(model.substr(0, 64), fmt::format("its {} bytes are more than {}", model.size(),
+                                                  limits::run_model_bytes_max));
+  }
   if (model == "lenet") {
     return ModelSpec{
         .family = Family::lenet, .task = Task::classification, .input = {1, 28, 28}, .outputs = 10};

@@ -9,6 +9,7 @@
 //   resnetN:CxHxW-OUT               ResNet of N = 6n+2 layers for small images, with BatchNorm
 //   transformer[:layers=4,width=256,heads=4,context=256,vocab=256]
 //                                   GPT-like, predicts the next token: a byte, or a number < vocab
+//     ,experts=8[,top=2,capacity=none,aux=0.01,z=0.001]     with experts for its dense layers
 //   synthetic:N                     one tensor of N values, for tests
 //   lenet, cnn, resnet8, resnet20, mlp, logistic           for 28x28 grey images and 10 classes
 //
@@ -52,6 +53,16 @@ struct ModelSpec {
   std::int64_t width = 0;                 //   a multiple of heads.
   std::int64_t heads = 0;
 
+  /// A transformer with experts (client/learn/torch/experts.hpp).
+  struct Experts {
+    std::int64_t count = 0;  // 0: dense layers.
+    std::int64_t top = 0;    // Those that a token goes to.
+    double capacity = 0;  // An expert's most tokens in a pass, by the mean of all; 0: any number.
+    double aux = 0;       // The factor of the auxiliary loss, which evens out the experts.
+    double z = 0;         // The factor of the z-loss, which keeps the router's logits small.
+  };
+  Experts experts = {};
+
   /// The number of values whose mean and variance the model knows: inputs, then targets.
   [[nodiscard]] std::uint64_t scaled_inputs() const;
   [[nodiscard]] std::uint64_t scaled_targets() const;
@@ -60,6 +71,7 @@ struct ModelSpec {
 
 inline constexpr std::int64_t model_size_max = 1 << 24;  // The largest number in a spec.
 inline constexpr std::int64_t model_layers_max = 1000;
+inline constexpr std::int64_t model_experts_max = 1024;
 inline constexpr std::int64_t transformer_context_max = 131'072;  // In tokens.
 inline constexpr std::uint64_t scaled_values_max =
     4096;  // Each member sends three numbers for each of these values.

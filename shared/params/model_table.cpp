@@ -44,6 +44,14 @@ struct Model {
     parameters.push_back({{fmt::format("{}.bias", name), {outputs}}, parameters.back().bound});
     return *this;
   }
+  /// One after the other, as many layers as there are experts. `shape`: outputs and inputs of one.
+  Model& experts(std::string_view name, std::int64_t count,
+                 const std::vector<std::int64_t>& shape) {
+    layer(name, shape);
+    for (Tensor* const tensor : {&parameters.end()[-2], &parameters.end()[-1]})
+      tensor->spec.shape.insert(tensor->spec.shape.begin(), count);
+    return *this;
+  }
   Model& embedding(std::string_view name, std::int64_t rows, std::int64_t width) {
     constexpr double deviation = 0.02;  // As in GPT-2.
     parameters.push_back(
@@ -121,11 +129,21 @@ void add_transformer(Model& model, const ModelSpec& spec) {
     model.norm(name("norm1"), width)
         .layer(name("attention"), {3 * width, width})
         .layer(name("projection"), {width, width})
-        .norm(name("norm2"), width)
-        .layer(name("fc1"), {4 * width, width})
-        .layer(name("fc2"), {width, 4 * width});
+        .norm(name("norm2"), width);
+    if (spec.experts.count > 0) {
+      model.weight(name("experts.router"), {spec.experts.count, width})
+          .experts(name("experts.fc1"), spec.experts.count, {4 * width, width})
+          .experts(name("experts.fc2"), spec.experts.count, {width, 4 * width});
+    } else {
+      model.layer(name("fc1"), {4 * width, width}).layer(name("fc2"), {width, 4 * width});
+    }
   }
   model.norm("norm", width);
+  if (spec.experts.count == 0) return;
+  // As in GPT-2. The biases of PyTorch's default are larger than the embeddings, so all tokens
+  // would look alike to a router and go to the same experts.
+  for (Tensor& tensor : model.parameters)
+    if (tensor.spec.name.ends_with(".bias")) tensor.bound = 0;
 }
 
 /// The model's tensors in the layout's order.
@@ -265,11 +283,15 @@ std::span<const MetricKind> builtin_metrics(std::string_view model) {
   static const std::array classes{known_metric("accuracy")};
   static const std::array two_classes{known_metric("accuracy"), known_metric("auroc")};
   static const std::array values{known_metric("mae"), known_metric("r2")};
-  static const std::array bytes{known_metric("perplexity")};
+  static const std::array text{known_metric("perplexity"), known_metric("expert_load"),
+                               known_metric("dropped_tokens")};
   const auto spec = parse_model(model);
   if (!spec || spec->task == ModelSpec::Task::none) return {};
   if (spec->task == ModelSpec::Task::regression) return values;
-  if (spec->task == ModelSpec::Task::language) return bytes;
+  if (spec->task == ModelSpec::Task::language) {
+    const ModelSpec::Experts& experts = spec->experts;
+    return std::span(text).first(experts.count == 0 ? 1 : experts.capacity == 0 ? 2 : 3);
+  }
   if (spec->outputs == 2) return two_classes;
   return classes;
 }

@@ -29,8 +29,9 @@ inline constexpr std::string_view custom_prefix = "custom:";
 
 /// Deterministic initial weights, with the same bits on every machine. Weights and biases are
 /// uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for Linear and Conv2d, and
-/// embeddings uniform with a deviation of 0.02, from Philox(seed, tensor index, element). A
-/// BatchNorm, a LayerNorm and a scaling begin as the identity. "synthetic:N" begins with zeros.
+/// embeddings uniform with a deviation of 0.02, from Philox(seed, tensor index, element). The
+/// biases of a model with experts are 0. A BatchNorm, a LayerNorm and a scaling begin as the
+/// identity. "synthetic:N" begins with zeros.
 [[nodiscard]] Result<std::vector<float>> builtin_initial_weights(std::string_view model,
                                                                  std::uint64_t seed);
 /// Makes the initial weights piece by piece, in order. Errors also: those of `take`.
@@ -50,8 +51,8 @@ void write_scaling(std::string_view model, std::span<const ColumnSummary> summar
                    std::span<float> weights);
 
 /// What the trainers of a built-in model measure besides the loss: accuracy, and AUROC of two
-/// classes; mean absolute error and R2; or perplexity. Nothing for "synthetic:N", which has no
-/// data.
+/// classes; mean absolute error and R2; or perplexity, and of a model with experts how unlike their
+/// loads are. Nothing for "synthetic:N", which has no data.
 [[nodiscard]] std::span<const MetricKind> builtin_metrics(std::string_view model);
 
 /// A model's line in --help.

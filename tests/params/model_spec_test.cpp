@@ -65,6 +65,15 @@ TEST_CASE("sizes, task and loss stand in the model's name") {
   CHECK(text.outputs == 256);
   CHECK(spec_of("transformer").layers == 4);
   CHECK(spec_of("transformer:vocab=50257,context=131072").outputs == 50'257);
+  CHECK(text.experts.count == 0);
+  const auto experts = spec_of("transformer:experts=8,top=1,capacity=1.25,aux=0.02,z=0").experts;
+  CHECK(experts.count == 8);
+  CHECK(experts.top == 1);
+  CHECK(experts.capacity == 1.25);
+  CHECK(experts.aux == 0.02);
+  CHECK(experts.z == 0);
+  CHECK(spec_of("transformer:experts=8,capacity=none").experts.capacity == 0);
+  CHECK(spec_of("transformer:experts=8").experts.top == 2);
 }
 
 TEST_CASE("short names are specs for 28x28 grey images with 10 classes") {
@@ -105,6 +114,9 @@ TEST_CASE("models of given sizes have as many parameters as their formulas say")
         3 * (12 * 32 * 32 + 13 * 32) + (256 + 50) * 32 + 2 * 32);
   CHECK(elements("transformer:layers=1,width=32,heads=4,context=50,vocab=1000") ==
         12 * 32 * 32 + 13 * 32 + (1000 + 50) * 32 + 2 * 32);
+  // 4 w^2 + 8 w of a block are no experts; an expert has 8 w^2 + 5 w, and w in the router.
+  CHECK(elements("transformer:layers=2,width=32,heads=4,context=50,experts=6") ==
+        2 * (4 * 32 * 32 + 8 * 32 + 6 * (8 * 32 * 32 + 5 * 32 + 32)) + (256 + 50) * 32 + 2 * 32);
 }
 
 TEST_CASE("a text that is no model is refused, with what is wrong") {
@@ -138,6 +150,13 @@ TEST_CASE("a text that is no model is refused, with what is wrong") {
       {"transformer:width=30,heads=4", "multiple of heads"},
       {"transformer:context=131073", "more than 131072"},
       {"transformer:vocab=1", "2 or more"},
+      {"transformer:top=2", "no option 'top'"},
+      {"transformer:experts=4,top=5", "top at most experts"},
+      {"transformer:experts=1025", "at most 1024"},
+      {"transformer:experts=4,capacity=0", "capacity=0 must be none, or a number above 0"},
+      {"transformer:experts=4,capacity=nan", "must be none"},
+      {"transformer:experts=4,aux=-1", "aux"},
+      {"mlp:1" + std::string(600, '0'), "its 606 bytes are more than 512"},
       {"transformer:vocab=16777217", "more than 16777216"},
       {"transformer:context=1", "2 or more"},
       {"transformer:depth=2", "no option 'depth'"},

@@ -131,12 +131,14 @@ class AgainstPredict(InFolder):
         loaded = self.compare_language(
             "tokens", ",vocab=1090", f"tokens:{self.folder}/tokens", tokens
         )
+        experts = ",experts=4,top=2,capacity=1,aux=0.1"
+        self.compare_language("experts", experts, f"text:{self.folder}/text", text)
         with self.assertRaisesRegex(ValueError, "takes tokens from 0 to 1089, and these have 1090"):
             loaded.prepare([[3, 1090]])
 
-    def compare_language(self, name, vocabulary, data, text):
+    def compare_language(self, name, more, data, text):
         context = 48
-        model = f"transformer:layers=2,width=16,heads=2,context={context}{vocabulary}"
+        model = f"transformer:layers=2,width=16,heads=2,context={context}{more}"
         state, file = self.folder / f"{name}-state", self.folder / f"{name}.safetensors"
         flags = ("--clients", 1, "--rounds", 2, "--local-steps", 3, "--data", data, "--test", data)
         self.run_program("fl-sim", "--state", state, "--model", model, *flags)

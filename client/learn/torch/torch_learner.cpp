@@ -87,7 +87,8 @@ Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Dev
       module_(std::move(module)),
       trained_(module_->parameters()),
       units_(std::make_unique<Units>(module_, spec_)),
-      precision_(options.precision) {
+      precision_(options.precision),
+      routing_(routing_of(*module_)) {
   units_->recompute(options.recomputes);
   if (options.together != nullptr) {
     parameters_ = options.together->hold(module_, layout, device, *units_);
@@ -222,7 +223,7 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
   // A rank with less than others takes part all the same: in the reduction at least, and in all
   // passes where ranks need each other for them.
   std::int64_t passes = std::max<std::int64_t>(1, (n + at_once - 1) / at_once);
-  if (together != nullptr && together->passes_are_joint()) {
+  if (together != nullptr && passes_are_joint(*together)) {
     const std::int64_t most = (batch.size(0) + together->size() - 1) / together->size();
     passes = (most + at_once - 1) / at_once;
   }
@@ -251,6 +252,7 @@ double Learner::add_part(const LocalRun& run, const Examples& examples, const to
   StepSync* const together = run.together;
   if (together != nullptr) together->before_forward(trained_, is_last);
   const Batch now = examples.batch(part);
+  begin_pass(now.targets, share * (is_scaled(is_low) ? formats.scale.factor() : 1), together);
   const torch::Tensor outputs = [&] {
     std::optional<MixedPass> pass;
     if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
@@ -264,6 +266,14 @@ double Learner::add_part(const LocalRun& run, const Examples& examples, const to
   else
     loss.backward();
   return counted;
+}
+
+void Learner::begin_pass(const torch::Tensor& targets, double weight, StepSync* together) {
+  if (!routing_) return;
+  Routing::Pass pass{.counted = targets.flatten().ne(no_target), .weight = weight};
+  if (weight == 0) pass.counted.zero_();
+  if (together != nullptr) pass.sum = [together](torch::Tensor& values) { together->sum(values); };
+  routing_->begin(std::move(pass));
 }
 
 torch::Tensor Learner::forward(const torch::Tensor& inputs, bool is_training) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "client/learn/precision.hpp"
+#include "client/learn/torch/experts.hpp"
 #include "client/learn/torch/held_parameters.hpp"
 #include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
@@ -76,6 +77,16 @@ class Learner {
   /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
   /// single value, which has no variance.
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training);
+  /// Call before the forward pass of a model that may have experts. `weight`: by which the mean
+  /// loss of these targets is multiplied before the backward pass; 0 if others need the pass alone.
+  /// `together`: the ranks that take the pass with this one; may be null.
+  void begin_pass(const torch::Tensor& targets, double weight, StepSync* together);
+  /// What a model with experts measures of its evaluations; null without.
+  [[nodiscard]] Routing* routing() { return routing_.get(); }
+  /// Whether all ranks make the same passes.
+  [[nodiscard]] bool passes_are_joint(const StepSync& together) const {
+    return routing_ != nullptr || together.passes_are_joint();
+  }
   /// loss_of() this learner's outputs.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
                                    at::Reduction::Reduction reduction) const {
@@ -106,6 +117,7 @@ class Learner {
   std::unique_ptr<Units> units_;
   std::unique_ptr<HeldParameters> parameters_;
   PrecisionPlan precision_;
+  std::shared_ptr<Routing> routing_;  // Null: the model has no experts.
 };
 
 }  // namespace fl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
+#include "client/learn/torch/experts.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "client/learn/torch/torch_task.hpp"
 #include "shared/params/model_spec.hpp"
@@ -161,16 +162,24 @@ struct Positions : nn::Module {
   torch::Tensor weight;
 };
 
-/// Radford 2019 (GPT-2), section 2.3: a norm before the attention and one before the dense layers.
+/// Radford 2019 (GPT-2), section 2.3: a norm before the attention and one before the dense layers,
+/// in whose place there may be experts.
 struct TransformerBlock : nn::Module {
-  TransformerBlock(std::int64_t width, std::int64_t heads)
+  /// `mixture` may be null.
+  TransformerBlock(std::int64_t width, std::int64_t heads, std::shared_ptr<MixtureImpl> mixture)
       : norm1(register_module("norm1", layer_norm(width))),
         attention(register_module("attention", linear(width, 3 * width))),
         projection(register_module("projection", linear(width, width))),
         norm2(register_module("norm2", layer_norm(width))),
-        fc1(register_module("fc1", linear(width, 4 * width))),
-        fc2(register_module("fc2", linear(4 * width, width))),
-        heads_(heads) {}
+        experts(std::move(mixture)),
+        heads_(heads) {
+    if (experts) {
+      register_module("experts", experts);
+      return;
+    }
+    fc1 = register_module("fc1", linear(width, 4 * width));
+    fc2 = register_module("fc2", linear(4 * width, width));
+  }
 
   static Layer<nn::LayerNormImpl> layer_norm(std::int64_t width) {
     return make_layer<nn::LayerNormImpl>(nn::LayerNormOptions({width}));
@@ -178,7 +187,8 @@ struct TransformerBlock : nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor y = x + (*projection)(attend((*norm1)(x)));
-    return y + (*fc2)(torch::gelu((*fc1)((*norm2)(y))));
+    const torch::Tensor z = (*norm2)(y);
+    return y + (experts ? experts->forward(z) : (*fc2)(torch::gelu((*fc1)(z))));
   }
 
   /// Causal self-attention; Vaswani 2017, section 3.2. x: [n, length, width].
@@ -195,6 +205,7 @@ struct TransformerBlock : nn::Module {
   Layer<nn::LinearImpl> attention;  // Makes queries, keys and values.
   Layer<nn::LinearImpl> projection;
   Layer<nn::LayerNormImpl> norm2;
+  std::shared_ptr<MixtureImpl> experts;  // Null: the two dense layers.
   Layer<nn::LinearImpl> fc1;
   Layer<nn::LinearImpl> fc2;
   std::int64_t heads_;
@@ -204,8 +215,13 @@ nn::Sequential transformer(const ModelSpec& spec) {
   const auto tokens = make_layer<nn::EmbeddingImpl>(spec.outputs, spec.width);
   nn::Sequential model({{"tokens", tokens}});
   model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width));
-  for (std::int64_t b = 0; b < spec.layers; ++b)
-    model->push_back(fmt::format("block{}", b + 1), TransformerBlock(spec.width, spec.heads));
+  std::shared_ptr<Routing> routing;
+  if (spec.experts.count > 0) routing = std::make_shared<Routing>(spec.experts, spec.layers);
+  for (std::int64_t b = 0; b < spec.layers; ++b) {
+    auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing) : nullptr;
+    model->push_back(fmt::format("block{}", b + 1),
+                     TransformerBlock(spec.width, spec.heads, std::move(mixture)));
+  }
   model->push_back("norm", TransformerBlock::layer_norm(spec.width));
   model->push_back("logits", make_layer<nn::FunctionalImpl>([tokens](const torch::Tensor& x) {
                      return torch::linear(x, tokens->weight);

@@ -5,6 +5,7 @@
 #include "client/learn/data/random.hpp"
 #include "client/learn/precision.hpp"
 #include "client/learn/torch/find_device.hpp"
+#include "client/learn/torch/freed_memory.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/round_moments.hpp"
 #include "client/learn/torch/torch_learner.hpp"
@@ -21,11 +22,8 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -38,27 +36,6 @@ namespace {
 // A batch of text that is only measured has so many tokens at most, and outputs.
 constexpr std::int64_t tokens_evaluated_at_once = 8192;
 constexpr std::int64_t outputs_evaluated_at_once = 1 << 26;
-
-/// Makes glibc keep freed memory. Every step allocates and frees the same tensors; returning their
-/// pages to the kernel and asking for them again would take a third of a small model's time.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kept = 32 << 20;  // The largest value that glibc accepts: half of a thread's heap.
-  ::mallopt(M_MMAP_THRESHOLD, kept);
-  ::mallopt(M_TRIM_THRESHOLD, kept);
-#endif
-}
-
-/// Makes glibc give freed memory back. What ranks bring together and drop again is of many sizes,
-/// and heaps would keep room for several times as much as is used at a time. So would a module
-/// whose layers give their memory back one by one.
-void return_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kept = 1 << 20;
-  ::mallopt(M_MMAP_THRESHOLD, kept);
-  ::mallopt(M_TRIM_THRESHOLD, kept);
-#endif
-}
 
 /// TrainReport::setup of a process by itself.
 std::string setup_of(const LearnOptions& options, torch::Device device) {
@@ -218,15 +195,20 @@ class TorchTrainer final : public Trainer {
       // end.
       const bool is_joint = together_ != nullptr && together_->passes_are_joint();
       const double own_weight = is_joint ? static_cast<double>(ranks()) : 1;
-      FL_CHECK(for_each_batch(train_.size(), stop, [&](const BatchPlace& place) {
+      const bool takes_all = together_ != nullptr && first().passes_are_joint(*together_);
+      FL_CHECK(for_each_batch(train_.size(), takes_all, stop, [&](const BatchPlace& place) {
         const bool is_reduced = is_joint && place.is_last;
         if (together_ != nullptr) together_->before_forward(first().trained(), is_reduced);
         const Batch batch = train_.batch(place.begin, place.count);
+        const double weight = place.is_own ? own_weight : 0;
+        const double share = static_cast<double>(train_.predictions(place.positions())) /
+                             static_cast<double>(train_.predictions());
+        first().begin_pass(batch.targets, weight * share, together_);
         const torch::Tensor loss =
             first()
                 .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
                 .div(static_cast<double>(train_.predictions()))
-                .mul(place.is_own ? own_weight : 0);
+                .mul(weight);
         if (together_ != nullptr)
           together_->backward(loss, is_reduced);
         else
@@ -256,15 +238,24 @@ class TorchTrainer final : public Trainer {
       load(weights);
       if (holdout_.size() == 0) return EvalReport{};
       Measurement measured(first().spec(), first().parameters().target());
-      FL_CHECK(for_each_batch(holdout_.size(), stop, [&](const BatchPlace& place) {
+      Routing* const routing = first().routing();
+      if (routing != nullptr) routing->clear();
+      const bool takes_all = together_ != nullptr && together_->passes_are_joint();
+      FL_CHECK(for_each_batch(holdout_.size(), takes_all, stop, [&](const BatchPlace& place) {
         const Batch batch = holdout_.batch(place.begin, place.count);
+        first().begin_pass(batch.targets, place.is_own ? 1 : 0, nullptr);
         const torch::Tensor outputs = first().forward(batch.inputs, false);
         if (place.is_own) measured.add(outputs, batch.targets);
       }));
-      if (together_ != nullptr)
+      if (together_ != nullptr) {
         measured.join([this](torch::Tensor& sums) { together_->sum(sums); }, together_->rank(),
                       together_->size());
-      return measured.report(holdout_);
+        if (routing != nullptr) together_->sum(routing->measured());
+      }
+      EvalReport report = measured.report(holdout_);
+      if (routing != nullptr)
+        std::ranges::move(routing->metrics(), std::back_inserter(report.metrics));
+      return report;
     });
   }
 
@@ -307,11 +298,16 @@ class TorchTrainer final : public Trainer {
     std::int64_t count = 0;
     bool is_own = true;   // Else this rank computes it for the sake of the others.
     bool is_last = true;  // This rank's last one.
+    [[nodiscard]] torch::Tensor positions() const {
+      return torch::arange(begin, begin + count, torch::kInt64);
+    }
   };
   /// Calls work(place) for all batches of `all` examples; of ranks each takes every N-th, so that
-  /// the batches are the same ones for any number of ranks. Errors: cancelled.
+  /// the batches are the same ones for any number of ranks. `takes_all`: each rank makes as many
+  /// passes as any, those that are missing with batches of others. Errors: cancelled.
   template <class Work>
-  Result<void> for_each_batch(std::int64_t all, const std::stop_token& stop, const Work& work) {
+  Result<void> for_each_batch(std::int64_t all, bool takes_all, const std::stop_token& stop,
+                              const Work& work) {
     const std::int64_t at_once = evaluation_batch();
     const std::int64_t batches = (all + at_once - 1) / at_once;
     const std::int64_t turns = (batches + ranks() - 1) / ranks();
@@ -321,7 +317,7 @@ class TorchTrainer final : public Trainer {
       if (together_ != nullptr) together_->advance();
       const std::int64_t number = turn * ranks() + rank;
       const bool is_own = number < batches;
-      if (!is_own && !together_->passes_are_joint()) break;
+      if (!is_own && !takes_all) break;
       const std::int64_t begin = (is_own ? number : 0) * at_once;
       work(BatchPlace{.begin = begin,
                       .count = std::min(at_once, all - begin),

@@ -236,28 +236,69 @@ class Positions(nn.Module):  # type: ignore[misc]
         return x + self.weight[: x.shape[1]]
 
 
-class TransformerBlock(nn.Module):  # type: ignore[misc]
-    """Radford 2019 (GPT-2): a norm before the attention and one before the dense layers."""
+class ExpertsLayer(nn.Module):  # type: ignore[misc]
+    """One of the two dense layers of all experts of a block."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, experts: int, inputs: int, outputs: int):
         super().__init__()
+        self.weight = nn.Parameter(torch.zeros(experts, outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(experts, outputs))
+
+    def forward(self, x: torch.Tensor, expert: int) -> torch.Tensor:
+        return functional.linear(x, self.weight[expert], self.bias[expert])
+
+
+class Mixture(nn.Module):  # type: ignore[misc]
+    """A router sends each token to `top` of the experts, whose outputs it adds up with its weights."""
+
+    def __init__(self, width: int, experts: int, top: int):
+        super().__init__()
+        self.router = nn.Linear(width, experts, bias=False)
+        self.fc1 = ExpertsLayer(experts, width, 4 * width)
+        self.fc2 = ExpertsLayer(experts, 4 * width, width)
+        self._experts, self._top = experts, top
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(self._top, -1)
+        if self._top > 1:
+            weights = weights / weights.sum(-1, keepdim=True)
+        total = torch.zeros_like(x)
+        for expert in range(self._experts):
+            is_here = (chosen == expert).any(-1)
+            made = self.fc2(functional.gelu(self.fc1(x[is_here], expert)), expert)
+            weight = torch.where(chosen == expert, weights, torch.zeros_like(weights)).sum(-1)
+            total[is_here] += made * weight[is_here].unsqueeze(-1)
+        return total
+
+
+class TransformerBlock(nn.Module):  # type: ignore[misc]
+    """Radford 2019 (GPT-2): a norm before the attention and one before the dense layers, in whose place
+    there may be experts."""
+
+    def __init__(self, spec: Spec):
+        super().__init__()
+        width = spec.width
         self.norm1 = nn.LayerNorm(width)
         self.attention = nn.Linear(width, 3 * width)  # Queries, keys and values.
         self.projection = nn.Linear(width, width)
         self.norm2 = nn.LayerNorm(width)
-        self.fc1 = nn.Linear(width, 4 * width)
-        self.fc2 = nn.Linear(4 * width, width)
-        self._heads = heads
+        if spec.experts:
+            self.experts = Mixture(width, spec.experts, spec.top)
+        else:
+            self.fc1 = nn.Linear(width, 4 * width)
+            self.fc2 = nn.Linear(4 * width, width)
+        self._spec = spec
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x + self.projection(self._attend(self.norm1(x)))
-        return y + self.fc2(functional.gelu(self.fc1(self.norm2(y))))
+        z = self.norm2(y)
+        return y + (self.experts(z) if self._spec.experts else self.fc2(functional.gelu(self.fc1(z))))
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
         n, length, width = x.shape
-        split = self.attention(x).view(n, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
+        split = self.attention(x).view(n, length, 3, self._spec.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = split
-        scores = query @ key.transpose(-2, -1) / math.sqrt(width // self._heads)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(width // self._spec.heads)
         is_later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         mixed = scores.masked_fill(is_later, -math.inf).softmax(-1) @ value
         return mixed.transpose(1, 2).reshape(x.shape)
@@ -326,7 +367,7 @@ def _transformer(spec: Spec) -> Iterable[tuple[str, nn.Module]]:
     yield "tokens", tokens
     yield "positions", Positions(spec.input[0], spec.width)
     for block in range(spec.layers):
-        yield f"block{block + 1}", TransformerBlock(spec.width, spec.heads)
+        yield f"block{block + 1}", TransformerBlock(spec)
     yield "norm", nn.LayerNorm(spec.width)
     yield "logits", TiedLogits(tokens)
 

@@ -22,7 +22,7 @@ IMAGES = re.compile(r"(cnn|resnet(\d+)):(\d+)x(\d+)x(\d+)-(\d+)")
 @dataclass(frozen=True)
 class Spec:
     """text: as --model has it. task: "classification", "regression" or "language". input: the shape of
-    one example; of a transformer its context, in bytes."""
+    one example; of a transformer its context, in tokens."""
 
     text: str
     family: str
@@ -34,6 +34,8 @@ class Spec:
     layers: int = 0  # Of a transformer, as the next two.
     width: int = 0
     heads: int = 0
+    experts: int = 0  # 0: it has dense layers in their place.
+    top: int = 0  # The experts that a token goes to.
     scales_inputs: bool = False
     scales_targets: bool = False
 
@@ -79,8 +81,11 @@ def _settings(text: str, parts: list[str]) -> dict[str, str]:
 
 def _transformer(text: str, settings: dict[str, str]) -> Spec:
     sizes = {"layers": 4, "width": 256, "heads": 4, "context": 256, "vocab": 256}
-    sizes.update((key, int(value)) for key, value in settings.items())
+    sizes |= {"experts": 0, "top": 2}
+    # What else there is concerns training alone.
+    sizes.update((key, int(value)) for key, value in settings.items() if key in sizes)
     return Spec(
         text, "transformer", "language", (sizes["context"],), sizes["vocab"],
         layers=sizes["layers"], width=sizes["width"], heads=sizes["heads"],
+        experts=sizes["experts"], top=sizes["top"],
     )  # fmt: skip

@@ -17,11 +17,13 @@ namespace fl::test {
 namespace {
 
 const std::string transformer = "transformer:layers=3,width=16,heads=2,context=32";
+const std::string experts = transformer + ",experts=4,capacity=1,aux=0.1";
 
 std::vector<float> update_of(const std::string& model, const std::string& precision,
                              bool recomputes) {
-  const auto data = model == transformer ? local(made_up_texts(std::vector<std::uint16_t>(16, 33)))
-                                         : local(made_up_images(48, 1));
+  const bool has_text = model.starts_with("transformer");
+  const auto data = has_text ? local(made_up_texts(std::vector<std::uint16_t>(16, 33)))
+                             : local(made_up_images(48, 1));
   const auto trainer = make_torch_trainer({.model = model,
                                            .data = "",
                                            .device = "cpu",
@@ -78,8 +80,8 @@ TEST_CASE("the units of a model are its layers and blocks, one behind the other"
 }
 
 TEST_CASE("activations that are computed again change no bit of the update") {
-  for (const std::string& model :
-       {transformer, std::string("resnet8:1x28x28-10"), std::string("lenet"), std::string("mlp")}) {
+  for (const std::string& model : {transformer, experts, std::string("resnet8:1x28x28-10"),
+                                   std::string("lenet"), std::string("mlp")}) {
     for (const std::string& precision :
          std::vector<std::string>{"fp32", "bf16", "adaptive:fp16", "bf16,*norm*=fp32"}) {
       if (precision.find("norm") != std::string::npos && model != transformer) continue;

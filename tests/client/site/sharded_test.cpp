@@ -25,6 +25,7 @@ using namespace fl::site;
 namespace {
 
 const std::string transformer = "transformer:layers=2,width=16,heads=2,context=32";
+const std::string experts = transformer + ",experts=4,aux=0.1,z=0.01";
 
 /// A training whose sums are made in rank order, so that all ways have the same bits.
 Training training_of(const std::string& model) {
@@ -32,7 +33,8 @@ Training training_of(const std::string& model) {
   training.model = model;
   training.topology = parse_topology("alltoall").value();
   training.settings = {.local_steps = 5, .batch_size = 4, .lr = 0.05, .momentum = 0.9, .seed = 9};
-  if (model == transformer) training.data = [] { return made_up_texts(ragged_lengths()); };
+  if (model.starts_with("transformer"))
+    training.data = [] { return made_up_texts(ragged_lengths()); };
   return training;
 }
 
@@ -63,7 +65,8 @@ std::vector<float> train_alone(Training training, std::uint32_t size) {
 
 TEST_CASE("parts of a model have the bits of the whole, also when activations are made again") {
   for (const std::string& model :
-       {transformer, std::string("resnet8:1x28x28-10"), std::string("lenet"), std::string("mlp")}) {
+       {transformer, experts + ",capacity=1", std::string("resnet8:1x28x28-10"),
+        std::string("lenet"), std::string("mlp")}) {
     for (const int size : {2, 4}) {
       Training training = training_of(model);
       const auto wanted = train_ranks(size, training);
@@ -139,6 +142,20 @@ TEST_CASE("parts of a model train as one process does") {
         const auto alone = train_alone(training, static_cast<std::uint32_t>(size));
         CHECK(distance(training, joined_update(train_ranks(size, training)), alone) < 1e-6);
       }
+    }
+  }
+}
+
+TEST_CASE("experts of ranks train as those of one process do, by the tokens of all ranks") {
+  for (const int size : {2, 3}) {
+    for (const int zero : {0, 1, 3}) {
+      CAPTURE(size);
+      CAPTURE(zero);
+      Training training = training_of(experts);
+      training.settings.momentum = 0;
+      training.zero = zero;
+      const auto alone = train_alone(training, static_cast<std::uint32_t>(size));
+      CHECK(distance(training, joined_update(train_ranks(size, training)), alone) < 1e-6);
     }
   }
 }
@@ -347,10 +364,10 @@ TEST_CASE("a trace shows how parts come together and gradients go, and the times
 }
 
 TEST_CASE("all ranks evaluate and make a gradient, with what one process finds") {
-  for (const std::string& model :
-       std::vector<std::string>{transformer, std::string("lenet"), std::string("mlp:784-8-2")}) {
+  for (const std::string& model : std::vector<std::string>{
+           transformer, experts, std::string("lenet"), std::string("mlp:784-8-2")}) {
     Training training = training_of(model);
-    if (model != transformer) {
+    if (!model.starts_with("transformer")) {
       training.data = [&model] {
         DataSet set = made_up_images(1400, 1);
         if (model == "mlp:784-8-2")
