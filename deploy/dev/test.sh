@@ -97,14 +97,14 @@ check() {
 }
 
 # alone [COMMIT]: compiles by itself, as ./dev check does, each file that has changed since a commit:
-# the newest one that is half a day older than the last. Only in such a build an include that is
+# the newest one that is six hours older than the last. Only in such a build an include that is
 # missing shows; to build all files so takes as long as everything else that CI does.
 alone() {
   install_clang git
   build_preset check build-check fl_proto
   local last commit=${1:-}
   last=$(git log -1 --format=%ct)
-  [ -n "$commit" ] || commit=$(git rev-list -1 --before=$((last - 43200)) HEAD)
+  [ -n "$commit" ] || commit=$(git rev-list -1 --before=$((last - 21600)) HEAD)
   [ -n "$commit" ] || commit=$(git rev-list --max-parents=0 HEAD | tail -n 1)
   say "compiling by itself what has changed since $(git log -1 --format='%h of %cd' "$commit")"
   git diff --name-only --diff-filter=d "$commit" -- '*.cpp' '*.hpp' |
@@ -135,7 +135,7 @@ everything() {
   test_packages+=("${tool_packages[@]}")
   deploy/install-deps.sh --also python3-venv
   tests/process/make-venv.sh build/tools-venv "$PWD/deploy/requirements-tools.txt"
-  PATH=$PWD/build/tools-venv/bin:$PATH run_all_tests "$@"
+  PATH=$PWD/build/tools-venv/bin:$PATH FL_EVERY_STEP=1 run_all_tests "$@"
   say "simulating 2,000 federations"
   if FL_SIM_SEEDS=2000 build/bin/sim_test; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   local made commands=(manifests wheel deb 'deb-test bookworm trixie' image 'image client' arm64)

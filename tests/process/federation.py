@@ -38,6 +38,7 @@ PARALLEL = 4  # Number of federations that run at the same time.
 if os.environ.get("FL_TEST_DEVICE", "cpu") == "cpu":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Tests compare bits, and those of a GPU are its own.
 DISK_STEPS_MAX = 500  # A longer walk over disk steps would not end.
+LONG_WALK = 50
 programs = weakref.WeakSet()  # All programs that the test has started.
 
 
@@ -315,11 +316,13 @@ class FederationTest(unittest.TestCase):
 
     def walk_disk_steps(self, steps_min, attempt):
         """Calls attempt(failpoint, name) with the failpoints before and after the first, second,
-        ... change of the disk, until it returns False: the program was not killed there."""
-        reached, step = True, 1
+        ... change of the disk, until it returns False: the program was not killed there. Of long
+        walks only every third step is tried, from a random one on; all with FL_EVERY_STEP=1."""
+        stride = 1 if steps_min < LONG_WALK or os.environ.get("FL_EVERY_STEP") == "1" else 3
+        reached, step = True, random.SystemRandom().randint(1, stride)
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
             while reached and step < DISK_STEPS_MAX:
-                steps = range(step, step + PARALLEL)
+                steps = range(step, step + stride * PARALLEL, stride)
                 calls = [pool.submit(attempt, f"disk.step:{n}", f"step-{n}") for n in steps]
                 outcomes = []
                 for n, call in zip(steps, calls):
@@ -328,7 +331,7 @@ class FederationTest(unittest.TestCase):
                 if len(outcomes) < PARALLEL:
                     return  # One failure is enough.
                 reached = all(outcomes)
-                step += PARALLEL
+                step += stride * PARALLEL
         self.assertTrue(steps_min < step < DISK_STEPS_MAX, f"walked to step {step} on the disk")
         print(f"{self.id().rpartition('.')[2]}: killed at about {step} steps on the disk")
 

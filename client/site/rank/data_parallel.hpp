@@ -37,8 +37,8 @@ class DataParallel final : public GroupedParallel {
  public:
   /// `on_progress` is called for each batch and collective, on any thread. `steps_parts`: each rank
   /// steps a part of the parameters, and has the optimizer's moments of that part only (ZeRO stage
-  /// 1: Rajbhandari et al., "ZeRO", SC 2020, section 5.1), though it gets the sums of all; for hooks
-  /// and topologies that need whole gradients (ShardedParallel has the others).
+  /// 1: Rajbhandari et al., "ZeRO", SC 2020, section 5.1), though it gets the sums of all; for
+  /// hooks and topologies that need whole gradients (ShardedParallel has the others).
   explicit DataParallel(
       std::function<void()> on_progress = [] {}, bool steps_parts = false)
       : GroupedParallel(std::move(on_progress)), steps_parts_(steps_parts) {}
