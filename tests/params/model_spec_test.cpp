@@ -156,7 +156,7 @@ TEST_CASE("a text that is no model is refused, with what is wrong") {
       {"transformer:experts=4,capacity=0", "capacity=0 must be none, or a number above 0"},
       {"transformer:experts=4,capacity=nan", "must be none"},
       {"transformer:experts=4,aux=-1", "aux"},
-      {"mlp:1" + std::string(600, '0'), "its 606 bytes are more than 512"},
+      {"mlp:1" + std::string(600, '0'), "its 605 bytes are more than 512"},
       {"transformer:vocab=16777217", "more than 16777216"},
       {"transformer:context=1", "2 or more"},
       {"transformer:depth=2", "no option 'depth'"},
