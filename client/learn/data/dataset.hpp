@@ -5,7 +5,9 @@
 
 #include "client/learn/data/storage.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -73,6 +75,14 @@ struct DataSet {
   /// A set of its own with these examples, in this order. Each index must be < size().
   [[nodiscard]] DataSet select(std::span<const std::uint32_t> indices) const;
 };
+
+/// The token at a place of `tokens`, each of so many bytes (DataSet::token_bytes).
+[[nodiscard]] inline std::uint32_t token_at(std::span<const std::byte> tokens, std::size_t place,
+                                            std::uint32_t bytes) {
+  std::uint32_t token = 0;  // Little-endian, as all machines here are.
+  std::memcpy(&token, tokens.data() + place * bytes, bytes);
+  return token;
+}
 
 /// The shape of the examples and of what is learnt from them: "1x28x28 pixels, 10 classes",
 /// "13 values, 1 target", "text".

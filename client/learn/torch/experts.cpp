@@ -43,10 +43,6 @@ class AddedLoss : public torch::autograd::Function<AddedLoss> {
   }
 };
 
-torch::Tensor counts_of(const torch::Tensor& expert, std::int64_t experts) {
-  return torch::bincount(expert, {}, experts + 1).narrow(0, 0, experts);
-}
-
 /// How many tokens an expert takes; no more than all.
 std::int64_t capacity_of(const ModelSpec::Experts& experts, std::int64_t tokens) {
   if (experts.capacity == 0) return tokens;
@@ -93,7 +89,7 @@ MixtureImpl::MixtureImpl(const ModelSpec& spec, std::int64_t layer,
       experts_(spec.experts),
       routing_(std::move(routing)) {}
 
-/// What the router says of a pass's tokens.
+/// The router's choice for the tokens of a pass.
 struct MixtureImpl::Choice {
   torch::Tensor logits;     // fp32 [tokens, experts].
   torch::Tensor shares;     // Their softmax.
@@ -101,6 +97,7 @@ struct MixtureImpl::Choice {
   torch::Tensor expert;     // int64 [tokens * top]; `count` for a token that does not count.
   torch::Tensor counted;    // bool [tokens].
   std::int64_t tokens = 0;  // Those that count.
+  torch::Tensor counts;     // int64 [experts]: the choices of each expert.
 };
 
 MixtureImpl::Choice MixtureImpl::choose(const torch::Tensor& tokens) const {
@@ -108,42 +105,43 @@ MixtureImpl::Choice MixtureImpl::choose(const torch::Tensor& tokens) const {
   Choice choice;
   choice.logits = router_->forward(full.input);
   choice.shares = torch::softmax(choice.logits, 1);
-  // Of equal ones the first expert, on every device.
+  // Where shares are equal, the first expert is taken on every device.
   const auto [sorted, order] = choice.shares.sort(/*stable=*/true, 1, /*descending=*/true);
   choice.weights = sorted.narrow(1, 0, experts_.top);
   if (experts_.top > 1) choice.weights = choice.weights / choice.weights.sum(1, true);
   choice.expert = order.narrow(1, 0, experts_.top).flatten();
   choice.counted = routing_->pass_.counted;
   choice.tokens = tokens.size(0);
-  if (!choice.counted.defined()) {
+  if (choice.counted.defined()) {
+    choice.tokens = choice.counted.sum().item<std::int64_t>();
+    const torch::Tensor left_out = choice.counted.logical_not().repeat_interleave(experts_.top);
+    choice.expert = choice.expert.masked_fill(left_out, experts_.count);
+  } else {
     choice.counted = torch::ones({tokens.size(0)}, choice.expert.options().dtype(torch::kBool));
-    return choice;
   }
-  choice.tokens = choice.counted.sum().item<std::int64_t>();
-  const torch::Tensor left_out = choice.counted.logical_not().repeat_interleave(experts_.top);
-  choice.expert = choice.expert.masked_fill(left_out, experts_.count);
+  choice.counts =
+      torch::bincount(choice.expert, {}, experts_.count + 1).narrow(0, 0, experts_.count);
   return choice;
 }
 
-/// Puts `count` for the choices that an expert can't take: those of the last tokens, so that no
-/// token of a text depends on later ones. An evaluation drops none, and only counts them.
-torch::Tensor MixtureImpl::drop(const torch::Tensor& expert, std::int64_t tokens) {
-  const std::int64_t most = capacity_of(experts_, tokens);
-  const torch::Tensor counts = counts_of(expert, experts_.count);
-  if (!is_training()) {
-    torch::Tensor measured = routing_->measured_.select(0, layer_);
-    const torch::Tensor over = torch::clamp_min(counts - most, 0);
-    measured.add_(torch::stack({counts, over}).to(measured.device(), torch::kFloat64));
-    return expert;
-  }
-  if (most >= tokens) return expert;
-  const auto [grouped, order] = expert.sort(/*stable=*/true, 0, /*descending=*/false);
-  const torch::Tensor begins =
-      torch::cat({torch::zeros_like(counts.narrow(0, 0, 1)), counts.cumsum(0)});
-  const torch::Tensor place = torch::empty_like(expert);
-  place.index_copy_(
-      0, order, torch::arange(expert.numel(), expert.options()) - begins.index_select(0, grouped));
-  return expert.masked_fill(place >= most, experts_.count);
+/// The places in choice.expert of those that are computed, the first expert's first. An expert
+/// takes so many at most, those of the first tokens, so that no token of a text depends on later
+/// ones.
+torch::Tensor MixtureImpl::kept(const Choice& choice, std::int64_t limit) const {
+  const auto [grouped, order] = choice.expert.sort(/*stable=*/true, 0, /*descending=*/false);
+  const std::int64_t all = choice.tokens * experts_.top;
+  if (limit >= choice.tokens) return order.narrow(0, 0, all);
+  const torch::Tensor begins = choice.counts.cumsum(0) - choice.counts;
+  const torch::Tensor place =
+      torch::arange(all, order.options()) - begins.index_select(0, grouped.narrow(0, 0, all));
+  return order.narrow(0, 0, all).masked_select(place < limit);
+}
+
+/// Notes how unlike the loads of an evaluation are. `most`: an expert's tokens in training.
+void MixtureImpl::measure(const Choice& choice, std::int64_t most) const {
+  torch::Tensor measured = routing_->measured_.select(0, layer_);
+  const torch::Tensor over = torch::clamp_min(choice.counts - most, 0);
+  measured.add_(torch::stack({choice.counts, over}).to(measured.device(), torch::kFloat64));
 }
 
 /// The auxiliary loss E sum f P and the z-loss, over the tokens of all ranks of the pass. Undefined
@@ -151,7 +149,7 @@ torch::Tensor MixtureImpl::drop(const torch::Tensor& expert, std::int64_t tokens
 torch::Tensor MixtureImpl::added_losses(const Choice& choice) const {
   if (experts_.aux == 0 && experts_.z == 0) return {};
   torch::Tensor all = torch::zeros({experts_.count + 1}, torch::dtype(torch::kFloat64));
-  all.narrow(0, 0, experts_.count).copy_(counts_of(choice.expert, experts_.count));
+  all.narrow(0, 0, experts_.count).copy_(choice.counts);
   all[experts_.count] = static_cast<double>(choice.tokens * experts_.top);
   if (routing_->pass_.sum) routing_->pass_.sum(all);
   if (choice.tokens == 0) return {};
@@ -192,12 +190,12 @@ torch::Tensor MixtureImpl::forward(const torch::Tensor& x) {
   const std::int64_t top = experts_.top;
   const Choice choice = choose(tokens);
   const torch::Tensor loss = is_training() ? added_losses(choice) : torch::Tensor();
-  const torch::Tensor expert = drop(choice.expert, choice.tokens);
-  const torch::Tensor counts = counts_of(expert, experts_.count);
-  const torch::Tensor order = std::get<1>(expert.sort(/*stable=*/true, 0, /*descending=*/false))
-                                  .narrow(0, 0, counts.sum().item<std::int64_t>());
+  const std::int64_t most = capacity_of(experts_, choice.tokens);
+  if (!is_training()) measure(choice, most);
+  const std::int64_t limit = is_training() ? most : choice.tokens;
+  const torch::Tensor order = kept(choice, limit);
   const torch::Tensor rows = tokens.index_select(0, order.div(top, "floor"));
-  const torch::Tensor made = compute(rows, counts);
+  const torch::Tensor made = compute(rows, choice.counts.clamp_max(limit));
   const torch::Tensor all = torch::zeros({tokens.size(0) * top, tokens.size(1)}, made.options())
                                 .index_copy(0, order, made)
                                 .view({tokens.size(0), top, tokens.size(1)});

@@ -23,8 +23,8 @@
 
 namespace fl {
 
-/// What all blocks of a model need to know of a pass, and what they measure in it. One thread, and
-/// that of the backward pass while it lasts.
+/// The facts of a pass that all blocks of a model need, and the blocks' measurements. One thread,
+/// and that of the backward pass while it lasts.
 class Routing {
  public:
   Routing(const ModelSpec::Experts& experts, std::int64_t layers);
@@ -39,7 +39,7 @@ class Routing {
   /// Call before each pass, which is with all tokens otherwise.
   void begin(Pass pass) { pass_ = std::move(pass); }
 
-  /// What evaluations have measured since the last call of clear(): of each layer the tokens that
+  /// The measurements of evaluations since the last call of clear(): for each layer the tokens that
   /// each expert got, and those that it would have dropped. fp64 [layers, 2, experts].
   [[nodiscard]] torch::Tensor& measured() { return measured_; }
   void clear() { measured_.zero_(); }
@@ -75,7 +75,8 @@ class MixtureImpl : public torch::nn::Module, public LayerFormat {
  private:
   struct Choice;
   [[nodiscard]] Choice choose(const torch::Tensor& tokens) const;
-  [[nodiscard]] torch::Tensor drop(const torch::Tensor& expert, std::int64_t tokens);
+  [[nodiscard]] torch::Tensor kept(const Choice& choice, std::int64_t limit) const;
+  void measure(const Choice& choice, std::int64_t most) const;
   [[nodiscard]] torch::Tensor added_losses(const Choice& choice) const;
   [[nodiscard]] torch::Tensor compute(const torch::Tensor& rows, const torch::Tensor& counts);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the process does with memory that libtorch has freed on the host. The last call counts, for
-// all threads. Only glibc can be told.
+// Says whether the process keeps memory that libtorch has freed on the host. The last call counts,
+// for all threads. Only glibc can be told.
 #pragma once
 
 namespace fl {

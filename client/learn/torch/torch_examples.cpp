@@ -8,17 +8,6 @@
 
 namespace fl {
 
-namespace {
-
-/// The number at a place in `tokens`, each of so many bytes.
-std::int64_t token_at(std::span<const std::byte> tokens, std::size_t place, std::uint32_t bytes) {
-  std::uint32_t token = 0;  // Little-endian, as all machines here are.
-  std::memcpy(&token, tokens.data() + place * bytes, bytes);
-  return token;
-}
-
-}  // namespace
-
 Examples::Examples(std::shared_ptr<const DataSet> all, std::span<const std::uint32_t> chosen,
                    const ModelSpec& spec, torch::Device device)
     : all_(std::move(all)), task_(spec.task), outputs_(spec.outputs), device_(device) {

@@ -44,7 +44,7 @@ class Examples {
            const ModelSpec& spec, torch::Device device);
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
-  /// What the mean loss is a mean of: the examples or, of text, the tokens that are predicted.
+  /// The number of terms of the mean loss: the examples or, of text, the tokens that are predicted.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
   /// For a report: the number of predictions; nothing if each example is one.
   [[nodiscard]] std::optional<double> told_predictions() const {

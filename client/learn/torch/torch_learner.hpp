@@ -81,7 +81,7 @@ class Learner {
   /// loss of these targets is multiplied before the backward pass; 0 if others need the pass alone.
   /// `together`: the ranks that take the pass with this one; may be null.
   void begin_pass(const torch::Tensor& targets, double weight, StepSync* together);
-  /// What a model with experts measures of its evaluations; null without.
+  /// The measurements of the model's experts; null if it has none.
   [[nodiscard]] Routing* routing() { return routing_.get(); }
   /// Whether all ranks make the same passes.
   [[nodiscard]] bool passes_are_joint(const StepSync& together) const {

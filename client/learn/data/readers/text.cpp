@@ -17,7 +17,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -50,10 +49,9 @@ struct Tokens {
   std::uint32_t largest = 0;
   std::uint32_t largest_odd = 0;  // At places 1, 3, 5, ...
 
-  void add(std::span<const std::uint8_t> bytes, std::uint32_t token_bytes) {
-    for (std::size_t at = 0; at < bytes.size(); at += token_bytes) {
-      std::uint32_t token = 0;  // Little-endian.
-      std::memcpy(&token, bytes.data() + at, token_bytes);
+  void add(std::span<const std::byte> bytes, std::uint32_t token_bytes) {
+    for (std::size_t place = 0; place < bytes.size() / token_bytes; ++place) {
+      const std::uint32_t token = token_at(bytes, place, token_bytes);
       largest = std::max(largest, token);
       if (count++ % 2 == 1) largest_odd = std::max(largest_odd, token);
     }
@@ -85,10 +83,13 @@ class TextReader {
       if (!read) return note(read.error());
       got = *read;
       if (got % set_.token_bytes != 0) return note(no_tokens(*file));
-      const auto fresh = std::span<const std::uint8_t>(bytes_).first(got);
-      if (set_.token_bytes > 1) tokens.add(fresh, set_.token_bytes);
-      if (set_.token_bytes == 1) tokens.count += got;
-      digest_.update(std::as_bytes(fresh));
+      const auto fresh = std::as_bytes(std::span<const std::uint8_t>(bytes_).first(got));
+      if (set_.token_bytes == 1) {
+        tokens.count += got;
+      } else {
+        tokens.add(fresh, set_.token_bytes);
+        digest_.update(fresh);
+      }
       FL_CHECK(writer_.append(fresh));
     }
     if (const auto fault = fault_of(tokens); !fault.empty()) return note(file->corrupt(fault));
@@ -108,7 +109,7 @@ class TextReader {
     if (set_.token_bytes > 1) set_.vocabulary = largest_ + 1;
     return std::move(set_);
   }
-  /// That of all tokens, one document behind the other.
+  /// The digest of all tokens that are numbers, one document behind the other.
   [[nodiscard]] Digest digest() const { return digest_.digest(); }
 
  private:
@@ -186,7 +187,7 @@ Result<void> check_group(const DataRequest& request) {
 
 struct ReadText {
   DataSet set;
-  Digest digest;  // That of all tokens.
+  Digest digest;  // TextReader::digest().
 };
 
 Result<ReadText> read_documents(const DataRequest& request, const std::string& path,
