@@ -47,9 +47,12 @@ class Dashboard(Pages):
         # Without a reload: the figures come by themselves.
         last = f"{ROUNDS} of {ROUNDS}"
         browser.wait_for("the last round", f"{TEXT.format('[data-figure=round]')} === '{last}'")
-        wait_until(
-            "the last evaluation", lambda: self.api(server, "/api/rounds")[-1]["eval_accuracy"]
+        # Until the judge has answered for the first time, the clients' own figures are shown.
+        judged = (
+            "SELECT count(*) FROM metric WHERE evaluator = 1 AND version = ?"
+            " AND run_id = (SELECT max(id) FROM run)"
         )
+        wait_until("the last evaluation", lambda: federation.query(judged, ROUNDS) != [(0,)])
         self.compare_overview(browser, federation, server)
         self.compare_views(browser, federation, server)
         self.assertTrue(browser.run("window.isTheSamePage"))
