@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fl::site {
 
@@ -19,8 +22,8 @@ struct Axis {
   int Grid::*size = nullptr;  // Null: this release does not divide along it.
 };
 constexpr Axis axes[] = {
-    {"dp", "batches", &Grid::dp}, {"tp", "layers"},  {"cp", "contexts"},
-    {"pp", "a chain of layers"},  {"ep", "experts"},
+    {"dp", "batches", &Grid::dp},  {"tp", "layers", &Grid::tp}, {"cp", "contexts"},
+    {"pp", "a chain of layers"}, {"ep", "experts"},
 };
 
 const Axis* find_axis(std::string_view name) {
@@ -36,6 +39,7 @@ Result<Grid> parse_grid(std::string_view text) {
     return Error(Errc::invalid_input, fmt::format("--parallel '{}': {}", text, why));
   };
   Grid grid;
+  std::vector<std::string_view> seen;
   std::optional<std::string_view> rest = text;
   while (rest) {
     const auto [item, behind] = cut(*rest, ',');
@@ -51,23 +55,37 @@ Result<Grid> parse_grid(std::string_view text) {
     if (axis->size == nullptr) {
       if (*size > 1)
         return refuse(
-            fmt::format("{} would divide {}, which this release can't do; dp and --zero "
-                        "divide batches, and all that a rank holds",
+            fmt::format("{} would divide {}, which this release can't do; dp divides batches, tp "
+                        "layers, and --zero all that a rank holds",
                         name, axis->divides));
       continue;
     }
-    if (grid.*axis->size != 0) return refuse(fmt::format("{} stands there twice", name));
+    if (std::ranges::find(seen, name) != seen.end())
+      return refuse(fmt::format("{} stands there twice", name));
+    seen.push_back(name);
     grid.*axis->size = *size;
   }
   return grid;
 }
 
 Result<Grid> fill_grid(Grid grid, int ranks) {
-  if (grid.dp == 0) grid.dp = ranks;
-  if (grid.dp == ranks) return grid;
-  return Error(
-      Errc::invalid_input,
-      fmt::format("--parallel dp={} takes {} ranks, and the site has {}", grid.dp, grid.dp, ranks));
+  const std::string tp = grid.tp > 1 ? fmt::format("tp={}", grid.tp) : "";
+  if (grid.dp == 0) {
+    if (ranks % grid.tp != 0)
+      return Error(Errc::invalid_input,
+                   fmt::format("--parallel {} takes a multiple of {} ranks, and the site has {}",
+                               tp, grid.tp, ranks));
+    grid.dp = ranks / grid.tp;
+  }
+  const std::int64_t product = std::int64_t{grid.dp} * grid.tp;
+  if (product == ranks) return grid;
+  return Error(Errc::invalid_input,
+               fmt::format("--parallel dp={}{}{} takes {} ranks, and the site has {}", grid.dp,
+                           tp.empty() ? "" : ",", tp, product, ranks));
+}
+
+std::size_t usable_ranks(const Grid& grid, std::size_t ranks) {
+  return ranks - ranks % static_cast<std::size_t>(grid.tp);
 }
 
 }  // namespace fl::site

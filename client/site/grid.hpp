@@ -3,20 +3,32 @@
 // training. Pure; any thread.
 #pragma once
 
+#include "client/site/site_options.hpp"
 #include "shared/base/error.hpp"
 
+#include <cstddef>
 #include <string_view>
 
 namespace fl::site {
 
 struct Grid {
-  int dp = 0;  // Ranks that take parts of each batch; 0: all ranks that there are.
+  int dp = 0;  // Parts of each batch; 0: as many as there are ranks for.
+  int tp = 1;  // Ranks that have each part together, with parts of the layers (tensor parallelism).
+               // They follow each other, so they are on one machine where the launcher fills one
+               // after the other.
 };
 
-/// Parses "dp=4". Errors: invalid_input for an unknown axis, for one that this release does not
+/// Parses "dp=4,tp=2". Errors: invalid_input for an unknown axis, for one that this release does not
 /// divide along, and for a size below 1 or an axis that stands there twice.
 [[nodiscard]] Result<Grid> parse_grid(std::string_view text);
+/// What --parallel says; without it all ranks share batches. Errors: those of parse_grid().
+[[nodiscard]] inline Result<Grid> grid_of(const SiteOptions& options) {
+  return options.parallel.empty() ? Grid() : parse_grid(options.parallel);
+}
 /// The grid of so many ranks. Errors: invalid_input if they are not the product of the axes.
 [[nodiscard]] Result<Grid> fill_grid(Grid grid, int ranks);
+/// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of the
+/// layers.
+[[nodiscard]] std::size_t usable_ranks(const Grid& grid, std::size_t ranks);
 
 }  // namespace fl::site

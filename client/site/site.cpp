@@ -2,7 +2,6 @@
 #include "client/site/site.hpp"
 
 #include "client/learn/process/tcp.hpp"
-#include "client/site/grid.hpp"
 #include "client/site/site_handshake.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
@@ -84,9 +83,10 @@ std::string listening_host(const SitePlace& place) {
 
 }  // namespace
 
-Site::Site(SiteOptions options, LearnOptions learn, TensorFolder folder, KeptChoices measured,
-           int size)
+Site::Site(SiteOptions options, Grid grid, LearnOptions learn, TensorFolder folder,
+           KeptChoices measured, int size)
     : options_(std::move(options)),
+      grid_(grid),
       learn_(std::move(learn)),
       folder_(std::move(folder)),
       measured_(std::move(measured)),
@@ -105,14 +105,12 @@ Result<std::shared_ptr<Site>> Site::start(const SiteOptions& options,
   FL_TRY(TensorFolder folder, TensorFolder::make(state));
   FL_TRY(KeptChoices measured, KeptChoices::open(posix_files(), state / "ranks/measured.json"));
   const int size = place ? place->size : options.ranks;
-  if (!options.parallel.empty()) {
-    FL_TRY(const Grid grid, parse_grid(options.parallel));
-    FL_CHECK(fill_grid(grid, size));
-  }
+  FL_TRY(const Grid asked, grid_of(options));
+  FL_TRY(const Grid grid, fill_grid(asked, size));
   LearnOptions ranks = learn;
   ranks.state = std::filesystem::absolute(state).string();
   std::shared_ptr<Site> site(
-      new Site(options, std::move(ranks), std::move(folder), std::move(measured), size));
+      new Site(options, grid, std::move(ranks), std::move(folder), std::move(measured), size));
   std::string secret;
   if (!options.secret_file.empty()) {
     FL_TRY(secret, read_secret_file(posix_files(), options.secret_file));
@@ -201,7 +199,9 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                   .topology = options_.topology,
                                   .unused_parameters = options_.unused_parameters,
                                   .bucket_mb = options_.bucket_mb,
-                                  .zero = options_.zero};
+                                  .zero = options_.zero,
+                                  .tp = grid_.tp,
+                                  .sequence_parallel = options_.sequence_parallel};
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
     requests.push_back({member.rank,
@@ -258,6 +258,8 @@ Result<RankLoaded> Site::load(const std::string& model, const Layout& layout,
 /// Makes a group of the ranks that are there, unless there is one already.
 Result<void> Site::make_group(const std::stop_token& stop) {
   FL_TRY(auto members, gather(stop));
+  members.erase(members.begin() + static_cast<std::ptrdiff_t>(usable_ranks(grid_, members.size())),
+                members.end());
   if (is_same(members, group_) && group_model_ == learn_.model) return {};
   group_.clear();
   FL_CHECK(load_at(members, stop));

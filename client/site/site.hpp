@@ -8,6 +8,7 @@
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/tensor_folder.hpp"
 #include "client/site/doctor.hpp"
+#include "client/site/grid.hpp"
 #include "client/site/hub.hpp"
 #include "client/site/local_ranks.hpp"
 #include "client/site/measured_choices.hpp"
@@ -67,7 +68,7 @@ class Site {
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 
  private:
-  Site(SiteOptions options, LearnOptions learn, TensorFolder folder, KeptChoices measured,
+  Site(SiteOptions options, Grid grid, LearnOptions learn, TensorFolder folder, KeptChoices measured,
        int size);
   [[nodiscard]] Result<std::vector<SiteMember>> gather(const std::stop_token& stop);
   [[nodiscard]] Result<RankLoaded> load_at(const std::vector<SiteMember>& members,
@@ -81,6 +82,7 @@ class Site {
   [[nodiscard]] Result<void> write_trace(const std::vector<nlohmann::json>& answers);
 
   const SiteOptions options_;
+  const Grid grid_;
   LearnOptions learn_;  // With the model that was loaded last.
   TensorFolder folder_;
   KeptChoices measured_;

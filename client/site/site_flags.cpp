@@ -73,12 +73,17 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
       ->check(whole_number_in(0, 3))
       ->capture_default_str();
   app.add_option("--parallel", options.parallel,
-                 "The grid of the ranks, such as dp=4: so many share each batch (default: all)")
+                 "The grid of the ranks, such as dp=4,tp=2: so many parts of each batch (default: "
+                 "as many as there are ranks for), and so many ranks that divide a transformer's "
+                 "layers between them (docs/guide/large-models.md)")
       ->type_name("AXIS=RANKS")
       ->check([](const std::string& text) {
         const auto grid = parse_grid(text);
         return grid ? std::string() : grid.error().message();
       });
+  app.add_flag("--sequence-parallel", options.sequence_parallel,
+               "With --parallel tp=N: between the divided layers each rank has a part of the "
+               "tokens, which saves memory and sends as much");
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "
                  "(default: that of the host's name; with --ranks, loopback)");
@@ -99,7 +104,7 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
     for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology",
                              "--bucket-mb", "--unused-parameters", "--zero", "--parallel",
-                             "--site-interface", "--site-address", "--site-secret-file"}) {
+                             "--sequence-parallel", "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -113,10 +118,17 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   }
   if (options.ranks > 0 && options.ranks_min > options.ranks)
     throw CLI::ValidationError("--ranks-min", fmt::format("is above --ranks {}", options.ranks));
-  if (options.ranks > 0 && !options.parallel.empty()) {
-    const auto grid = fill_grid(parse_grid(options.parallel).value(), options.ranks);
-    if (!grid) throw CLI::ValidationError(grid.error().message());
-  }
+  const Grid grid = grid_of(options).value();  // Its flag has been checked.
+  if (options.sequence_parallel && grid.tp == 1)
+    throw CLI::ValidationError("--sequence-parallel", "needs --parallel with tp=2 or more");
+  if (options.ranks_min % grid.tp != 0)
+    throw CLI::ValidationError("--ranks-min",
+                               fmt::format("is no multiple of tp={}: fewer ranks would not have "
+                                           "all parts of the layers",
+                                           grid.tp));
+  if (options.ranks == 0) return;
+  if (const auto filled = fill_grid(grid, options.ranks); !filled)
+    throw CLI::ValidationError(filled.error().message());
 }
 
 }  // namespace fl::site

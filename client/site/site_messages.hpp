@@ -25,6 +25,8 @@ struct ParallelSettings {
   std::string unused_parameters = "refuse";
   std::string bucket_mb = {};
   int zero = 0;  // The stage of ZeRO, 0 to 3.
+  int tp = 1;    // Ranks that have layers together.
+  bool sequence_parallel = false;
 };
 
 /// How the ranks of a site train together.

@@ -9,17 +9,9 @@ import unittest
 
 from federation import BIN, wait_until, write_images
 from sim_test import read_tensors
-from site_runs import EXAMPLES, SiteTest, ranks_of
+from site_runs import EXAMPLES, SiteTest, largest_difference, ranks_of, setups_of
 
 ADAM = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 6)
-
-
-def largest_difference(some, others):
-    return max(abs(a - b) for name in some for a, b in zip(some[name], others[name], strict=True))
-
-
-def federation_setups(federation):
-    return {setup for (setup,) in federation.query("SELECT DISTINCT setup FROM task")}
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
@@ -56,7 +48,7 @@ class Shards(SiteTest):
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
         self.assertIn("rank 0", client.stderr())  # The one that hung is named.
-        setups = federation_setups(self.federation)
+        setups = setups_of(self.federation)
         self.assertEqual(
             setups, {"cpu, fp32, recompute full, offload optimizer, 3 ranks, zero 3"}
         )
@@ -145,7 +137,7 @@ class Shards(SiteTest):
         for flags, text in (
             (("--zero", 3), "is for a site: it needs --ranks N or --site"),
             (("--ranks", 2, "--zero", 4), "--zero"),
-            (("--ranks", 2, "--parallel", "tp=2"), "tp would divide layers"),
+            (("--ranks", 2, "--parallel", "pp=2"), "pp would divide a chain of layers"),
             (("--ranks", 2, "--parallel", "dp=3"), "takes 3 ranks, and the site has 2"),
             (("--ranks", 2, "--zero", 3, "--hook", "sign"), "--zero 3 does not go with --hook sign"),
             (("--ranks", 2, "--zero", 1, "--hook", "post-local-sgd:2"), "--zero 1 does not go with"),

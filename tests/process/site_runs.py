@@ -37,6 +37,15 @@ def is_running(process):
         return False
 
 
+def largest_difference(some, others):
+    return max(abs(a - b) for name in some for a, b in zip(some[name], others[name], strict=True))
+
+
+def setups_of(federation):
+    """How updates were trained, as the history says."""
+    return {setup for (setup,) in federation.query("SELECT DISTINCT setup FROM task")}
+
+
 class SiteTest(FederationTest):
     """A test class whose run_of() trains with one client, which is a site."""
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/experts.hpp"
 
+#include "client/learn/torch/divided_layers.hpp"
+
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -51,6 +53,11 @@ std::int64_t capacity_of(const ModelSpec::Experts& experts, std::int64_t tokens)
   return std::min(tokens, static_cast<std::int64_t>(std::ceil(experts.capacity * fair)));
 }
 
+/// What this process has of an expert's inner values.
+std::int64_t inner_width(const ModelSpec& spec, const TensorGroup* group) {
+  return 4 * spec.width / (group == nullptr ? 1 : group->division().ranks);
+}
+
 }  // namespace
 
 Routing::Routing(const ModelSpec::Experts& experts, std::int64_t layers)
@@ -77,17 +84,18 @@ ExpertsLayer::ExpertsLayer(std::int64_t experts, std::int64_t inputs, std::int64
       bias(register_parameter("bias", torch::zeros({1}).expand({experts, outputs}))) {}
 
 MixtureImpl::MixtureImpl(const ModelSpec& spec, std::int64_t layer,
-                         std::shared_ptr<Routing> routing)
+                         std::shared_ptr<Routing> routing, TensorGroup* group)
     : router_(register_module(
           "router", std::make_shared<torch::nn::LinearImpl>(
                         torch::nn::LinearOptions(spec.width, spec.experts.count).bias(false)))),
-      fc1_(register_module(
-          "fc1", std::make_shared<ExpertsLayer>(spec.experts.count, spec.width, 4 * spec.width))),
-      fc2_(register_module(
-          "fc2", std::make_shared<ExpertsLayer>(spec.experts.count, 4 * spec.width, spec.width))),
+      fc1_(register_module("fc1", std::make_shared<ExpertsLayer>(spec.experts.count, spec.width,
+                                                                 inner_width(spec, group)))),
+      fc2_(register_module("fc2", std::make_shared<ExpertsLayer>(
+                                      spec.experts.count, inner_width(spec, group), spec.width))),
       layer_(layer),
       experts_(spec.experts),
-      routing_(std::move(routing)) {}
+      routing_(std::move(routing)),
+      group_(group) {}
 
 /// The router's choice for the tokens of a pass.
 struct MixtureImpl::Choice {
@@ -166,7 +174,8 @@ torch::Tensor MixtureImpl::added_losses(const Choice& choice) const {
 /// rows: [kept choices, width], those of the first expert first.
 torch::Tensor MixtureImpl::compute(const torch::Tensor& rows, const torch::Tensor& counts) {
   const Scope scope(*this, rows);
-  const torch::Tensor given = scope.input(rows);
+  const torch::Tensor all = scope.input(rows);
+  const torch::Tensor given = group_ == nullptr ? all : copy_to_ranks(*group_, all);
   const torch::Tensor host = counts.cpu();
   const auto weights1 = fc1_->weight.unbind(0);
   const auto weights2 = fc2_->weight.unbind(0);
@@ -179,13 +188,21 @@ torch::Tensor MixtureImpl::compute(const torch::Tensor& rows, const torch::Tenso
     const std::int64_t count = host[static_cast<std::int64_t>(expert)].item<std::int64_t>();
     const torch::Tensor inner =
         torch::gelu(torch::linear(given.narrow(0, at, count), weights1[expert], biases1[expert]));
-    made.push_back(torch::linear(inner, weights2[expert], biases2[expert]));
+    const torch::Tensor bias = group_ == nullptr ? biases2[expert] : torch::Tensor();
+    made.push_back(torch::linear(inner, weights2[expert], bias));
     at += count;
   }
-  return torch::cat(made);
+  if (group_ == nullptr) return torch::cat(made);
+  return sum_of_ranks(*group_, torch::cat(made)) +
+         fc2_->bias.repeat_interleave(counts, 0).to(made[0].scalar_type());
 }
 
 torch::Tensor MixtureImpl::forward(const torch::Tensor& x) {
+  if (group_ == nullptr || !group_->division().divides_tokens) return mix(x);
+  return own_tokens(*group_, mix(all_tokens(*group_, x)));
+}
+
+torch::Tensor MixtureImpl::mix(const torch::Tensor& x) {
   const torch::Tensor tokens = x.flatten(0, 1);
   const std::int64_t top = experts_.top;
   const Choice choice = choose(tokens);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "client/learn/torch/layer.hpp"
+#include "client/learn/torch/tensor_group.hpp"
 #include "shared/params/metric.hpp"
 #include "shared/params/model_spec.hpp"
 
@@ -63,8 +64,10 @@ struct ExpertsLayer : torch::nn::Module {
 
 class MixtureImpl : public torch::nn::Module, public LayerFormat {
  public:
-  /// `layer` counts the blocks of the model from 0.
-  MixtureImpl(const ModelSpec& spec, std::int64_t layer, std::shared_ptr<Routing> routing);
+  /// `layer` counts the blocks of the model from 0. `group`: the ranks that have each expert
+  /// together; may be null.
+  MixtureImpl(const ModelSpec& spec, std::int64_t layer, std::shared_ptr<Routing> routing,
+              TensorGroup* group = nullptr);
 
   /// x: [n, length, width]. Each token becomes the weighted sum of what its experts make of it.
   /// Those that a full expert can't take count as 0, in training only. The gradient has those of
@@ -78,6 +81,7 @@ class MixtureImpl : public torch::nn::Module, public LayerFormat {
   [[nodiscard]] torch::Tensor kept(const Choice& choice, std::int64_t limit) const;
   void measure(const Choice& choice, std::int64_t most) const;
   [[nodiscard]] torch::Tensor added_losses(const Choice& choice) const;
+  [[nodiscard]] torch::Tensor mix(const torch::Tensor& x);
   [[nodiscard]] torch::Tensor compute(const torch::Tensor& rows, const torch::Tensor& counts);
 
   std::shared_ptr<torch::nn::LinearImpl> router_;
@@ -86,6 +90,7 @@ class MixtureImpl : public torch::nn::Module, public LayerFormat {
   const std::int64_t layer_;
   const ModelSpec::Experts experts_;
   const std::shared_ptr<Routing> routing_;
+  TensorGroup* const group_;
 };
 
 /// The routing of a module's blocks; null if it has no experts.

@@ -30,12 +30,24 @@ void copy_pieces(std::span<const float> model, const std::vector<Piece>& pieces,
     part.narrow(0, piece.at, piece.count).copy_(tensor_of(stretch_of(model, piece)));
 }
 
-torch::Tensor view_into(const torch::Tensor& flat, const Layout::Tensor& tensor,
-                        std::int64_t first) {
-  return flat
-      .narrow(0, static_cast<std::int64_t>(tensor.offset) - first,
-              static_cast<std::int64_t>(tensor.elements))
-      .view(tensor.shape);
+/// Takes views into a flat vector, one behind the other.
+class Views {
+ public:
+  explicit Views(const torch::Tensor& flat) : flat_(flat) {}
+  torch::Tensor next(torch::IntArrayRef shape) {
+    const std::int64_t count = c10::multiply_integers(shape);
+    return flat_.narrow(0, std::exchange(at_, at_ + count), count).view(shape);
+  }
+
+ private:
+  const torch::Tensor& flat_;
+  std::int64_t at_ = 0;
+};
+
+std::int64_t elements_of(std::span<const NamedTensor> tensors) {
+  std::int64_t sum = 0;
+  for (const auto& [name, values] : tensors) sum += values.numel();
+  return sum;
 }
 
 }  // namespace
@@ -62,9 +74,10 @@ void HeldParameters::hold_statistics(const Module& module, const Layout& layout,
   const auto first = module->parameters().size();
   statistics_ = std::move(statistics);
   parameters_ = static_cast<std::int64_t>(layout.elements()) - statistics_.size(0);
+  Views views(statistics_);
   for (std::size_t t = first; t < tensors.size(); ++t) {
     const Layout::Tensor& tensor = layout.tensors()[t];
-    const torch::Tensor view = view_into(statistics_, tensor, parameters_);
+    const torch::Tensor view = views.next(tensor.shape);
     tensors[t].second.set_data(view);
     if (tensor.name.ends_with("running_var")) variances_.push_back(view);
     if (tensor.name == "target.running_mean") target_.mean = view;
@@ -76,25 +89,28 @@ void HeldParameters::hold(torch::Tensor weights, torch::Tensor gradient,
                           std::vector<Piece> pieces) {
   weights_ = std::move(weights);
   gradient_ = std::move(gradient);
-  pieces_ = std::move(pieces);
+  local_ = std::move(pieces);
+  place();
   step_only(0, weights_.size(0));
+}
+
+void HeldParameters::hold_part(ModelPart part, TensorGroup* group) {
+  part_ = std::move(part);
+  group_ = group;
+  place();
+}
+
+/// Finds out where in the model lies what is held.
+void HeldParameters::place() {
+  pieces_ = group_ == nullptr ? local_ : within(part_.pieces, local_);
+  owned_ = group_ == nullptr ? local_ : within(part_.owned, local_);
+  summed_ = within(part_.summed, local_);
 }
 
 void HeldParameters::step_only(std::int64_t begin, std::int64_t count) {
   FL_ASSERT(begin >= 0 && count >= 0 && begin + count <= weights_.size(0));
   stepped_begin_ = begin;
   stepped_count_ = count;
-}
-
-std::vector<Piece> HeldParameters::stepped_pieces() const {
-  std::vector<Piece> stepped;
-  for (const Piece& piece : pieces_) {
-    const std::int64_t begin = std::max(piece.at, stepped_begin_);
-    const std::int64_t end = std::min(piece.at + piece.count, stepped_begin_ + stepped_count_);
-    if (begin < end)
-      stepped.push_back({piece.begin + begin - piece.at, end - begin, begin - stepped_begin_});
-  }
-  return stepped;
 }
 
 void HeldParameters::load(std::span<const float> model) {
@@ -106,31 +122,63 @@ void HeldParameters::load(std::span<const float> model) {
   loaded();
 }
 
+void HeldParameters::join_gradient() {
+  if (summed_.empty()) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> own;
+  for (const Piece& piece : summed_) own.push_back(gradient_.narrow(0, piece.at, piece.count));
+  torch::Tensor sums = torch::cat(own);
+  group_->sum(sums);
+  Views views(sums);
+  for (torch::Tensor& values : own) values.copy_(views.next(values.sizes()));
+}
+
+double HeldParameters::owned_squares() const {
+  const auto squares = [](const torch::Tensor& values) {
+    if (!values.is_cpu()) return std::pow(values.norm(2, torch::kFloat64).item<double>(), 2);
+    const Scan scan = kernels().scan(values.const_data_ptr<float>(),
+                                     static_cast<std::size_t>(values.numel()));
+    const bool is_finite = std::cmp_equal(scan.first_bad, values.numel());
+    return is_finite ? scan.sum_squares : std::numeric_limits<double>::infinity();
+  };
+  if (group_ == nullptr) return squares(gradient_);
+  double sum = 0;
+  for (std::size_t first = 0; first < owned_.size();) {
+    std::size_t last = first + 1;  // Most pieces are neighbours.
+    while (last < owned_.size() && owned_[last - 1].at + owned_[last - 1].count == owned_[last].at)
+      ++last;
+    const std::int64_t end = owned_[last - 1].at + owned_[last - 1].count;
+    sum += squares(gradient_.narrow(0, owned_[first].at, end - owned_[first].at));
+    first = last;
+  }
+  return sum;
+}
+
 double HeldParameters::gradient_norm() {
-  if (!gradient_.is_cpu()) return gradient_.norm(2, torch::kFloat64).item<double>();
-  const Scan scan = kernels().scan(gradient_.const_data_ptr<float>(),
-                                   static_cast<std::size_t>(gradient_.numel()));
-  const bool is_finite = std::cmp_equal(scan.first_bad, gradient_.numel());
-  return is_finite ? std::sqrt(scan.sum_squares) : std::numeric_limits<double>::infinity();
+  if (group_ == nullptr) return std::sqrt(owned_squares());
+  torch::Tensor squares = torch::full({1}, owned_squares(), torch::dtype(torch::kFloat64));
+  group_->sum(squares);
+  return std::sqrt(squares.item<double>());
 }
 
 WholeParameters::WholeParameters(const Module& module, const Layout& layout, torch::Device device,
                                  torch::Tensor shared)
-    : model_(std::move(shared)) {
+    : model_(std::move(shared)), elements_(static_cast<std::int64_t>(layout.elements())) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
-  if (!model_.defined())
-    model_ = torch::zeros({static_cast<std::int64_t>(layout.elements())}, options);
-  module->to(device);
   const std::vector<torch::Tensor> parameters = module->parameters();
-  std::int64_t end = 0;
-  for (const torch::Tensor& parameter : parameters) end += parameter.numel();
+  const std::vector<NamedTensor> tensors = tensors_of(module);
+  const std::int64_t end = elements_of(std::span(tensors).first(parameters.size()));
+  if (!model_.defined()) model_ = torch::zeros({elements_of(tensors)}, options);
+  module->to(device);
   hold_statistics(module, layout, model_.narrow(0, end, model_.size(0) - end));
   hold(model_.narrow(0, 0, end), torch::zeros({end}, options), {{0, end, 0}});
-  for (std::size_t t = 0; t < parameters.size(); ++t) {
-    const Layout::Tensor& tensor = layout.tensors()[t];
-    parameters[t].set_data(view_into(weights(), tensor, 0));
+  Views weights_views(weights());
+  Views gradient_views(gradient());
+  for (const torch::Tensor& parameter : parameters) {
+    const auto shape = parameter.sizes().vec();
+    parameter.set_data(weights_views.next(shape));
     // If a tensor has a gradient already, backward() adds to it in place.
-    parameters[t].mutable_grad() = view_into(gradient(), tensor, 0);
+    parameter.mutable_grad() = gradient_views.next(shape);
   }
 }
 

@@ -5,6 +5,8 @@
 // headers.
 #pragma once
 
+#include "client/learn/piece.hpp"
+#include "client/learn/torch/tensor_group.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_task.hpp"
 
@@ -15,14 +17,6 @@
 #include <vector>
 
 namespace fl {
-
-/// A stretch of a model's vector of parameters, and where it begins in a part that a process has.
-struct Piece {
-  std::int64_t begin = 0;  // The first element, in the model's vector.
-  std::int64_t count = 0;
-  std::int64_t at = 0;  // Where it begins in the part.
-  friend bool operator==(const Piece&, const Piece&) = default;
-};
 
 /// One thread. The module must outlive it, and its tensors are views into what is held here.
 class HeldParameters {
@@ -38,8 +32,11 @@ class HeldParameters {
   /// Takes the values of a model, of which it reads what is held here. `model`: fp32 values in the
   /// layout's order, perhaps of a mapped file.
   void load(std::span<const float> model);
-  /// Returns after a backward pass: the length of the gradient of the whole model, infinite or NaN
-  /// if one of its values is. Throws SyncFailure, and is a collective, where ranks have parts.
+  /// Call after a step's last backward pass: adds up what ranks that have layers together know of a
+  /// tensor's gradient. Throws SyncFailure, and is a collective, where there are such tensors.
+  void join_gradient();
+  /// Returns after that: the length of the gradient of the whole model, infinite or NaN if one of
+  /// its values is. Throws SyncFailure, and is a collective, where ranks have parts.
   [[nodiscard]] virtual double gradient_norm();
 
   /// The parameters that this process has, and their gradient: fp32 [n]. backward() adds to the
@@ -51,7 +48,9 @@ class HeldParameters {
     return held.narrow(0, stepped_begin_, stepped_count_);
   }
   /// Where these lie in the model's vector.
-  [[nodiscard]] std::vector<Piece> stepped_pieces() const;
+  [[nodiscard]] std::vector<Piece> stepped_pieces() const { return stepped_of(pieces_); }
+  /// Those of them that this process writes: what several ranks have, one of them does.
+  [[nodiscard]] std::vector<Piece> written_pieces() const { return stepped_of(owned_); }
 
   /// All statistics, which a forward pass in training changes: fp32 [layout.elements() - P].
   [[nodiscard]] const torch::Tensor& statistics() const { return statistics_; }
@@ -66,15 +65,30 @@ class HeldParameters {
   virtual void loaded() {}
   /// Makes the module's statistics views into `statistics`, fp32 of their number.
   void hold_statistics(const Module& module, const Layout& layout, torch::Tensor statistics);
-  /// Takes views of what is held; weights and gradient have the same number of elements.
+  /// Takes views of what is held; weights and gradient have the same number of elements. `pieces`:
+  /// of the model's vector, or of that of a part (hold_part()).
   void hold(torch::Tensor weights, torch::Tensor gradient, std::vector<Piece> pieces);
+  /// From now on this process has such a part of the layers' tensors, `group` the others.
+  void hold_part(ModelPart part, TensorGroup* group);
+  /// The square of the length of the gradient that is held and owned here.
+  [[nodiscard]] double owned_squares() const;
   /// From now on this process's optimizer steps these elements only.
   void step_only(std::int64_t begin, std::int64_t count);
 
  private:
+  void place();
+  [[nodiscard]] std::vector<Piece> stepped_of(const std::vector<Piece>& pieces) const {
+    return narrowed(pieces, stepped_begin_, stepped_count_);
+  }
+
   torch::Tensor weights_;
   torch::Tensor gradient_;
-  std::vector<Piece> pieces_;  // Where weights_ lie in the model's vector.
+  std::vector<Piece> local_;      // Where weights_ lie in the vector that hold() was told of.
+  TensorGroup* group_ = nullptr;  // Null: this process has whole layers.
+  ModelPart part_;                // Of the layers' tensors, with a group.
+  std::vector<Piece> pieces_;     // Where weights_ lie in the model's vector.
+  std::vector<Piece> owned_;      // Those of them that no rank before this one of the group has.
+  std::vector<Piece> summed_;     // Those whose gradients join_gradient() adds up.
   std::int64_t stepped_begin_ = 0;
   std::int64_t stepped_count_ = 0;
   torch::Tensor statistics_;
@@ -92,8 +106,8 @@ class HeldParameters {
 void write_pieces(const torch::Tensor& values, const std::vector<Piece>& pieces,
                   std::span<float> model);
 
-/// All parameters of a module and their gradients as flat vectors in the order of the layout. So
-/// loading a model is one copy, and an optimizer step is a few operations on whole vectors.
+/// All parameters of a module and their gradients as flat vectors in the order of the layout. So an
+/// optimizer step is a few operations on whole vectors, and loading a whole model is one copy.
 class WholeParameters : public HeldParameters {
  public:
   /// Moves the module to `device` and makes its tensors views into one flat tensor: `shared`, the
@@ -101,10 +115,13 @@ class WholeParameters : public HeldParameters {
   WholeParameters(const Module& module, const Layout& layout, torch::Device device,
                   torch::Tensor shared = {});
 
-  [[nodiscard]] torch::Tensor whole_model() const override { return model_; }
+  [[nodiscard]] torch::Tensor whole_model() const override {
+    return model_.size(0) == elements_ ? model_ : torch::Tensor();
+  }
 
  private:
   torch::Tensor model_;
+  std::int64_t elements_;  // Of the layout.
 };
 
 }  // namespace fl

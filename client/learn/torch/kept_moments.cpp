@@ -82,19 +82,22 @@ Result<Stored> read_stored(Files& files, const std::filesystem::path& path) {
   return stored;
 }
 
-/// Copies what two parts have in common; returns its number of elements.
+/// Copies what two parts have in common; returns its number of elements. `to_pieces` are in the
+/// order of the model.
 std::int64_t copy_common(const std::vector<float>& from, const std::vector<Piece>& from_pieces,
                          std::vector<float>& to, const std::vector<Piece>& to_pieces) {
   std::int64_t copied = 0;
   for (const Piece& source : from_pieces) {
-    for (const Piece& target : to_pieces) {
-      const std::int64_t begin = std::max(source.begin, target.begin);
-      const std::int64_t end = std::min(source.begin + source.count, target.begin + target.count);
-      if (begin >= end) continue;
+    const std::int64_t source_end = source.begin + source.count;
+    auto target = std::ranges::partition_point(
+        to_pieces, [&](const Piece& one) { return one.begin + one.count <= source.begin; });
+    for (; target != to_pieces.end() && target->begin < source_end; ++target) {
+      const std::int64_t begin = std::max(source.begin, target->begin);
+      const std::int64_t end = std::min(source_end, target->begin + target->count);
       copied += end - begin;
       if (!from.empty())
         std::copy_n(from.begin() + (source.at + begin - source.begin), end - begin,
-                    to.begin() + (target.at + begin - target.begin));
+                    to.begin() + (target->at + begin - target->begin));
     }
   }
   return copied;

@@ -28,7 +28,7 @@ torch::Tensor tensor_of(std::vector<float>& values) {
 
 KeptMoments RoundMoments::files_of(const HeldParameters& held) const {
   std::optional<KeptMoments::Part> part;
-  if (steps_a_part(held)) part = {together_->rank(), together_->size()};
+  if (steps_a_part(held)) part = {together_->member(), together_->members()};
   return {posix_files(), folder_, part};
 }
 
@@ -79,13 +79,13 @@ void RoundMoments::broadcast(Moments& moments, std::int64_t elements) const {
 void RoundMoments::drop_unless_all_have(Moments& moments) const {
   const bool has = moments.steps > 0 || !moments.first.empty();
   torch::Tensor having = torch::full({1}, has ? 1 : 0, torch::dtype(torch::kInt64).device(device_));
-  together_->sum(having);
+  together_->sum_of_all(having);
   const auto count = having.item<std::int64_t>();
-  if (count == together_->size()) return;
+  if (count == together_->members()) return;
   moments = {};
   if (count > 0 && is_first())
     log_warn("the optimizer's moments begin anew: {} of {} ranks don't find theirs",
-             together_->size() - count, together_->size());
+             together_->members() - count, together_->members());
 }
 
 }  // namespace fl

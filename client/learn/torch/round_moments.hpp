@@ -31,7 +31,7 @@ class RoundMoments {
 
  private:
   [[nodiscard]] KeptMoments files_of(const HeldParameters& held) const;
-  [[nodiscard]] bool is_first() const { return together_ == nullptr || together_->rank() == 0; }
+  [[nodiscard]] bool is_first() const { return together_ == nullptr || together_->member() == 0; }
   void broadcast(Moments& moments, std::int64_t elements) const;
   void drop_unless_all_have(Moments& moments) const;
 

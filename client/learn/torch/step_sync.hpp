@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that train one model together do in each step. Each takes its part of every batch; the
-// gradients become the mean over all. client/site/rank implements it. Only the files of
+// What ranks that train one model together do in each step. Each takes its part of every batch, or
+// has it together with others that have other parts of the layers (TensorGroup); the gradients
+// become the mean over all parts. client/site/rank implements it. Only the files of
 // fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
 // headers.
 #pragma once
 
+#include "client/learn/torch/tensor_group.hpp"
 #include "client/learn/torch/torch_models.hpp"
 
 #include <torch/types.h>
@@ -38,8 +40,16 @@ class StepSync {
                                                              const Layout& layout,
                                                              torch::Device device,
                                                              Units& units) = 0;
+  /// The number of this rank's part of each batch, and how many there are.
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// This rank's number among all ranks, and how many there are: more than parts of a batch, where
+  /// ranks have layers together.
+  [[nodiscard]] virtual std::int64_t member() const = 0;
+  [[nodiscard]] virtual std::int64_t members() const = 0;
+  /// The ranks that have layers together with this one; null if it has whole layers. Always the
+  /// same, before there is a group, too.
+  [[nodiscard]] virtual TensorGroup* tensor_group() = 0;
   /// Call before each forward pass. `parameters`: what is trained, always the same; their gradients
   /// are defined.
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
@@ -54,10 +64,12 @@ class StepSync {
   /// Call after each step of the optimizer; it may change the parameters. is_last: no other step
   /// follows in this round; then all ranks have the same parameters.
   virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last) = 0;
-  /// Makes the values those of rank 0. Contiguous, on the device that trains.
+  /// Makes the values those of the first of all ranks. Contiguous, on the device that trains.
   virtual void broadcast(torch::Tensor& values) = 0;
-  /// Adds up the values of all ranks. The same.
+  /// Adds up the values of the ranks that have the other parts of a batch. The same.
   virtual void sum(torch::Tensor& values) = 0;
+  /// Adds up the values of all ranks. The same.
+  virtual void sum_of_all(torch::Tensor& values) = 0;
   /// Whether it is so on any rank; for what follows from the gradients after a step's last backward
   /// pass. Nothing is sent where all ranks have the same ones.
   [[nodiscard]] virtual bool on_any(bool here) = 0;

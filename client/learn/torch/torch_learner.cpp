@@ -58,6 +58,10 @@ Result<void> clip(HeldParameters& parameters, double most) {
 
 Error no_loss(double loss) { return {Errc::invalid_input, fmt::format("the loss is {}", loss)}; }
 
+TensorGroup* group_of(const Learner::Options& options) {
+  return options.together == nullptr ? nullptr : options.together->tensor_group();
+}
+
 /// Whether it is so on any rank.
 bool on_any(const LocalRun& run, bool here) {
   return run.together == nullptr ? here : run.together->on_any(here);
@@ -76,7 +80,7 @@ Result<Learner> Learner::make(std::string_view model, torch::Device device,
                               const Options& options) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(ModelSpec spec, parse_model(model));
-  FL_TRY(Module module, make_module(model));
+  FL_TRY(Module module, make_module(model, group_of(options)));
   FL_CHECK(set_formats(*module, options.precision));
   return Learner(std::move(spec), std::move(module), layout, device, options);
 }
@@ -88,6 +92,7 @@ Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Dev
       trained_(module_->parameters()),
       units_(std::make_unique<Units>(module_, spec_)),
       precision_(options.precision),
+      group_(group_of(options)),
       routing_(routing_of(*module_)) {
   units_->recompute(options.recomputes);
   if (options.together != nullptr) {
@@ -242,6 +247,7 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
       parameters_->statistics().copy_(before);
     }
   }
+  if (!run.stop.stop_requested()) parameters_->join_gradient();
   if (is_scaled(is_low)) parameters_->gradient().mul_(1 / formats.scale.factor());
   return mean / weight;
 }

@@ -90,7 +90,10 @@ class Learner {
   /// loss_of() this learner's outputs.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
                                    at::Reduction::Reduction reduction) const {
-    return loss_of(spec_, parameters_->target(), outputs, targets, reduction);
+    return loss_of(spec_, parameters_->target(), outputs, targets, reduction, group_);
+  }
+  [[nodiscard]] Measurement measurement() const {
+    return {spec_, parameters_->target(), group_};
   }
 
  private:
@@ -117,6 +120,7 @@ class Learner {
   std::unique_ptr<Units> units_;
   std::unique_ptr<HeldParameters> parameters_;
   PrecisionPlan precision_;
+  TensorGroup* group_;                // Null: it has whole layers.
   std::shared_ptr<Routing> routing_;  // Null: the model has no experts.
 };
 

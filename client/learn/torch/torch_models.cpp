@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
+#include "client/learn/torch/divided_layers.hpp"
 #include "client/learn/torch/experts.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "client/learn/torch/torch_task.hpp"
@@ -156,29 +157,40 @@ nn::Sequential resnet(const ModelSpec& spec) {
 
 /// Adds a learned vector for each place in the context. Radford 2018, section 3.1.
 struct Positions : nn::Module {
-  Positions(std::int64_t context, std::int64_t width)
-      : weight(register_parameter("weight", torch::zeros({context, width}))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return x + weight.narrow(0, 0, x.size(1)); }
+  /// `group` may be null.
+  Positions(std::int64_t context, std::int64_t width, TensorGroup* group)
+      : weight(register_parameter("weight", torch::zeros({context, width}))), group_(group) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const bool has_part = group_ != nullptr && group_->division().divides_tokens;
+    return x + weight.narrow(0, has_part ? group_->rank() * x.size(1) : 0, x.size(1));
+  }
   torch::Tensor weight;
+  TensorGroup* group_;
 };
 
 /// Radford 2019 (GPT-2), section 2.3: a norm before the attention and one before the dense layers,
 /// in whose place there may be experts.
 struct TransformerBlock : nn::Module {
-  /// `mixture` may be null.
-  TransformerBlock(std::int64_t width, std::int64_t heads, std::shared_ptr<MixtureImpl> mixture)
+  using Column = LayerImpl<ColumnLinearImpl>;
+  using Row = LayerImpl<RowLinearImpl>;
+
+  /// `mixture` and `group` may be null.
+  TransformerBlock(std::int64_t width, std::int64_t heads, std::shared_ptr<MixtureImpl> mixture,
+                   TensorGroup* group)
       : norm1(register_module("norm1", layer_norm(width))),
-        attention(register_module("attention", linear(width, 3 * width))),
-        projection(register_module("projection", linear(width, width))),
+        attention(
+            register_module("attention", make_layer<ColumnLinearImpl>(width, 3 * width, group))),
+        projection(
+            register_module("projection", make_layer<RowLinearImpl>(width, width, group))),
         norm2(register_module("norm2", layer_norm(width))),
         experts(std::move(mixture)),
-        heads_(heads) {
+        heads_(heads / (group == nullptr ? 1 : group->division().ranks)) {
     if (experts) {
       register_module("experts", experts);
       return;
     }
-    fc1 = register_module("fc1", linear(width, 4 * width));
-    fc2 = register_module("fc2", linear(4 * width, width));
+    fc1 = register_module("fc1", make_layer<ColumnLinearImpl>(width, 4 * width, group));
+    fc2 = register_module("fc2", make_layer<RowLinearImpl>(4 * width, width, group));
   }
 
   static Layer<nn::LayerNormImpl> layer_norm(std::int64_t width) {
@@ -193,55 +205,57 @@ struct TransformerBlock : nn::Module {
 
   /// Causal self-attention; Vaswani 2017, section 3.2. x: [n, length, width].
   torch::Tensor attend(const torch::Tensor& x) {
-    const std::int64_t length = x.size(1);
+    const torch::Tensor made = (*attention)(x);
     const auto split =
-        (*attention)(x).view({x.size(0), length, 3, heads_, -1}).permute({2, 0, 3, 1, 4});
+        made.view({made.size(0), made.size(1), 3, heads_, -1}).permute({2, 0, 3, 1, 4});
     const torch::Tensor mixed =
         at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
-    return mixed.transpose(1, 2).reshape(x.sizes());
+    return mixed.transpose(1, 2).flatten(2);
   }
 
   Layer<nn::LayerNormImpl> norm1;
-  Layer<nn::LinearImpl> attention;  // Makes queries, keys and values.
-  Layer<nn::LinearImpl> projection;
+  std::shared_ptr<Column> attention;  // Makes queries, keys and values.
+  std::shared_ptr<Row> projection;
   Layer<nn::LayerNormImpl> norm2;
   std::shared_ptr<MixtureImpl> experts;  // Null: the two dense layers.
-  Layer<nn::LinearImpl> fc1;
-  Layer<nn::LinearImpl> fc2;
-  std::int64_t heads_;
+  std::shared_ptr<Column> fc1;
+  std::shared_ptr<Row> fc2;
+  std::int64_t heads_;  // Of this process.
 };
 
-nn::Sequential transformer(const ModelSpec& spec) {
-  const auto tokens = make_layer<nn::EmbeddingImpl>(spec.outputs, spec.width);
+/// `group` may be null.
+nn::Sequential transformer(const ModelSpec& spec, TensorGroup* group) {
+  const auto tokens = make_layer<DividedEmbeddingImpl>(spec.outputs, spec.width, group);
   nn::Sequential model({{"tokens", tokens}});
-  model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width));
+  model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width, group));
   std::shared_ptr<Routing> routing;
   if (spec.experts.count > 0) routing = std::make_shared<Routing>(spec.experts, spec.layers);
   for (std::int64_t b = 0; b < spec.layers; ++b) {
-    auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing) : nullptr;
+    auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing, group) : nullptr;
     model->push_back(fmt::format("block{}", b + 1),
-                     TransformerBlock(spec.width, spec.heads, std::move(mixture)));
+                     TransformerBlock(spec.width, spec.heads, std::move(mixture), group));
   }
   model->push_back("norm", TransformerBlock::layer_norm(spec.width));
-  model->push_back("logits", make_layer<nn::FunctionalImpl>([tokens](const torch::Tensor& x) {
-                     return torch::linear(x, tokens->weight);
+  model->push_back("logits", make_layer<nn::FunctionalImpl>([tokens, group](const torch::Tensor& x) {
+                     return torch::linear(group == nullptr ? x : enter(*group, x), tokens->weight);
                    }));
   return model;
 }
 
-nn::Sequential network(const ModelSpec& spec) {
+nn::Sequential network(const ModelSpec& spec, TensorGroup* group) {
   switch (spec.family) {
     case ModelSpec::Family::synthetic: break;
     case ModelSpec::Family::mlp: return dense(spec);
     case ModelSpec::Family::lenet: return lenet();
     case ModelSpec::Family::cnn: return cnn(spec);
     case ModelSpec::Family::resnet: return resnet(spec);
-    case ModelSpec::Family::transformer: return transformer(spec);
+    case ModelSpec::Family::transformer: return transformer(spec, group);
   }
   return nullptr;
 }
 
-Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model) {
+Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model,
+                          const TensorDivision& division) {
   const std::vector<NamedTensor> tensors = tensors_of(module);
   const auto disagree = [&](std::string_view what) {
     return Error(Errc::internal,
@@ -254,9 +268,10 @@ Result<void> check_layout(const Module& module, const Layout& layout, std::strin
     const Layout::Tensor& tensor = layout.tensors()[t];
     const auto& [name, values] = tensors[t];
     const auto shape = values.sizes().vec();
-    if (name != tensor.name || shape != tensor.shape) {
+    const auto wanted = part_shape(tensor, division);
+    if (name != tensor.name || shape != wanted) {
       return disagree(fmt::format("{} [{}] and {} [{}]", name, fmt::join(shape, ", "), tensor.name,
-                                  fmt::join(tensor.shape, ", ")));
+                                  fmt::join(wanted, ", ")));
     }
     // Another kind of buffer would exist on this client only and be lost at a restart.
     if (!values.requires_grad() && !is_statistic(name))
@@ -272,9 +287,11 @@ bool norms_one_value(const ModelSpec& spec) {
   return spec.family == ModelSpec::Family::resnet && spec.input[1] <= 4 && spec.input[2] <= 4;
 }
 
-Result<Module> make_module(std::string_view model) {
+Result<Module> make_module(std::string_view model, TensorGroup* group) {
   FL_TRY(const ModelSpec spec, parse_model(model));
-  nn::Sequential made = network(spec);
+  const TensorDivision division = group == nullptr ? TensorDivision() : group->division();
+  FL_CHECK(check_division(spec, model, division));
+  nn::Sequential made = network(spec, division.ranks == 1 ? nullptr : group);
   if (made.is_empty()) {
     return Error(Errc::invalid_input,
                  fmt::format("there is no libtorch module for model \"{}\"", model));
@@ -282,7 +299,7 @@ Result<Module> make_module(std::string_view model) {
   if (spec.scales_targets) made->push_back("target", Scaling(spec.outputs, false));
   FL_TRY(const Layout layout, builtin_layout(model));
   Module module = made.ptr();
-  FL_CHECK(check_layout(module, layout, model));
+  FL_CHECK(check_layout(module, layout, model, division));
   return module;
 }
 

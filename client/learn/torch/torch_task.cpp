@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_task.hpp"
 
+#include "client/learn/torch/divided_layers.hpp"
 #include "shared/base/limits.hpp"
 
 #include <algorithm>
@@ -28,9 +29,12 @@ torch::Tensor TargetScale::scaled(const torch::Tensor& targets) const {
 }
 
 torch::Tensor loss_of(const ModelSpec& spec, const TargetScale& scale, const torch::Tensor& outputs,
-                      const torch::Tensor& targets, at::Reduction::Reduction reduction) {
+                      const torch::Tensor& targets, at::Reduction::Reduction reduction,
+                      TensorGroup* group) {
   switch (spec.task) {
     case ModelSpec::Task::language:
+      if (group != nullptr)
+        return divided_cross_entropy(*group, outputs.flatten(0, 1), targets.flatten(), reduction);
       return torch::cross_entropy_loss(outputs.flatten(0, 1), targets.flatten(), {}, reduction,
                                        no_target);
     case ModelSpec::Task::regression: {
@@ -45,7 +49,7 @@ torch::Tensor loss_of(const ModelSpec& spec, const TargetScale& scale, const tor
 }
 
 void Measurement::add(const torch::Tensor& outputs, const torch::Tensor& targets) {
-  loss_ += loss_of(spec_, scale_, outputs, targets, at::Reduction::Sum).item<double>();
+  loss_ += loss_of(spec_, scale_, outputs, targets, at::Reduction::Sum, group_).item<double>();
   examples_ += targets.size(0);
   if (spec_.task == ModelSpec::Task::regression) return add_values(outputs, targets);
   if (spec_.task != ModelSpec::Task::classification) return;

@@ -3,6 +3,7 @@
 // files of fl_client_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
+#include "client/learn/torch/tensor_group.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/params/model_spec.hpp"
@@ -31,15 +32,17 @@ struct TargetScale {
 
 /// The loss of a batch, a tensor without dimensions: cross-entropy, or the mean over a value's
 /// outputs of squares or absolute differences, of scaled targets. at::Reduction::Mean: the mean
-/// over the batch's predictions (Examples::predictions()); at::Reduction::Sum: their sum.
+/// over the batch's predictions (Examples::predictions()); at::Reduction::Sum: their sum. `group`:
+/// the ranks of which each has the outputs of a part of the vocabulary; may be null.
 [[nodiscard]] torch::Tensor loss_of(const ModelSpec& spec, const TargetScale& scale,
                                     const torch::Tensor& outputs, const torch::Tensor& targets,
-                                    at::Reduction::Reduction reduction);
+                                    at::Reduction::Reduction reduction, TensorGroup* group);
 
 /// Adds up what is measured over batches. One thread.
 class Measurement {
  public:
-  Measurement(const ModelSpec& spec, TargetScale scale) : spec_(spec), scale_(std::move(scale)) {}
+  Measurement(const ModelSpec& spec, TargetScale scale, TensorGroup* group)
+      : spec_(spec), scale_(std::move(scale)), group_(group) {}
 
   void add(const torch::Tensor& outputs, const torch::Tensor& targets);
   /// Adds up what `ranks` ranks have measured, so that each has all. `sum` adds up tensors of fp64
@@ -56,6 +59,7 @@ class Measurement {
 
   const ModelSpec& spec_;
   TargetScale scale_;
+  TensorGroup* group_;                          // As loss_of() takes it.
   double loss_ = 0;                             // Sum over the predictions.
   std::int64_t right_ = 0;                      // Classes that have the largest output.
   std::vector<std::pair<float, bool>> scores_;  // Of two classes: how much more 1 than 0, and is 1.

@@ -172,7 +172,7 @@ class TorchTrainer final : public Trainer {
       held.statistics().sub_(first_statistics);
       // The copies wait for the device, so nothing that reads the update there later has to.
       if (!update.empty()) {
-        write_pieces(stepped, pieces, update);
+        write_pieces(stepped, held.written_pieces(), update);
         write_pieces(held.statistics(), statistics_pieces(), update);
       }
       FL_CHECK(check_finite(update, settings, report.steps));
@@ -218,11 +218,12 @@ class TorchTrainer final : public Trainer {
         torch::Tensor sums = held.gradient();
         together_->sum(sums);
       }
+      held.join_gradient();
       const torch::NoGradGuard no_grad;
       torch::Tensor stepped = held.stepped(held.gradient());
       stepped.add_(held.stepped(held.weights()), settings.weight_decay);
       if (!gradient.empty()) {
-        write_pieces(stepped, held.stepped_pieces(), gradient);
+        write_pieces(stepped, held.written_pieces(), gradient);
         std::ranges::fill(gradient.subspan(static_cast<std::size_t>(held.parameters())), 0.0F);
       }
       held.gradient().zero_();
@@ -237,7 +238,7 @@ class TorchTrainer final : public Trainer {
       const c10::InferenceMode inference;
       load(weights);
       if (holdout_.size() == 0) return EvalReport{};
-      Measurement measured(first().spec(), first().parameters().target());
+      Measurement measured = first().measurement();
       Routing* const routing = first().routing();
       if (routing != nullptr) routing->clear();
       const bool takes_all = together_ != nullptr && together_->passes_are_joint();
@@ -373,7 +374,7 @@ class TorchTrainer final : public Trainer {
 
   [[nodiscard]] std::int64_t ranks() const { return together_ == nullptr ? 1 : together_->size(); }
   [[nodiscard]] bool is_first_rank() const {
-    return together_ == nullptr || together_->rank() == 0;
+    return together_ == nullptr || together_->member() == 0;
   }
 
   /// What ranks have of their own after their steps together: the loss of their examples, and the
@@ -396,7 +397,7 @@ class TorchTrainer final : public Trainer {
   Result<void> check_finite(std::span<const float> update, const TrainSettings& settings,
                             std::uint64_t steps) {
     if (update.empty()) return {};
-    std::vector<Piece> written = first().parameters().stepped_pieces();
+    std::vector<Piece> written = first().parameters().written_pieces();
     written.push_back(statistics_pieces().front());
     for (const Piece& piece : written) {
       const auto values = update.subspan(static_cast<std::size_t>(piece.begin),

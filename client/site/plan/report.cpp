@@ -88,26 +88,32 @@ void write_plans(std::string& out, const PlanReport& report) {
     out += "memory: of a GPU. dp: what the computation does not hide. sent: by a GPU in a step.\n";
 }
 
-/// Names the ways of dividing that a plan needs and this release's ranks lack; empty if they can
-/// train by it.
-std::string lacks(const Division& how) {
-  if (how.tp > 1 && how.pp > 1) return "tensor parallelism and pipelines";
-  if (how.tp > 1) return "tensor parallelism";
-  return how.pp > 1 ? "pipelines" : "";
+/// Names what a plan needs and this release's ranks lack; empty if they can train by it.
+std::string lacks(const Division& how, const ModelShape& shape) {
+  if (how.pp > 1) return "pipelines";
+  if (shape.vocabulary % how.tp == 0) return "";
+  return fmt::format("a way to divide a vocabulary of {} by {}", shape.vocabulary, how.tp);
 }
 
-/// The load of a rank of this release by a plan that it does not lack, with the activations.
+/// The load of a rank of this release by a plan that it does not lack, with the activations. Its
+/// ranks keep the inputs of divided layers whole.
 RankLoad load_of(const Plan& plan, const PlanReport& report) {
   const Division& how = plan.division;
   const ModelShape& shape = report.shape;
-  RankLoad load = rank_load(shape.parameters, shape.parameters / real(shape.layers),
+  const double parameters = shape.parameters / real(how.tp);
+  RankLoad load = rank_load(parameters, parameters / real(shape.layers),
                             {.zero = how.zero,
                              .ranks = how.dp,
                              .offload = how.offload,
                              .recomputes = how.recompute == Recompute::full,
                              .precision = report.training.precision,
                              .microbatches = plan.microbatches});
-  load.on_gpu += plan.activation_bytes;
+  const double layers = how.recompute == Recompute::full ? 1 : real(shape.layers);
+  const double whole_inputs =
+      2 * layers * layer_activation_bytes(shape, how.micro_batch, 1, Recompute::full,
+                                          report.training.precision);
+  load.on_gpu += plan.activation_bytes + whole_inputs * (1 - 1 / real(how.tp));
+  load.sent += plan.tensor_bytes;
   return load;
 }
 
@@ -123,8 +129,11 @@ bool fits(const RankLoad& load, const SiteMachines& machines) {
 std::string flags_of(const Plan& plan, PlanPrecision precision) {
   const Division& how = plan.division;
   std::string flags = "fl-client";
-  if (how.dp > 1)
-    flags += fmt::format(" --site (or --ranks {0}) --parallel dp={0} --zero {1}", how.dp, how.zero);
+  if (how.dp * how.tp > 1) {
+    flags += fmt::format(" --site (or --ranks {}) --parallel dp={}", how.dp * how.tp, how.dp);
+    if (how.tp > 1) flags += fmt::format(",tp={} --sequence-parallel", how.tp);
+    flags += fmt::format(" --zero {}", how.zero);
+  }
   if (how.offload) flags += " --offload optimizer";
   flags += fmt::format(" --recompute {} --precision {}",
                        how.recompute == Recompute::full ? "full" : "none", name_of(precision));
@@ -141,7 +150,7 @@ void write_flags(std::string& out, const PlanReport& report) {
     if (!plan.misfit.empty()) break;
     const bool is_first = &plan == &report.plans.front();
     const std::string family = plan.division.family();
-    if (const std::string what = lacks(plan.division); !what.empty()) {
+    if (const std::string what = lacks(plan.division, report.shape); !what.empty()) {
       if (is_first)
         fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n", family,
                        what);
@@ -223,7 +232,7 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
               {"data_s", plan.gradients_s + plan.weights_s},
               {"data_exposed_s", plan.exposed_s},
               {"host_s", plan.host_s}});
-  if (const std::string what = lacks(how); !what.empty()) {
+  if (const std::string what = lacks(how, report.shape); !what.empty()) {
     row["lacks"] = what;
     return row;
   }

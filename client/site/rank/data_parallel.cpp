@@ -39,11 +39,13 @@ Result<UnusedParameters> parse_unused_parameters(std::string_view text) {
 
 Result<void> DataParallel::enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
                                        std::size_t model_bytes, MeasuredChoices& choices) {
-  ranks->observe([this](const Ranks::Call&) { advance(); });  // Measuring is progress, too.
-  FL_TRY(Reduction reduction, make_reduction(group, model_bytes, choices, *ranks));
   FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
-  enter(std::move(ranks), std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local,
-        unused);
+  leave();
+  enter_ranks(std::move(ranks));  // Measuring is progress, too.
+  const std::size_t held_bytes = model_bytes * static_cast<std::size_t>(size()) /
+                                 static_cast<std::size_t>(members());
+  FL_TRY(Reduction reduction, make_reduction(group, held_bytes, choices, batch_ranks()));
+  take_hook(std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local, unused);
   returns_step_ = reduction.row.returns_step;
   if (unused != UnusedParameters::refuse)
     log_info("unused parameters: {}", group.unused_parameters);
@@ -63,6 +65,11 @@ void DataParallel::enter(std::unique_ptr<Ranks> ranks, std::unique_ptr<GradientH
                          std::size_t bucket_bytes, bool is_local, UnusedParameters unused) {
   leave();
   enter_ranks(std::move(ranks));
+  take_hook(std::move(hook), bucket_bytes, is_local, unused);
+}
+
+void DataParallel::take_hook(std::unique_ptr<GradientHook> hook, std::size_t bucket_bytes,
+                             bool is_local, UnusedParameters unused) {
   hook_ = std::move(hook);
   bucket_bytes_ = bucket_bytes;
   is_local_ = is_local;
@@ -85,7 +92,9 @@ class DataParallel::Held final : public WholeParameters {
   Held(const Module& module, const Layout& layout, torch::Device device, DataParallel& parallel)
       : WholeParameters(module, layout, device), parallel_(parallel) {}
   void prepare() override {
-    const Piece stepped = parallel_.written_by(parallel_.rank()).front();
+    if (TensorGroup* const group = parallel_.tensor_group(); group != nullptr)
+      hold_part(parallel_.part_of_layers(group->rank()), group);
+    const Piece stepped = parallel_.stepped_by(parallel_.rank());
     step_only(stepped.begin, stepped.count);
   }
 
@@ -95,19 +104,28 @@ class DataParallel::Held final : public WholeParameters {
 
 std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const Layout& layout,
                                                    torch::Device device, Units& /*units*/) {
+  hold_layout(layout);
   auto held = std::make_unique<Held>(module, layout, device, *this);
   held_ = held->weights();
   return held;
 }
 
-std::vector<Piece> DataParallel::read_by(std::int64_t /*rank*/) const {
-  return {{0, held_.size(0), 0}};
+/// What of the layers' parameters one of batch_ranks() steps.
+Piece DataParallel::stepped_by(std::int64_t rank) const {
+  if (!steps_parts_) return {0, held_.size(0), 0};
+  const RankPart part = part_of(held_.size(0), rank, size());
+  return {part.begin, part.end - part.begin, 0};
+}
+
+std::vector<Piece> DataParallel::read_by(std::int64_t rank) const {
+  return in_model(rank, {{0, held_.size(0), 0}});
 }
 
 std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
-  if (!steps_parts_) return read_by(rank);
-  const RankPart part = part_of(held_.size(0), rank, size());
-  return {{part.begin, part.end - part.begin, 0}};
+  const std::int64_t place = batch_rank_of(rank);
+  // Where ranks step the same parameters, the first of them writes.
+  if (!steps_parts_ && place > 0) return {};
+  return owned_in_model(rank, {stepped_by(place)});
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
@@ -121,7 +139,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
   buckets_ = buckets.size();
-  auto group = make_reducer_group(ranks().rank(), ranks().size(), conductor(), times());
+  auto group = make_reducer_group(batch_ranks().rank(), batch_ranks().size(), conductor(), times());
   reducer_ = std::make_shared<c10d::Reducer>(
       parameters, std::move(buckets), std::move(group), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(bucket_bytes_),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DataParallel: the ranks have all parameters, and each takes a part of every batch. Gradients are
+// DataParallel: ranks have all parameters of their layers, and take a part of every batch. Gradients are
 // reduced in buckets, from the last layers to the first, while the backward pass still computes
 // those before: c10d's Reducer, as in PyTorch's DistributedDataParallel (Li et al., "PyTorch
 // Distributed", VLDB 2020, section 3).
@@ -40,8 +40,9 @@ class DataParallel final : public GroupedParallel {
   /// 1: Rajbhandari et al., "ZeRO", SC 2020, section 5.1), though it gets the sums of all; for
   /// hooks and topologies that need whole gradients (ShardedParallel has the others).
   explicit DataParallel(
-      std::function<void()> on_progress = [] {}, bool steps_parts = false)
-      : GroupedParallel(std::move(on_progress)), steps_parts_(steps_parts) {}
+      std::function<void()> on_progress = [] {}, bool steps_parts = false,
+      TensorDivision division = {})
+      : GroupedParallel(std::move(on_progress), division), steps_parts_(steps_parts) {}
   ~DataParallel() override { DataParallel::leave(); }
 
   [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
@@ -65,17 +66,23 @@ class DataParallel final : public GroupedParallel {
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void backward(const torch::Tensor& loss, bool is_last) override;
   void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
-  bool on_any(bool here) override { return is_local_ ? ranks().sum(std::int64_t{here}) > 0 : here; }
+  bool on_any(bool here) override {
+    const bool may_differ = is_local_ || shares_layers();
+    return may_differ ? ranks().sum(std::int64_t{here}) > 0 : here;
+  }
 
  private:
   class Held;
+  void take_hook(std::unique_ptr<GradientHook> hook, std::size_t bucket_bytes, bool is_local,
+                 UnusedParameters unused);
+  [[nodiscard]] Piece stepped_by(std::int64_t rank) const;
   void make_reducer(const std::vector<torch::Tensor>& parameters);
   void run_backward(const torch::Tensor& loss, bool is_last);
   void check_buckets() const;
   void take_unused();
 
   const bool steps_parts_;
-  torch::Tensor held_;  // All weights, fp32 [P]; undefined before hold().
+  torch::Tensor held_;  // All weights of the layers, fp32; undefined before hold().
   std::unique_ptr<GradientHook> hook_;
   std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
   std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it while it looks for parameters.

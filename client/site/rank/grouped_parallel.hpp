@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupedParallel: what all kinds of Parallel do with their group of ranks.
+// GroupedParallel: what all kinds of Parallel do with their ranks, which lie in a grid: those that
+// follow each other have layers together (tp), and such groups take the parts of a batch (dp).
 #pragma once
 
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/parallel.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
+#include "client/site/rank/tensor_ranks.hpp"
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace fl::site {
 
@@ -18,9 +21,10 @@ namespace fl::site {
 /// before what the conductor's work refers to is gone.
 class GroupedParallel : public Parallel {
  public:
-  /// `on_progress` is called for each batch and collective, on any thread.
-  explicit GroupedParallel(std::function<void()> on_progress)
-      : on_progress_(std::move(on_progress)) {}
+  /// `on_progress` is called for each batch and collective, on any thread. `division`: how many
+  /// ranks have layers together.
+  GroupedParallel(std::function<void()> on_progress, TensorDivision division)
+      : on_progress_(std::move(on_progress)), tensor_ranks_(division) {}
   GroupedParallel(const GroupedParallel&) = delete;
   GroupedParallel& operator=(const GroupedParallel&) = delete;
 
@@ -32,28 +36,59 @@ class GroupedParallel : public Parallel {
   }
   [[nodiscard]] StepTimes& times() override { return times_; }
 
-  [[nodiscard]] std::int64_t rank() const override { return ranks_->rank(); }
-  [[nodiscard]] std::int64_t size() const override { return ranks_->size(); }
+  [[nodiscard]] std::int64_t rank() const override { return batch_ranks().rank(); }
+  [[nodiscard]] std::int64_t size() const override { return batch_ranks().size(); }
+  [[nodiscard]] std::int64_t member() const override { return ranks_->rank(); }
+  [[nodiscard]] std::int64_t members() const override { return ranks_->size(); }
+  [[nodiscard]] TensorGroup* tensor_group() override {
+    return shares_layers() ? &tensor_ranks_ : nullptr;
+  }
   void advance() override { on_progress_(); }
   void broadcast(torch::Tensor& values) override;
   void sum(torch::Tensor& values) override;
+  void sum_of_all(torch::Tensor& values) override;
 
  protected:
-  /// From now on this is the group. Throws RankFailure.
+  /// From now on these are the ranks, a multiple of those that have layers together. Throws
+  /// RankFailure.
   void enter_ranks(std::unique_ptr<Ranks> ranks);
   /// Waits for the work that the conductor has begun, and ends it; leave() does, too.
   void end_conductor() { conductor_.reset(); }
-  /// The conductor of the group's gradients.
+  /// The conductor of the gradients, which are added up over the ranks of the other parts of a
+  /// batch.
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
+  /// The ranks that have the same part of the layers, for the thread that trains: rank() of them
+  /// has part rank() of a batch.
+  [[nodiscard]] Ranks& batch_ranks() const { return own_batch_ranks_ ? *own_batch_ranks_ : *ranks_; }
+  [[nodiscard]] bool shares_layers() const { return tensor_ranks_.division().ranks > 1; }
+
+  /// Call in hold(), with the model's layout.
+  void hold_layout(const Layout& layout) { layout_ = layout; }
+  /// What a rank has of the layers, by its number in the group; with shares_layers() only.
+  [[nodiscard]] ModelPart part_of_layers(std::int64_t rank) const;
+  /// The number of one of all ranks among batch_ranks().
+  [[nodiscard]] std::int64_t batch_rank_of(std::int64_t member) const;
+  /// Where in the model lie stretches of what one of all ranks has of the layers: all of them, or
+  /// what this one writes.
+  [[nodiscard]] std::vector<Piece> in_model(std::int64_t member, std::vector<Piece> held) const;
+  [[nodiscard]] std::vector<Piece> owned_in_model(std::int64_t member,
+                                                  std::vector<Piece> held) const;
 
  private:
+  [[nodiscard]] std::int64_t tensor_rank_of(std::int64_t member) const {
+    return member % tensor_ranks_.division().ranks;
+  }
+
   const std::function<void()> on_progress_;
   StepTimes times_;
   // Each of these members uses those before it. Collectives of one group must start in one thread,
   // so the gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;           // For the thread that trains.
+  std::unique_ptr<Ranks> ranks_;            // All, for the thread that trains.
+  std::unique_ptr<Ranks> own_batch_ranks_;  // Null: all ranks take parts of a batch.
+  TensorRanks tensor_ranks_;
   std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
   std::optional<Conductor> conductor_;
+  Layout layout_;
 };
 
 }  // namespace fl::site

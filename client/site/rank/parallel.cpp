@@ -53,12 +53,16 @@ Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings
                                                 std::function<void()> on_progress) {
   FL_TRY(const ParsedHook hook, check_reduction(settings.hook, settings.topology));
   FL_CHECK(check_zero(settings, hook));
+  if (settings.tp < 1) return Error(Errc::invalid_input, fmt::format("tp {}", settings.tp));
+  const TensorDivision division{.ranks = settings.tp, .divides_tokens = settings.sequence_parallel};
   if (!sums_parts(settings, hook))
     return std::unique_ptr<Parallel>(
-        std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1));
+        std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1, division));
   return std::unique_ptr<Parallel>(std::make_unique<ShardedParallel>(
-      std::move(on_progress), ShardedParallel::Options{.frees_parameters = settings.zero == 3,
-                                                       .keeps_gradients = settings.zero == 1}));
+      std::move(on_progress),
+      ShardedParallel::Options{.frees_parameters = settings.zero == 3,
+                               .keeps_gradients = settings.zero == 1},
+      division));
 }
 
 }  // namespace fl::site

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parallel: how the ranks of a site share the work of a step, and what each of them keeps of
 // parameters and gradients. The trainer knows the part of it that is StepSync; Rank enters groups
-// with it. Each rank takes a part of each batch. With DataParallel it has all parameters; with
+// with it. Each rank takes a part of each batch, or has it together with the ranks that have the
+// other parts of the layers. With DataParallel it has all parameters of its layers; with
 // ShardedParallel a part of them.
 #pragma once
 
@@ -35,7 +36,7 @@ class Parallel : public StepSync {
   /// Ends the group, so that ranks that wait for this one notice. Nothing happens without a group.
   virtual void leave() = 0;
   [[nodiscard]] virtual bool has_group() const = 0;
-  /// The group of the thread that trains. Between two rounds only.
+  /// All ranks, for the thread that trains. Between two rounds only.
   [[nodiscard]] virtual Ranks& ranks() = 0;
 
   /// Whether ranks can train so in this group. Errors: invalid_input.
@@ -45,8 +46,8 @@ class Parallel : public StepSync {
   /// Goes on with a saved state; begins anew with an empty one. Between two rounds only.
   virtual void load(const HookState& state) = 0;
 
-  /// The stretches of the model's parameters that a rank of this group reads before its work, and
-  /// those of which it makes the update. After hold().
+  /// The stretches of the model's parameters that one of all ranks reads before its work, and those
+  /// of which it writes the update. After hold().
   [[nodiscard]] virtual std::vector<Piece> read_by(std::int64_t rank) const = 0;
   [[nodiscard]] virtual std::vector<Piece> written_by(std::int64_t rank) const = 0;
 

@@ -59,6 +59,8 @@ std::string setup_of(const ParallelSettings& settings) {
   const ParallelSettings usual;
   std::string setup;
   if (settings.zero != usual.zero) setup += fmt::format(", zero {}", settings.zero);
+  if (settings.tp != usual.tp) setup += fmt::format(", tp {}", settings.tp);
+  if (settings.sequence_parallel) setup += ", sequence parallel";
   if (settings.hook != usual.hook) setup += fmt::format(", hook {}", settings.hook);
   if (settings.topology != usual.topology) setup += fmt::format(", topology {}", settings.topology);
   return setup;
@@ -218,7 +220,7 @@ Result<json> Rank::train(const RankWork& work) {
   if (const HookState state = parallel_->save(); !state.empty())
     FL_CHECK(kept_->keep(work.run, settings.round, state));
   report.sync = parallel_->times().sums();
-  report.sync.ranks = static_cast<std::uint32_t>(parallel_->size());
+  report.sync.ranks = static_cast<std::uint32_t>(parallel_->members());
   report.setup += fmt::format(", {} ranks{}", report.sync.ranks, setup_);
   json answer = to_json_of(report);
   answer["gradient_bytes"] = parallel_->gradient_bytes() - sent;

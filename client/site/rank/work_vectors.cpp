@@ -56,8 +56,8 @@ Result<WorkVectors> WorkVectors::open(const RankWork& work, const Layout& layout
   if (work.has_correction) {
     FL_TRY(vectors.correction_, vectors.open_to_read(work.files.correction));
   }
-  const auto rank = static_cast<int>(parallel.rank());
-  const bool writes = work.has_result && (rank == 0 || !vectors.writes_all());
+  const auto rank = parallel.ranks().rank();
+  const bool writes = work.has_result && !parallel.written_by(rank).empty();
   if (writes) {
     FL_TRY(vectors.result_, vectors.is_away(rank)
                                 ? SharedValues::make_unshared(vectors.elements_)
@@ -73,7 +73,7 @@ bool WorkVectors::is_all(const std::vector<Piece>& pieces) const {
   return pieces.size() == 1 && pieces[0].count == statistics_.begin;
 }
 
-/// Whether each rank makes all of the result, so that one writes it.
+/// Whether the first rank writes all of the result.
 bool WorkVectors::writes_all() const { return is_all(parallel_->written_by(0)); }
 
 std::vector<Piece> WorkVectors::all_read_by(int rank) const {
@@ -83,7 +83,7 @@ std::vector<Piece> WorkVectors::all_read_by(int rank) const {
 }
 
 Result<SharedValues> WorkVectors::open_to_read(const std::string& path) {
-  const auto rank = static_cast<int>(parallel_->rank());
+  const auto rank = parallel_->ranks().rank();
   const bool is_broadcast = !away_.empty() && is_all(parallel_->read_by(0));
   const bool has_file = !is_away(rank) && (rank == 0 || !is_broadcast);
   FL_TRY(SharedValues values,
@@ -104,14 +104,14 @@ void WorkVectors::share(std::span<float> values) {
 
 /// Gives each rank that is away what it reads.
 void WorkVectors::bring_pieces(std::span<float> values) {
-  const auto rank = static_cast<int>(parallel_->rank());
+  const auto rank = parallel_->ranks().rank();
   if (is_away(rank)) receive_slices(values, all_read_by(rank), 0, parallel_->ranks());
   if (rank > 0) return;
   for (const int away : away_) send_slices(values, all_read_by(away), away, parallel_->ranks());
 }
 
 void WorkVectors::bring_result() {
-  const auto rank = static_cast<int>(parallel_->rank());
+  const auto rank = parallel_->ranks().rank();
   if (writes_all()) return;
   if (is_away(rank))
     send_slices(result_.values(), parallel_->written_by(rank), 0, parallel_->ranks());

@@ -664,7 +664,7 @@ TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing t
     std::string precision;
     int hogwild;
   };
-  double plain = 0;
+  double plain = 0;  // The loss in fp32.
   for (const auto& [precision, hogwild] :
        {Way{"fp32", 1}, Way{"bf16", 1}, Way{"fp16", 1}, Way{"fp32", 2}}) {
     const auto made = fl::make_trainer({.model = "lenet",
@@ -693,7 +693,8 @@ TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing t
                       << ", loss " << before << " -> " << after->loss);
     CHECK(accuracy_of(*after) > 0.6);
     CHECK(after->loss < before);
-    if (plain == 0) plain = accuracy_of(*after);
-    if (hogwild == 1) CHECK(accuracy_of(*after) > plain - 0.03);
+    // The accuracy of 600 examples is too coarse a measure of the formats.
+    if (plain == 0) plain = after->loss;
+    if (hogwild == 1) CHECK(after->loss < 1.15 * plain);
   }
 }

@@ -17,9 +17,25 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
   CHECK(fill_grid(parse_grid("dp=4").value(), 4)->dp == 4);
   CHECK(fill_grid(parse_grid("dp=2,tp=1").value(), 2)->dp == 2);
   CHECK(fill_grid(parse_grid("tp=1").value(), 3)->dp == 3);
+  CHECK(fill_grid(parse_grid("tp=2").value(), 6)->dp == 3);
+  CHECK(fill_grid(parse_grid("dp=3,tp=2").value(), 6)->tp == 2);
+  CHECK(fill_grid(grid_of({.ranks = 3}).value(), 3)->dp == 3);
   const auto wrong = fill_grid(parse_grid("dp=4").value(), 3);
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().message() == "--parallel dp=4 takes 4 ranks, and the site has 3");
+  const auto product = fill_grid(parse_grid("dp=2,tp=2").value(), 3);
+  REQUIRE_FALSE(product);
+  CHECK(product.error().message() == "--parallel dp=2,tp=2 takes 4 ranks, and the site has 3");
+  const auto odd = fill_grid(parse_grid("tp=2").value(), 3);
+  REQUIRE_FALSE(odd);
+  CHECK(odd.error().message() == "--parallel tp=2 takes a multiple of 2 ranks, and the site has 3");
+}
+
+TEST_CASE("when ranks are lost a group has all parts of the layers") {
+  const Grid grid = parse_grid("tp=4").value();
+  for (const auto& [there, used] : {std::pair(8, 8), {7, 4}, {4, 4}, {3, 0}})
+    CHECK(usable_ranks(grid, static_cast<std::size_t>(there)) == static_cast<std::size_t>(used));
+  CHECK(usable_ranks(Grid(), 7) == 7);
 }
 
 TEST_CASE("what is no grid is refused with the reason") {
@@ -32,8 +48,9 @@ TEST_CASE("what is no grid is refused with the reason") {
            std::pair("dp=5000", "dp needs a number of ranks"),
            std::pair("dp=2,dp=2", "dp stands there twice"),
            std::pair("dp=2,", "'' is no axis"),
-           std::pair("dp=2,tp=2", "tp would divide layers, which this release can't do"),
-           std::pair("pp=4", "pp would divide a chain of layers"),
+           std::pair("tp=2,tp=2", "tp stands there twice"),
+           std::pair("tp=1,tp=1", "tp stands there twice"),
+           std::pair("dp=2,pp=4", "pp would divide a chain of layers, which this release can't do"),
            std::pair("cp=2", "cp would divide contexts"),
            std::pair("ep=2", "ep would divide experts"),
        }) {

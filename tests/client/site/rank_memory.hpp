@@ -62,6 +62,9 @@ class WatchedSync final : public StepSync {
   }
   std::int64_t rank() const override { return own_.rank(); }
   std::int64_t size() const override { return own_.size(); }
+  std::int64_t member() const override { return own_.member(); }
+  std::int64_t members() const override { return own_.members(); }
+  TensorGroup* tensor_group() override { return own_.tensor_group(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override {
     own_.before_forward(parameters, is_last);
   }
@@ -76,6 +79,7 @@ class WatchedSync final : public StepSync {
   }
   void broadcast(torch::Tensor& values) override { own_.broadcast(values); }
   void sum(torch::Tensor& values) override { own_.sum(values); }
+  void sum_of_all(torch::Tensor& values) override { own_.sum_of_all(values); }
   bool on_any(bool here) override { return own_.on_any(here); }
 
  private:

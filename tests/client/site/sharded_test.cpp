@@ -38,35 +38,6 @@ Training training_of(const std::string& model) {
   return training;
 }
 
-/// What a training makes of the weights, relative to those of another one.
-double distance(const Training& training, const std::vector<float>& update,
-                const std::vector<float>& wanted) {
-  const auto initial = first_weights(*make_ranks_trainer(training, nullptr), training);
-  std::vector<float> a = initial;
-  std::vector<float> b = initial;
-  for (std::size_t i = 0; i < initial.size(); ++i) {
-    a[i] += update[i];
-    b[i] += wanted[i];
-  }
-  return relative_distance(a, b);
-}
-
-/// Trains one process with the batches of `size` ranks.
-std::vector<float> train_alone(Training training, std::uint32_t size) {
-  training.settings.batch_size *= size;
-  const auto trainer = make_ranks_trainer(training, nullptr);
-  const auto weights = first_weights(*trainer, training);
-  std::vector<float> update(weights.size());
-  REQUIRE(trainer->train(weights, training.settings, {}, update, {}).has_value());
-  return update;
-}
-
-/// How far what ranks make of the weights is from what one process does.
-double distance_from_alone(int size, const Training& training) {
-  return distance(training, joined_update(train_ranks(size, training)),
-                  train_alone(training, static_cast<std::uint32_t>(size)));
-}
-
 }  // namespace
 
 TEST_CASE("parts of a model have the bits of the whole, also when activations are made again") {

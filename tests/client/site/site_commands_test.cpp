@@ -54,8 +54,8 @@ TEST_CASE("site recommend prints the best plan first, and why others do not fit"
   CHECK(ran.out.find("\nDP (dp 16, tp 1, pp 1) ", misfits) != std::string::npos);
   CHECK(ran.out.find("No compression pays") != std::string::npos);
   // By the plans' formulas ZeRO-1 is the fastest; our ranks' fp32 weights need ZeRO-3.
-  CHECK(ran.out.find("\nZeRO-1: a rank of this release, whose weights are fp32, takes 141 GB of a "
-                     "GPU, and sends 52.5 GB a step: too much.") != std::string::npos);
+  CHECK(ran.out.find("\nZeRO-1: a rank of this release, whose weights are fp32, takes 116 GB of a "
+                     "GPU, and sends 26.2 GB a step: too much.") != std::string::npos);
   CHECK(ran.out.find("\nfor ZeRO-3: fl-client --site (or --ranks 16) --parallel dp=16 --zero 3 ") !=
         std::string::npos);
 }
@@ -71,22 +71,33 @@ TEST_CASE("site recommend says what ranks lack for a plan, and names none that t
       run("site recommend --params 7e9 --gpus 16 --memory 80G --intra 300G --inter 25G --json")
           .out);
   int runs = 0;
+  int divided = 0;
   for (const auto& plan : all["plans"]) {
     if (!plan.contains("step_s")) continue;
-    const bool can_run = plan["tp"] == 1 && plan["pp"] == 1;
+    const bool can_run = plan["pp"] == 1;
     CHECK(plan.contains("flags") == can_run);
     CHECK(plan.contains("lacks") == !can_run);
     if (!can_run) continue;
     ++runs;
     const std::string flags = plan["flags"];
     CHECK(flags.find("--zero " + plan["zero"].dump() + " ") != std::string::npos);
+    const std::string grid = "--parallel dp=" + plan["dp"].dump();
+    const std::string tp = ",tp=" + plan["tp"].dump() + " --sequence-parallel";
+    CHECK(flags.find(grid + (plan["tp"] > 1 ? tp : "") + " --zero") != std::string::npos);
+    if (plan["tp"] > 1) ++divided;
     CHECK((flags.find("--offload optimizer") != std::string::npos) == plan["offload"]);
     CHECK(plan["rank_fits"] == (plan["rank_bytes"] <= 72e9));
     CHECK((plan["rank_host_bytes"] > 0) == plan["offload"]);
     CHECK(plan["rank_sent_bytes"] >= plan["data_sent_bytes"]);
     CHECK(flags.find("--accumulate " + plan["microbatches"].dump()) != std::string::npos);
   }
-  CHECK(runs > 0);
+  CHECK(runs > divided);
+  CHECK(divided > 0);
+  const Ran odd = run(good + "--vocabulary 32001 --json");
+  for (const auto& plan : parse_json(odd.out)["plans"]) {
+    if (!plan.contains("step_s") || plan["pp"] > 1) continue;
+    CHECK(plan.contains("lacks") == (plan["tp"] > 1));
+  }
 }
 
 TEST_CASE("site recommend prints JSON with the numbers of the text") {

@@ -175,6 +175,35 @@ TEST_CASE("--unused-parameters is a flag of a site, and arrives as it was said")
         std::string::npos);
 }
 
+TEST_CASE("flags of a grid that can't be are refused before anything begins") {
+  const auto refusal = [](const std::string& line) -> std::string {
+    CLI::App app;
+    SiteOptions options;
+    declare_site_flags(app, options);
+    try {
+      app.parse(line);
+      check_site_flags(app, options);
+    } catch (const CLI::ParseError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal("--ranks 4 --parallel tp=2 --sequence-parallel --ranks-min 2").empty());
+  CHECK(refusal("--ranks 4 --parallel dp=2,tp=2").empty());
+  CHECK(refusal("--site --site-secret-file s --parallel tp=4").empty());  // Its size comes later.
+  for (const auto& [line, text] : {
+           std::pair("--ranks 3 --parallel tp=2", "a multiple of 2 ranks, and the site has 3"),
+           std::pair("--ranks 4 --parallel dp=4,tp=2", "takes 8 ranks, and the site has 4"),
+           std::pair("--ranks 2 --sequence-parallel", "needs --parallel with tp=2 or more"),
+           std::pair("--ranks 4 --parallel tp=2 --ranks-min 3", "is no multiple of tp=2"),
+           std::pair("--parallel tp=2", "it needs --ranks N or --site"),
+           std::pair("--sequence-parallel", "it needs --ranks N or --site"),
+       }) {
+    CAPTURE(line);
+    CHECK(refusal(line).find(text) != std::string::npos);
+  }
+}
+
 TEST_CASE("rank 0 that can't listen says how to name another address") {
   const TemporaryFolder folder;
   SiteOptions options;

@@ -9,6 +9,7 @@
 #include "client/site/rank/shards/sharded_parallel.hpp"
 #include "client/site/rank/topology_hooks.hpp"
 #include "tests/client/learn/made_up_images.hpp"
+#include "tests/client/learn/made_up_texts.hpp"
 #include "tests/client/site/rank_threads.hpp"
 
 #include <algorithm>
@@ -32,6 +33,8 @@ struct Training {
   TrainSettings settings = {.local_steps = 6, .batch_size = 4, .lr = 0.05, .seed = 9};
   float weights_times = 1;  // The initial weights are made so much larger.
   int zero = 0;             // The stage of ZeRO.
+  int tp = 1;               // Ranks that have layers together.
+  bool divides_tokens = false;
   bool recomputes = false;
   bool prefetches = true;
   bool offloads_optimizer = false;
@@ -59,11 +62,13 @@ inline std::unique_ptr<Parallel> enter_parallel(
   std::iota(all.begin(), all.end(), 0);
   auto steps = ranks.subgroup(all, "steps");
   const auto format = parsed->hook->plain_format();
+  const TensorDivision division{.ranks = training.tp, .divides_tokens = training.divides_tokens};
   if (training.zero >= 1 && format) {
     auto together = std::make_unique<ShardedParallel>(
         on_progress, ShardedParallel::Options{.frees_parameters = training.zero == 3,
                                               .keeps_gradients = training.zero == 1,
-                                              .prefetches = training.prefetches});
+                                              .prefetches = training.prefetches},
+        division);
     together->enter(std::move(steps), *format);
     return together;
   }
@@ -71,7 +76,7 @@ inline std::unique_ptr<Parallel> enter_parallel(
   auto hook = training.topology == backend_topology()
                   ? std::move(parsed->hook)
                   : make_topology_mean(training.topology, Nodes{std::vector<int>(all.size())});
-  auto together = std::make_unique<DataParallel>(on_progress, training.zero == 1);
+  auto together = std::make_unique<DataParallel>(on_progress, training.zero == 1, division);
   together->enter(std::move(steps), std::move(hook), training.bucket_bytes, is_local);
   return together;
 }
@@ -131,6 +136,36 @@ inline std::vector<float> joined_update(const std::vector<Trained>& ranks) {
     for (std::size_t i = 0; i < all.size(); ++i)
       if (rank.update[i] != 0) all[i] = rank.update[i];
   return all;
+}
+
+/// What a training makes of the weights, relative to those of another one.
+inline double distance(const Training& training, const std::vector<float>& update,
+                const std::vector<float>& wanted) {
+  const auto initial = first_weights(*make_ranks_trainer(training, nullptr), training);
+  std::vector<float> a = initial;
+  std::vector<float> b = initial;
+  for (std::size_t i = 0; i < initial.size(); ++i) {
+    a[i] += update[i];
+    b[i] += wanted[i];
+  }
+  return relative_distance(a, b);
+}
+
+/// Trains one process with the batches of so many ranks that take parts of them.
+inline std::vector<float> train_alone(Training training, std::uint32_t size) {
+  training.settings.batch_size *= size;
+  const auto trainer = make_ranks_trainer(training, nullptr);
+  const auto weights = first_weights(*trainer, training);
+  std::vector<float> update(weights.size());
+  if (const auto done = trainer->train(weights, training.settings, {}, update, {}); !done)
+    throw std::runtime_error(done.error().message());
+  return update;
+}
+
+/// How far what ranks make of the weights is from what one process does.
+inline double distance_from_alone(int size, const Training& training) {
+  return distance(training, joined_update(train_ranks(size, training)),
+                  train_alone(training, static_cast<std::uint32_t>(size / training.tp)));
 }
 
 }  // namespace fl::test

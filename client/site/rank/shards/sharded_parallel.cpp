@@ -36,12 +36,10 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
       : module_(module), units_(units), device_(device), parallel_(parallel) {
     module->to(device);  // The parameters have no memory yet: a group gives them their places.
     drop_values(*module);
-    std::int64_t parameters = 0;
-    for (const Unit& unit : units.units()) parameters += unit.count;
+    const Layout::Stretch& statistics = layout.statistics();
+    const auto count = static_cast<std::int64_t>(statistics.end - statistics.begin);
     const auto fp32 = torch::dtype(torch::kFloat32).device(device);
-    hold_statistics(
-        module, layout,
-        torch::zeros({static_cast<std::int64_t>(layout.elements()) - parameters}, fp32));
+    hold_statistics(module, layout, torch::zeros({count}, fp32));
     hold(torch::zeros({0}, fp32), torch::zeros({0}, fp32), {});
     for (std::size_t number = 0; number < units.units().size(); ++number) watch(number);
     units.keep_with(this);
@@ -63,9 +61,8 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   }
 
   [[nodiscard]] double gradient_norm() override {
-    const double own = HeldParameters::gradient_norm();
-    torch::Tensor squares = torch::full({1}, own * own, torch::dtype(torch::kFloat64));
-    parallel_.sum(squares);
+    torch::Tensor squares = torch::full({1}, owned_squares(), torch::dtype(torch::kFloat64));
+    parallel_.sum_of_all(squares);
     return std::sqrt(squares.item<double>());
   }
 
@@ -155,6 +152,8 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
                                  .gradient = torch::zeros({elements_of(cuts)}, fp32),
                                  .ranks = parallel_.size(),
                                  .exchange = parallel_.exchange_};
+    if (TensorGroup* const group = parallel_.tensor_group(); group != nullptr)
+      hold_part(parallel_.part_of_layers(group->rank()), group);
     hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.rank()));
     drop_units();
     const std::vector<Unit>& units = units_.units();
@@ -174,8 +173,9 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
 };
 
-ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options)
-    : GroupedParallel(std::move(on_progress)), options_(options) {}
+ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options,
+                                 TensorDivision division)
+    : GroupedParallel(std::move(on_progress), division), options_(options) {}
 
 ShardedParallel::~ShardedParallel() { ShardedParallel::leave(); }
 
@@ -203,6 +203,7 @@ void ShardedParallel::leave() {
 
 std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, const Layout& layout,
                                                       torch::Device device, Units& units) {
+  hold_layout(layout);
   extents_.clear();
   for (const Unit& unit : units.units()) extents_.push_back({unit.begin, unit.count});
   auto held = std::make_unique<Held>(module, layout, device, units, *this);
@@ -211,7 +212,11 @@ std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, cons
 }
 
 std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
-  return pieces_of(cut_units(extents_, size()), rank);
+  return in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)));
+}
+
+std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
+  return owned_in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)));
 }
 
 void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*parameters*/,

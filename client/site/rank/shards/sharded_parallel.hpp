@@ -30,7 +30,8 @@ class ShardedParallel final : public GroupedParallel {
     /// The next unit's parameters come while a unit computes.
     bool prefetches = true;
   };
-  ShardedParallel(std::function<void()> on_progress, Options options);
+  ShardedParallel(std::function<void()> on_progress, Options options,
+                  TensorDivision division = {});
   ~ShardedParallel() override;
 
   [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,
@@ -43,9 +44,7 @@ class ShardedParallel final : public GroupedParallel {
   [[nodiscard]] HookState save() const override { return {}; }
   void load(const HookState& /*state*/) override {}
   [[nodiscard]] std::vector<Piece> read_by(std::int64_t rank) const override;
-  [[nodiscard]] std::vector<Piece> written_by(std::int64_t rank) const override {
-    return read_by(rank);
-  }
+  [[nodiscard]] std::vector<Piece> written_by(std::int64_t rank) const override;
 
   [[nodiscard]] std::unique_ptr<HeldParameters> hold(const Module& module, const Layout& layout,
                                                      torch::Device device, Units& units) override;
@@ -59,7 +58,7 @@ class ShardedParallel final : public GroupedParallel {
   class Held;
   const Options options_;
   torch::ScalarType exchange_ = torch::kFloat32;
-  std::vector<Extent> extents_;  // The units' places in the model's vector.
+  std::vector<Extent> extents_;  // The units' places in the vector of the layers' parameters.
   Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.
 };
 

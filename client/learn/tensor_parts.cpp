@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/tensor_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <string>
+
+namespace fl {
+
+namespace {
+
+constexpr std::int64_t nowhere = -1;
+
+/// How a tensor is cut.
+struct Cut {
+  std::string_view name;  // In a block, or in the model.
+  std::int64_t dimension = nowhere;
+  std::int64_t groups = 1;       // Along it lie so many groups, each of which is divided.
+  bool sees_own_tokens = false;  // With divided tokens.
+};
+
+constexpr Cut cuts[] = {
+    {"tokens.weight", 0},
+    {.name = "positions.weight", .sees_own_tokens = true},
+    {.name = "norm1.weight", .sees_own_tokens = true},
+    {.name = "norm1.bias", .sees_own_tokens = true},
+    {"attention.weight", 0, 3},  // Queries, keys and values: each rank has some heads of each.
+    {"attention.bias", 0, 3},
+    {"projection.weight", 1},
+    {.name = "projection.bias", .sees_own_tokens = true},  // Added once, to the sum.
+    {.name = "norm2.weight", .sees_own_tokens = true},
+    {.name = "norm2.bias", .sees_own_tokens = true},
+    {"fc1.weight", 0},
+    {"fc1.bias", 0},
+    {"fc2.weight", 1},
+    {.name = "fc2.bias", .sees_own_tokens = true},
+    {.name = "experts.router.weight"},
+    {"experts.fc1.weight", 1},
+    {"experts.fc1.bias", 1},
+    {"experts.fc2.weight", 2},
+    {.name = "experts.fc2.bias"},
+    {.name = "norm.weight", .sees_own_tokens = true},
+    {.name = "norm.bias", .sees_own_tokens = true},
+};
+
+const Cut& cut_of(std::string_view tensor) {
+  if (tensor.starts_with("block")) tensor = tensor.substr(tensor.find('.') + 1);
+  const auto* const found = std::ranges::find(cuts, tensor, &Cut::name);
+  FL_ASSERT(found != std::end(cuts));  // check_division() lets transformers pass alone.
+  return *found;
+}
+
+std::int64_t product(std::span<const std::int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+/// Calls add(begin, count) for the stretches of a tensor that a rank has, in their order.
+template <class Add>
+void for_each_stretch(const Layout::Tensor& tensor, const Cut& cut, std::int64_t ranks,
+                      std::int64_t rank, const Add& add) {
+  const auto offset = static_cast<std::int64_t>(tensor.offset);
+  if (cut.dimension == nowhere) return add(offset, static_cast<std::int64_t>(tensor.elements));
+  const auto along = static_cast<std::size_t>(cut.dimension);
+  const std::span<const std::int64_t> shape = tensor.shape;
+  const std::int64_t inner = product(shape.subspan(along + 1));
+  const std::int64_t count = shape[along] / cut.groups / ranks * inner;
+  const std::int64_t groups = product(shape.first(along)) * cut.groups;
+  for (std::int64_t group = 0; group < groups; ++group)
+    add(offset + (group * ranks + rank) * count, count);
+}
+
+}  // namespace
+
+Result<void> check_division(const ModelSpec& spec, std::string_view model,
+                            const TensorDivision& division) {
+  const std::int64_t ranks = division.ranks;
+  if (ranks == 1) return {};
+  const auto refuse = [&](const std::string& why) {
+    return Error(Errc::invalid_input,
+                 fmt::format("--parallel tp={} can't divide model {}: {}", ranks, model, why));
+  };
+  if (spec.family != ModelSpec::Family::transformer)
+    return refuse("only the layers of a transformer are divided; --zero divides any model");
+  if (spec.heads % ranks != 0)
+    return refuse(fmt::format("its {} heads are no multiple of {}", spec.heads, ranks));
+  if (spec.outputs % ranks != 0)
+    return refuse(fmt::format("its vocabulary of {} is no multiple of {}; it may be larger than "
+                              "the data's numbers need",
+                              spec.outputs, ranks));
+  if (division.divides_tokens && spec.input[0] % ranks != 0)
+    return refuse(fmt::format("--sequence-parallel divides its context of {} tokens, which is no "
+                              "multiple of {}",
+                              spec.input[0], ranks));
+  return {};
+}
+
+std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor, const TensorDivision& division) {
+  std::vector<std::int64_t> shape = tensor.shape;
+  if (division.ranks == 1) return shape;
+  const Cut& cut = cut_of(tensor.name);
+  if (cut.dimension != nowhere) shape[static_cast<std::size_t>(cut.dimension)] /= division.ranks;
+  return shape;
+}
+
+ModelPart part_of_model(const Layout& layout, const TensorDivision& division, std::int64_t rank) {
+  ModelPart part;
+  std::int64_t at = 0;
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    const Cut& cut = cut_of(tensor.name);
+    const bool is_owned = cut.dimension != nowhere || rank == 0;
+    for_each_stretch(tensor, cut, division.ranks, rank, [&](std::int64_t begin, std::int64_t n) {
+      const Piece piece{begin, n, at};
+      part.pieces.push_back(piece);
+      if (is_owned) part.owned.push_back(piece);
+      if (cut.sees_own_tokens && division.divides_tokens) part.summed.push_back(piece);
+      at += n;
+    });
+  }
+  return part;
+}
+
+}  // namespace fl

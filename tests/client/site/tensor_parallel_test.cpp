@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that have the layers of a transformer together, against one process: tensor parallelism,
+// divided tokens, and grids of them with parts of batches and ZeRO.
+#include "client/learn/torch/divided_layers.hpp"
+#include "client/site/rank/tensor_ranks.hpp"
+#include "shared/params/model_table.hpp"
+#include "tests/client/learn/made_up_texts.hpp"
+#include "tests/client/site/trained_ranks.hpp"
+#include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fl::test {
+
+using namespace fl::site;
+namespace {
+
+const std::string dense = "transformer:layers=2,width=16,heads=4,context=32";
+const std::string mixture = dense + ",experts=4,capacity=1,aux=0.1,z=0.01";
+
+/// A grid of ranks.
+struct Shape {
+  int dp;
+  int tp;
+  bool divides_tokens;
+  [[nodiscard]] int size() const { return dp * tp; }
+};
+constexpr Shape shapes[] = {{1, 2, false}, {1, 2, true},  {1, 4, false},
+                            {1, 4, true},  {2, 2, false}, {2, 2, true}};
+
+Training training_of(const std::string& model, const Shape& shape) {
+  Training training;
+  training.model = model;
+  training.tp = shape.tp;
+  training.divides_tokens = shape.divides_tokens;
+  training.topology = parse_topology("alltoall").value();
+  training.settings = {.local_steps = 4, .batch_size = 4, .lr = 0.05, .momentum = 0.9, .seed = 9};
+  training.data = [] { return made_up_texts(ragged_lengths()); };
+  return training;
+}
+
+/// The largest difference of a tensor from another one's, relative to the latter's length.
+double worst_distance(const std::string& model, std::span<const float> a,
+                      std::span<const float> wanted) {
+  double worst = 0;
+  const Layout layout = builtin_layout(model).value();
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    // In exact arithmetic the gradient of the keys' bias is 0, so compare it with the others'.
+    worst = std::max(worst, relative_distance(a.subspan(tensor.offset, tensor.elements),
+                                              wanted.subspan(tensor.offset, tensor.elements)));
+  }
+  return worst;
+}
+
+/// What all ranks make of `work`, which fills a vector as long as the model.
+template <class Work>
+std::vector<float> joined(int size, const Training& training, const Work& work) {
+  std::vector<Trained> all(static_cast<std::size_t>(size));
+  on_ranks(size, [&](Ranks& ranks) {
+    const auto together = enter_parallel(ranks, training);
+    const auto trainer = make_ranks_trainer(training, together.get());
+    std::vector<float>& made = all[static_cast<std::size_t>(ranks.rank())].update;
+    made.resize(trainer->layout().elements());
+    work(*trainer, first_weights(*trainer, training), made);
+  });
+  return joined_update(all);
+}
+
+}  // namespace
+
+TEST_CASE("the gradient of ranks that have layers together is that of one process") {
+  for (const std::string& model : {dense, mixture}) {
+    const auto gradient = [](Trainer& trainer, const std::vector<float>& weights,
+                             std::vector<float>& made) {
+      if (const auto done = trainer.gradient(weights, {}, made, {}); !done)
+        throw std::runtime_error(done.error().message());
+    };
+    Training alone = training_of(model, {1, 1, false});
+    const auto trainer = make_ranks_trainer(alone, nullptr);
+    std::vector<float> wanted(trainer->layout().elements());
+    gradient(*trainer, first_weights(*trainer, alone), wanted);
+    for (const Shape& shape : shapes) {
+      // Each rank's tokens fill experts up by themselves.
+      if (model == mixture && shape.dp > 1) continue;
+      for (const int zero : {0, 3}) {
+        CAPTURE(model);
+        CAPTURE(shape.dp);
+        CAPTURE(shape.tp);
+        CAPTURE(shape.divides_tokens);
+        CAPTURE(zero);
+        Training training = training_of(model, shape);
+        training.zero = zero;
+        CHECK(worst_distance(model, joined(shape.size(), training, gradient), wanted) < 2e-6);
+      }
+    }
+  }
+}
+
+TEST_CASE("grids of ranks train as one process does, and with the same bits for each ZeRO") {
+  for (const Shape& shape : shapes) {
+    for (const bool recomputes : {false, true}) {
+      CAPTURE(shape.dp);
+      CAPTURE(shape.tp);
+      CAPTURE(shape.divides_tokens);
+      CAPTURE(recomputes);
+      Training training = training_of(dense, shape);
+      training.recomputes = recomputes;
+      const auto wanted = joined_update(train_ranks(shape.size(), training));
+      CHECK(distance(training, wanted,
+                     train_alone(training, static_cast<std::uint32_t>(shape.dp))) < 1e-6);
+      for (const int zero : {0, 1, 2, 3}) {
+        CAPTURE(zero);
+        training.zero = zero;
+        const auto ranks = train_ranks(shape.size(), training);
+        CHECK(joined_update(ranks) == wanted);
+        for (const Trained& rank : ranks) CHECK(rank.report.loss == ranks[0].report.loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("a grid clips by the length of the whole gradient, over unlike numbers of passes") {
+  for (const Shape& shape : shapes) {
+    for (const int zero : {0, 1, 3}) {
+      CAPTURE(shape.dp);
+      CAPTURE(shape.tp);
+      CAPTURE(shape.divides_tokens);
+      CAPTURE(zero);
+      Training training = training_of(dense, shape);
+      training.zero = zero;
+      training.settings.momentum = 0;
+      training.settings.accumulate = 2;
+      training.settings.clip_norm = 0.5;
+      training.settings.local_steps = 7;
+      CHECK(distance_from_alone(shape.size(), training) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("divided experts train as those of one process do") {
+  for (const Shape& shape : shapes) {
+    if (shape.dp > 1) continue;
+    for (const int zero : {0, 3}) {
+      CAPTURE(shape.tp);
+      CAPTURE(shape.divides_tokens);
+      CAPTURE(zero);
+      Training training = training_of(mixture, shape);
+      training.settings.momentum = 0;
+      training.zero = zero;
+      CHECK(distance_from_alone(shape.size(), training) < 1e-6);
+      training.recomputes = true;
+      CHECK(distance_from_alone(shape.size(), training) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("mixed precision of divided layers is near fp32, and falls back together") {
+  for (const bool divides_tokens : {false, true}) {
+    for (const std::string& precision : std::vector<std::string>{"bf16", "fp16", "adaptive:fp16"}) {
+      CAPTURE(divides_tokens);
+      CAPTURE(precision);
+      Training training = training_of(dense, {2, 2, divides_tokens});
+      training.settings.local_steps = 1;
+      training.zero = 3;
+      const auto whole = joined_update(train_ranks(4, training));
+      training.precision = precision;
+      const auto low = joined_update(train_ranks(4, training));
+      CHECK(low != whole);
+      CHECK(relative_distance(low, whole) < 2e-2);
+      training.recomputes = true;
+      CHECK(joined_update(train_ranks(4, training)) == low);
+    }
+  }
+}
+
+TEST_CASE("a rank of which a part of a layer overflows keeps all from the step") {
+  Training training = training_of(dense, {1, 2, false});
+  training.precision = "fp16";
+  training.settings = {.local_steps = 12, .batch_size = 1, .lr = 1e-4, .seed = 9};
+  training.weights_times = 6;
+  const auto two = train_ranks(2, training);
+  CHECK(two[0].report.steps == two[1].report.steps);
+  CHECK(two[0].report.loss == two[1].report.loss);
+  training.zero = 3;
+  CHECK(joined_update(train_ranks(2, training)) == joined_update(two));
+}
+
+TEST_CASE("a grid evaluates as one process does") {
+  for (const std::string& model : {dense, mixture}) {
+    Training alone = training_of(model, {1, 1, false});
+    alone.holdout = 6;
+    const auto trainer = make_ranks_trainer(alone, nullptr);
+    const EvalReport wanted = trainer->evaluate(first_weights(*trainer, alone), {}).value();
+    for (const Shape& shape : shapes) {
+      CAPTURE(model);
+      CAPTURE(shape.dp);
+      CAPTURE(shape.tp);
+      CAPTURE(shape.divides_tokens);
+      Training training = training_of(model, shape);
+      training.holdout = 6;
+      training.zero = 3;
+      std::vector<EvalReport> reports(static_cast<std::size_t>(shape.size()));
+      joined(shape.size(), training,
+             [&](Trainer& mine, const std::vector<float>& weights, std::vector<float>& /*made*/) {
+               static std::atomic<std::size_t> next = 0;
+               reports.at(next++ % reports.size()) = mine.evaluate(weights, {}).value();
+             });
+      for (const EvalReport& report : reports) {
+        CHECK(report.examples == wanted.examples);
+        CHECK(report.loss == doctest::Approx(wanted.loss).epsilon(1e-6));
+        REQUIRE(report.metrics.size() == wanted.metrics.size());
+        for (std::size_t i = 0; i < wanted.metrics.size(); ++i)
+          CHECK(report.metrics[i].value == doctest::Approx(wanted.metrics[i].value).epsilon(1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("moments that are kept are found again by another grid") {
+  for (const Shape& first : {Shape{1, 2, false}, Shape{2, 2, true}}) {
+    CAPTURE(first.tp);
+    CAPTURE(first.dp);
+    std::vector<std::vector<float>> updates;
+    for (const Shape& second : {first, Shape{2, 1, false}, Shape{1, 4, false}}) {
+      const TemporaryFolder folder;
+      Training training = training_of(dense, first);
+      training.settings.local_steps = 2;
+      training.state = folder.path().string();
+      training.zero = 1;
+      train_ranks(first.size(), training);
+      training.settings.round = 2;
+      training.tp = second.tp;
+      training.divides_tokens = second.divides_tokens;
+      // The same batches for any number of parts of a batch.
+      training.settings.batch_size = static_cast<std::uint32_t>(4 * first.dp / second.dp);
+      updates.push_back(joined_update(train_ranks(second.size(), training)));
+      CHECK(relative_distance(updates.back(), updates.front()) < 1e-5);
+    }
+    const TemporaryFolder folder;
+    Training anew = training_of(dense, first);
+    anew.settings.local_steps = 2;
+    anew.settings.round = 2;
+    anew.state = folder.path().string();
+    anew.zero = 1;
+    CHECK(relative_distance(joined_update(train_ranks(first.size(), anew)), updates.front()) > 0.1);
+  }
+}
+
+TEST_CASE("a pass sends as many bytes as the formulas say") {
+  constexpr std::int64_t n = 3;
+  constexpr std::int64_t length = 8;
+  constexpr std::int64_t width = 16;
+  for (const int size : {2, 4}) {
+    for (const bool divides_tokens : {false, true}) {
+      CAPTURE(size);
+      CAPTURE(divides_tokens);
+      on_ranks(size, [&](Ranks& ranks) {
+        std::vector<int> all(static_cast<std::size_t>(size));
+        std::iota(all.begin(), all.end(), 0);
+        TensorRanks group({.ranks = size, .divides_tokens = divides_tokens});
+        group.enter(ranks.subgroup(all, "layers"));
+        ColumnLinearImpl first(width, 4 * width, &group);
+        RowLinearImpl second(4 * width, width, &group);
+        const torch::Tensor x =
+            torch::rand({n, divides_tokens ? length / size : length, width}).requires_grad_();
+        const std::uint64_t before = ranks.bytes_sent();
+        const torch::Tensor y = second.forward(torch::gelu(first.forward(x)));
+        // An all-reduce of n * length * width values, or two halves of one.
+        const auto one = static_cast<std::uint64_t>(2 * (size - 1) * n * length * width * 4 / size);
+        CHECK(ranks.bytes_sent() - before == one);
+        y.sum().backward();
+        CHECK(ranks.bytes_sent() - before == 2 * one);
+      });
+    }
+  }
+}
+
+}  // namespace fl::test

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sites whose ranks have the layers of a transformer together (--parallel tp=): real programs over
+Gloo on loopback, beside sites that divide the model otherwise and clients that hold all of it."""
+
+import os
+import random
+import signal
+import time
+import unittest
+
+from federation import BIN, wait_until
+from sim_test import read_tensors
+from site_runs import SiteTest, largest_difference, ranks_of, setups_of
+
+MODEL = "transformer:layers=2,width=16,heads=4,context=16"
+TEXTS = 12
+
+
+def write_texts(folder):
+    """Files of some words each, of unlike lengths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(5)
+    for number in range(TEXTS):
+        words = (draw.choice(("the", "river", "takes", "what", "rain", "brings")) for _ in range(8))
+        (folder / f"{number:02d}.txt").write_text(" ".join(words), encoding="utf-8")
+    return folder
+
+
+@unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
+class TensorParallel(SiteTest):
+    names = ("site", "plain", "single")
+
+    def run_of_text(self, *flags, name, **more):
+        job = {"batch": 3, "model": MODEL, "write": write_texts, "kind": "text", **more}
+        return self.run_of(*flags, name=name, **job)
+
+    def test_whenever_a_rank_is_killed_or_hangs_the_model_is_the_same(self):
+        grid = ("--ranks", 4, "--parallel", "tp=2", "--sequence-parallel", "--zero", 3)
+        flags = (*grid, "--recompute", "full", "--keep-moments", "--rank-timeout", 3)
+        adam = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 4)
+        job = {"rounds": 16, "server": (*adam, "--codec", "ecuq:2+ef")}
+        _, wanted, _ = self.run_of_text(*flags, name="undisturbed", **job)
+
+        def disturb(federation, client):
+            for turn, rank in enumerate((1, 0, 3, 2)):
+                done = federation.rounds_done()
+                wait_until("rounds pass", lambda: federation.rounds_done() >= done + 2)
+                time.sleep(0.04 * turn)  # In other phases of a round.
+                hangs = turn % 2 == 1
+                os.kill(ranks_of(client)[rank], signal.SIGSTOP if hangs else signal.SIGKILL)
+
+        _, digests, client = self.run_of_text(*flags, name="disturbed", meanwhile=disturb, **job)
+        self.assertEqual(digests, wanted)
+        self.assertIn("begins again with a new group", client.stderr())
+        self.assertEqual(
+            setups_of(self.federation),
+            {"cpu, fp32, recompute full, 4 ranks, zero 3, tp 2, sequence parallel"},
+        )
+
+    def model_of_three(self, name, flags, meanwhile=None):
+        """A run of three clients with a third of the texts each, which train with these flags."""
+        federation = self.make(name)
+        data = f"text:{write_texts(federation.folder / 'data')}"
+        run = ("--min-clients", 3, "--codec", "fp16", "--deadline", 0, "--lr", 0.02)
+        # A step has all of a client's texts, whatever the number of its ranks.
+        steps = ("--batch-size", 64, "--local-epochs", 2)
+        job = (*run, *steps, "--rounds", 8, "--model", MODEL)
+
+        def start(at):
+            shard = ("--shard", f"{at + 1}/3", "--threads", 1)
+            return federation.client(self.names[at], "--data", data, *shard, *flags[at])
+
+        server = federation.server("--new-run", *job)
+        clients = [start(at) for at in range(3)]
+        if meanwhile:
+            server = meanwhile(federation, clients, start, server, job)
+        for program in (*clients, server):
+            self.expect_exit(program)
+        return read_tensors(federation.checkpoints / "round-000008.safetensors")
+
+    def test_three_unlike_sites_train_as_three_clients(self):
+        sites = (
+            ("--ranks", 4, "--parallel", "dp=2,tp=2", "--sequence-parallel", "--zero", 1),
+            ("--ranks", 2, "--zero", 3, "--recompute", "full"),
+            (),
+        )
+        alone = self.model_of_three("alone", ((), (), ()))
+
+        def disturb(federation, clients, start, server, job):
+            """Kills a rank, the site and the server."""
+
+            def rounds_pass():
+                done = federation.rounds_done()
+                wait_until("rounds pass", lambda: federation.rounds_done() > done)
+
+            rounds_pass()
+            os.kill(ranks_of(clients[0])[3], signal.SIGKILL)
+            rounds_pass()
+            clients[0].kill()
+            clients[0] = start(0)
+            rounds_pass()
+            server.kill()
+            return federation.server(*job)
+
+        apart = self.model_of_three("sites", sites, meanwhile=disturb)
+        self.assertLess(largest_difference(apart, alone), 1e-5)
+
+    def test_a_site_goes_on_with_whole_groups(self):
+        flags = ("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 2, "--rank-timeout", 3)
+
+        def lose(federation, client):
+            """Rank 3 can't start again."""
+            wait_until("a round", lambda: federation.rounds_done() >= 1)
+            for _ in range(200):
+                lost = ranks_of(client).get(3)
+                if lost is not None:
+                    os.kill(lost, signal.SIGKILL)
+                if "2 ranks" in str(setups_of(federation)):
+                    return
+                time.sleep(0.1)
+            self.fail("the site did not go on with two ranks")
+
+        self.run_of_text(*flags, name="fewer", rounds=40, meanwhile=lose)
+        setups = setups_of(self.federation)
+        self.assertLessEqual({"cpu, fp32, 4 ranks, tp 2", "cpu, fp32, 2 ranks, tp 2"}, setups)
+
+    def test_what_can_not_be_divided_is_refused_with_the_reason(self):
+        federation = self.make()
+        data = ("--data", f"text:{write_texts(federation.folder / 'data')}")
+        for flags, text in (
+            (("--ranks", 3, "--parallel", "tp=2"), "takes a multiple of 2 ranks, and the site has 3"),
+            (("--ranks", 4, "--parallel", "dp=1,tp=2"), "takes 2 ranks, and the site has 4"),
+            (("--ranks", 2, "--sequence-parallel"), "needs --parallel with tp=2 or more"),
+            (("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 3), "is no multiple of tp=2"),
+        ):
+            with self.subTest(flags=flags):
+                client = federation.client("site", *data, *flags)
+                client.wait(60)
+                self.assertIn(client.process.returncode, (1, 2), str(client))
+                self.assertIn(text, client.stderr())
+        run = ("--new-run", "--min-clients", 1, "--rounds", 1)
+        server = federation.server(*run, "--model", MODEL.replace("heads=4", "heads=1"))
+        client = federation.client("site", *data, "--ranks", 2, "--parallel", "tp=2")
+        client.wait_for("its 1 heads are no multiple of 2")
+        for program in (client, server):
+            program.signal(signal.SIGTERM)
+            program.wait(60)
+
+
+if __name__ == "__main__":
+    unittest.main()
