@@ -89,13 +89,15 @@ Result<void> check_division(const ModelSpec& spec, std::string_view model,
   if (spec.heads % ranks != 0)
     return refuse(fmt::format("its {} heads are no multiple of {}", spec.heads, ranks));
   if (spec.outputs % ranks != 0)
-    return refuse(fmt::format("its vocabulary of {} is no multiple of {}; it may be larger than "
-                              "the data's numbers need",
-                              spec.outputs, ranks));
+    return refuse(
+        fmt::format("its vocabulary of {} is no multiple of {}; it may be larger than "
+                    "the data's numbers need",
+                    spec.outputs, ranks));
   if (division.divides_tokens && spec.input[0] % ranks != 0)
-    return refuse(fmt::format("--sequence-parallel divides its context of {} tokens, which is no "
-                              "multiple of {}",
-                              spec.input[0], ranks));
+    return refuse(
+        fmt::format("--sequence-parallel divides its context of {} tokens, which is no "
+                    "multiple of {}",
+                    spec.input[0], ranks));
   return {};
 }
 
@@ -107,8 +109,8 @@ std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor, const TensorD
   return shape;
 }
 
-ModelPart part_of_model(const Layout& layout, const TensorDivision& division, std::int64_t rank) {
-  ModelPart part;
+LayersPart part_of_model(const Layout& layout, const TensorDivision& division, std::int64_t rank) {
+  LayersPart part;
   std::int64_t at = 0;
   for (const Layout::Tensor& tensor : layout.tensors()) {
     const Cut& cut = cut_of(tensor.name);

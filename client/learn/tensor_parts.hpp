@@ -34,13 +34,13 @@ struct TensorDivision {
 
 /// What a rank has of a model: its parts of the tensors, one behind the other in the layout's
 /// order. Norms and some biases are on all ranks, with the same values.
-struct ModelPart {
+struct LayersPart {
   std::vector<Piece> pieces;  // All of it.
   std::vector<Piece> owned;   // Without what the first rank has, too: over all ranks each element
                               // is owned once.
   std::vector<Piece> summed;  // Where a rank's gradient is that of its own tokens only.
 };
-[[nodiscard]] ModelPart part_of_model(const Layout& layout, const TensorDivision& division,
-                                      std::int64_t rank);
+[[nodiscard]] LayersPart part_of_model(const Layout& layout, const TensorDivision& division,
+                                       std::int64_t rank);
 
 }  // namespace fl

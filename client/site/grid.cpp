@@ -22,8 +22,8 @@ struct Axis {
   int Grid::*size = nullptr;  // Null: this release does not divide along it.
 };
 constexpr Axis axes[] = {
-    {"dp", "batches", &Grid::dp},  {"tp", "layers", &Grid::tp}, {"cp", "contexts"},
-    {"pp", "a chain of layers"}, {"ep", "experts"},
+    {"dp", "batches", &Grid::dp}, {"tp", "layers", &Grid::tp}, {"cp", "contexts"},
+    {"pp", "a chain of layers"},  {"ep", "experts"},
 };
 
 const Axis* find_axis(std::string_view name) {

@@ -68,8 +68,8 @@ class Site {
   [[nodiscard]] std::vector<std::string> take_losses() { return std::exchange(losses_, {}); }
 
  private:
-  Site(SiteOptions options, Grid grid, LearnOptions learn, TensorFolder folder, KeptChoices measured,
-       int size);
+  Site(SiteOptions options, Grid grid, LearnOptions learn, TensorFolder folder,
+       KeptChoices measured, int size);
   [[nodiscard]] Result<std::vector<SiteMember>> gather(const std::stop_token& stop);
   [[nodiscard]] Result<RankLoaded> load_at(const std::vector<SiteMember>& members,
                                            const std::stop_token& stop);

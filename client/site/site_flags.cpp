@@ -25,6 +25,21 @@ std::string topology_help() {
                             topology_for_hooks().name);
 }
 
+void declare_grid_flags(CLI::App& app, SiteOptions& options) {
+  app.add_option("--parallel", options.parallel,
+                 "The grid of the ranks, such as dp=4,tp=2: so many parts of each batch (default: "
+                 "as many as there are ranks for), and so many ranks that divide a transformer's "
+                 "layers between them (docs/guide/large-models.md)")
+      ->type_name("AXIS=RANKS")
+      ->check([](const std::string& text) {
+        const auto grid = parse_grid(text);
+        return grid ? std::string() : grid.error().message();
+      });
+  app.add_flag("--sequence-parallel", options.sequence_parallel,
+               "With --parallel tp=N: between the divided layers each rank has a part of the "
+               "tokens, which saves memory and sends as much");
+}
+
 }  // namespace
 
 void declare_site_flags(CLI::App& app, SiteOptions& options) {
@@ -72,18 +87,7 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "(docs/guide/large-models.md)")
       ->check(whole_number_in(0, 3))
       ->capture_default_str();
-  app.add_option("--parallel", options.parallel,
-                 "The grid of the ranks, such as dp=4,tp=2: so many parts of each batch (default: "
-                 "as many as there are ranks for), and so many ranks that divide a transformer's "
-                 "layers between them (docs/guide/large-models.md)")
-      ->type_name("AXIS=RANKS")
-      ->check([](const std::string& text) {
-        const auto grid = parse_grid(text);
-        return grid ? std::string() : grid.error().message();
-      });
-  app.add_flag("--sequence-parallel", options.sequence_parallel,
-               "With --parallel tp=N: between the divided layers each rank has a part of the "
-               "tokens, which saves memory and sends as much");
+  declare_grid_flags(app, options);
   app.add_option("--site-interface", options.interface,
                  "The network interface through which this machine's ranks talk, such as eth0 "
                  "(default: that of the host's name; with --ranks, loopback)");
@@ -102,9 +106,10 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology",
-                             "--bucket-mb", "--unused-parameters", "--zero", "--parallel",
-                             "--sequence-parallel", "--site-interface", "--site-address", "--site-secret-file"}) {
+    for (const char* flag :
+         {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
+          "--unused-parameters", "--zero", "--parallel", "--sequence-parallel", "--site-interface",
+          "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -118,7 +123,7 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   }
   if (options.ranks > 0 && options.ranks_min > options.ranks)
     throw CLI::ValidationError("--ranks-min", fmt::format("is above --ranks {}", options.ranks));
-  const Grid grid = grid_of(options).value();  // Its flag has been checked.
+  const Grid grid = grid_of(options).value();  // The flag has been checked.
   if (options.sequence_parallel && grid.tp == 1)
     throw CLI::ValidationError("--sequence-parallel", "needs --parallel with tp=2 or more");
   if (options.ranks_min % grid.tp != 0)

@@ -289,7 +289,7 @@ TEST_CASE(
     };
     if (end == End::ends) world.clients().at("client-1").may_fail = true;
     REQUIRE(world.run());
-    // Its task says why, so the event doesn't say it again.
+    // The task says why, so no event says it again.
     if (end == End::ends) CHECK_FALSE(has_event(world, "client-1 ended with an error: "));
     const auto tasks = tasks_of(world, 1);
     REQUIRE(tasks.size() == 3);
@@ -298,7 +298,8 @@ TEST_CASE(
       const TaskState ended = end == End::is_refused ? TaskState::refused : TaskState::lost;
       CHECK(task.state == (is_ended ? ended : TaskState::accepted));
       if (is_ended && end == End::leaves) CHECK(task.reason == "the client left");
-      if (is_ended && end == End::ends) CHECK(task.reason.find("update-1: a fault was injected") != std::string::npos);
+      if (is_ended && end == End::ends)
+        CHECK(task.reason.find("update-1: a fault was injected") != std::string::npos);
       if (is_ended && end == End::fails) CHECK(task.reason == "CUDA out of memory");
     }
     CHECK(world.elapsed() < 60s);

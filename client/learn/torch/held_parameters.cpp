@@ -94,7 +94,7 @@ void HeldParameters::hold(torch::Tensor weights, torch::Tensor gradient,
   step_only(0, weights_.size(0));
 }
 
-void HeldParameters::hold_part(ModelPart part, TensorGroup* group) {
+void HeldParameters::hold_part(LayersPart part, TensorGroup* group) {
   part_ = std::move(part);
   group_ = group;
   place();
@@ -136,8 +136,8 @@ void HeldParameters::join_gradient() {
 double HeldParameters::owned_squares() const {
   const auto squares = [](const torch::Tensor& values) {
     if (!values.is_cpu()) return std::pow(values.norm(2, torch::kFloat64).item<double>(), 2);
-    const Scan scan = kernels().scan(values.const_data_ptr<float>(),
-                                     static_cast<std::size_t>(values.numel()));
+    const Scan scan =
+        kernels().scan(values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel()));
     const bool is_finite = std::cmp_equal(scan.first_bad, values.numel());
     return is_finite ? scan.sum_squares : std::numeric_limits<double>::infinity();
   };

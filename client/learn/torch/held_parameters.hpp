@@ -69,7 +69,7 @@ class HeldParameters {
   /// of the model's vector, or of that of a part (hold_part()).
   void hold(torch::Tensor weights, torch::Tensor gradient, std::vector<Piece> pieces);
   /// From now on this process has such a part of the layers' tensors, `group` the others.
-  void hold_part(ModelPart part, TensorGroup* group);
+  void hold_part(LayersPart part, TensorGroup* group);
   /// The square of the length of the gradient that is held and owned here.
   [[nodiscard]] double owned_squares() const;
   /// From now on this process's optimizer steps these elements only.
@@ -85,7 +85,7 @@ class HeldParameters {
   torch::Tensor gradient_;
   std::vector<Piece> local_;      // Where weights_ lie in the vector that hold() was told of.
   TensorGroup* group_ = nullptr;  // Null: this process has whole layers.
-  ModelPart part_;                // Of the layers' tensors, with a group.
+  LayersPart part_;               // With a group: what this process has of its layers.
   std::vector<Piece> pieces_;     // Where weights_ lie in the model's vector.
   std::vector<Piece> owned_;      // Those of them that no rank before this one of the group has.
   std::vector<Piece> summed_;     // Those whose gradients join_gradient() adds up.
@@ -121,7 +121,7 @@ class WholeParameters : public HeldParameters {
 
  private:
   torch::Tensor model_;
-  std::int64_t elements_;  // Of the layout.
+  std::int64_t elements_;  // All that the layout has.
 };
 
 }  // namespace fl

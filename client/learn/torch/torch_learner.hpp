@@ -92,9 +92,7 @@ class Learner {
                                    at::Reduction::Reduction reduction) const {
     return loss_of(spec_, parameters_->target(), outputs, targets, reduction, group_);
   }
-  [[nodiscard]] Measurement measurement() const {
-    return {spec_, parameters_->target(), group_};
-  }
+  [[nodiscard]] Measurement measurement() const { return {spec_, parameters_->target(), group_}; }
 
  private:
   Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,

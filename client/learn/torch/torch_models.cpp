@@ -180,8 +180,7 @@ struct TransformerBlock : nn::Module {
       : norm1(register_module("norm1", layer_norm(width))),
         attention(
             register_module("attention", make_layer<ColumnLinearImpl>(width, 3 * width, group))),
-        projection(
-            register_module("projection", make_layer<RowLinearImpl>(width, width, group))),
+        projection(register_module("projection", make_layer<RowLinearImpl>(width, width, group))),
         norm2(register_module("norm2", layer_norm(width))),
         experts(std::move(mixture)),
         heads_(heads / (group == nullptr ? 1 : group->division().ranks)) {
@@ -236,7 +235,8 @@ nn::Sequential transformer(const ModelSpec& spec, TensorGroup* group) {
                      TransformerBlock(spec.width, spec.heads, std::move(mixture), group));
   }
   model->push_back("norm", TransformerBlock::layer_norm(spec.width));
-  model->push_back("logits", make_layer<nn::FunctionalImpl>([tokens, group](const torch::Tensor& x) {
+  model->push_back("logits",
+                   make_layer<nn::FunctionalImpl>([tokens, group](const torch::Tensor& x) {
                      return torch::linear(group == nullptr ? x : enter(*group, x), tokens->weight);
                    }));
   return model;

@@ -110,8 +110,8 @@ RankLoad load_of(const Plan& plan, const PlanReport& report) {
                              .microbatches = plan.microbatches});
   const double layers = how.recompute == Recompute::full ? 1 : real(shape.layers);
   const double whole_inputs =
-      2 * layers * layer_activation_bytes(shape, how.micro_batch, 1, Recompute::full,
-                                          report.training.precision);
+      2 * layers *
+      layer_activation_bytes(shape, how.micro_batch, 1, Recompute::full, report.training.precision);
   load.on_gpu += plan.activation_bytes + whole_inputs * (1 - 1 / real(how.tp));
   load.sent += plan.tensor_bytes;
   return load;

@@ -42,8 +42,8 @@ Result<void> DataParallel::enter_group(std::unique_ptr<Ranks> ranks, const Group
   FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
   leave();
   enter_ranks(std::move(ranks));  // Measuring is progress, too.
-  const std::size_t held_bytes = model_bytes * static_cast<std::size_t>(size()) /
-                                 static_cast<std::size_t>(members());
+  const std::size_t held_bytes =
+      model_bytes * static_cast<std::size_t>(size()) / static_cast<std::size_t>(members());
   FL_TRY(Reduction reduction, make_reduction(group, held_bytes, choices, batch_ranks()));
   take_hook(std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local, unused);
   returns_step_ = reduction.row.returns_step;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DataParallel: ranks have all parameters of their layers, and take a part of every batch. Gradients are
-// reduced in buckets, from the last layers to the first, while the backward pass still computes
-// those before: c10d's Reducer, as in PyTorch's DistributedDataParallel (Li et al., "PyTorch
-// Distributed", VLDB 2020, section 3).
+// DataParallel: ranks have all parameters of their layers, and take a part of every batch.
+// Gradients are reduced in buckets, from the last layers to the first, while the backward pass
+// still computes those before: c10d's Reducer, as in PyTorch's DistributedDataParallel (Li et al.,
+// "PyTorch Distributed", VLDB 2020, section 3).
 #pragma once
 
 #include "client/site/rank/gradient_hook.hpp"

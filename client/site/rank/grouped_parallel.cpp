@@ -59,7 +59,7 @@ void GroupedParallel::sum_of_all(torch::Tensor& values) {
   on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
 }
 
-ModelPart GroupedParallel::part_of_layers(std::int64_t rank) const {
+LayersPart GroupedParallel::part_of_layers(std::int64_t rank) const {
   return part_of_model(layout_, tensor_ranks_.division(), rank);
 }
 

@@ -59,13 +59,15 @@ class GroupedParallel : public Parallel {
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
   /// The ranks that have the same part of the layers, for the thread that trains: rank() of them
   /// has part rank() of a batch.
-  [[nodiscard]] Ranks& batch_ranks() const { return own_batch_ranks_ ? *own_batch_ranks_ : *ranks_; }
+  [[nodiscard]] Ranks& batch_ranks() const {
+    return own_batch_ranks_ ? *own_batch_ranks_ : *ranks_;
+  }
   [[nodiscard]] bool shares_layers() const { return tensor_ranks_.division().ranks > 1; }
 
   /// Call in hold(), with the model's layout.
   void hold_layout(const Layout& layout) { layout_ = layout; }
   /// What a rank has of the layers, by its number in the group; with shares_layers() only.
-  [[nodiscard]] ModelPart part_of_layers(std::int64_t rank) const;
+  [[nodiscard]] LayersPart part_of_layers(std::int64_t rank) const;
   /// The number of one of all ranks among batch_ranks().
   [[nodiscard]] std::int64_t batch_rank_of(std::int64_t member) const;
   /// Where in the model lie stretches of what one of all ranks has of the layers: all of them, or

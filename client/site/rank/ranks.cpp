@@ -118,18 +118,6 @@ std::int64_t Ranks::sum(std::int64_t value) {
   return values.item<std::int64_t>();
 }
 
-void Ranks::maximum(torch::Tensor& values) {
-  FL_ASSERT(values.is_contiguous());
-  if (size_ == 1 || values.numel() == 0) return;
-  const Turn turn(*this, "maximum");
-  run("maximum", [&] {
-    std::vector<at::Tensor> tensors = {values};
-    return backend_->allreduce(tensors,
-                               {.reduceOp = c10d::ReduceOp::MAX, .timeout = timeout_});
-  });
-  sent_.add(2 * bytes_of(values) * (size_ - 1) / size_);
-}
-
 void Ranks::broadcast(torch::Tensor& values, int root) {
   FL_ASSERT(values.is_contiguous() && root >= 0 && root < size_);
   if (size_ == 1 || values.numel() == 0) return;

@@ -91,8 +91,6 @@ class Ranks {
   /// place in the vector.
   void sum(torch::Tensor& values);
   [[nodiscard]] std::int64_t sum(std::int64_t value);
-  /// Makes each value the largest of all ranks, in place.
-  void maximum(torch::Tensor& values);
   /// Gives the values of rank `root` to all ranks.
   void broadcast(torch::Tensor& values, int root);
   /// Gathers `in` [n, …] of all ranks, in the order of the ranks, into `out` [size, n, …].

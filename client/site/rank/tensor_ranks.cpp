@@ -9,9 +9,7 @@ void TensorRanks::sum(torch::Tensor& values) {
   on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
 }
 
-void TensorRanks::maximum(torch::Tensor& values) {
-  on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->maximum(there); });
-}
+void TensorRanks::maximum(torch::Tensor& values) { values.copy_(gather(values).amax(0)); }
 
 torch::Tensor TensorRanks::gather(const torch::Tensor& values) {
   const torch::Tensor there = values.to(ranks_->device());

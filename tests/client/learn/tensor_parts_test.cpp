@@ -63,7 +63,7 @@ TEST_CASE("each element of a model is on a rank, and owned by one") {
       std::vector<int> there(layout.elements());
       std::vector<int> owned(layout.elements());
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const ModelPart part = part_of_model(layout, {.ranks = ranks}, rank);
+        const LayersPart part = part_of_model(layout, {.ranks = ranks}, rank);
         count(part.pieces, there);
         count(part.owned, owned);
         CHECK(part.summed.empty());

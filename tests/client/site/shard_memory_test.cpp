@@ -69,7 +69,8 @@ TEST_CASE("more layers on more ranks take no more memory of each, but for their 
   const RankMemory many = measure_training(4, training_of(deep, 3)).front();
   // A rank's parts are 20 MB and 23 MB, and it holds four of them (weights, gradient, start and
   // sums). Three layers more would be 50 MB if they stayed.
-  const float tolerance = 4 * (deep.megabytes() / 4 - shallow.megabytes() / 2) + other_megabytes / 2;
+  const float tolerance =
+      4 * (deep.megabytes() / 4 - shallow.megabytes() / 2) + other_megabytes / 2;
   CAPTURE(few.most);
   CAPTURE(many.most);
   CHECK(many.most <= few.most + tolerance);

@@ -190,7 +190,8 @@ TEST_CASE("flags of a grid that can't be are refused before anything begins") {
   };
   CHECK(refusal("--ranks 4 --parallel tp=2 --sequence-parallel --ranks-min 2").empty());
   CHECK(refusal("--ranks 4 --parallel dp=2,tp=2").empty());
-  CHECK(refusal("--site --site-secret-file s --parallel tp=4").empty());  // Its size comes later.
+  CHECK(refusal("--site --site-secret-file s --parallel tp=4")
+            .empty());  // The launcher says how many there are.
   for (const auto& [line, text] : {
            std::pair("--ranks 3 --parallel tp=2", "a multiple of 2 ranks, and the site has 3"),
            std::pair("--ranks 4 --parallel dp=4,tp=2", "takes 8 ranks, and the site has 4"),

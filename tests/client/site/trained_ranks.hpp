@@ -65,9 +65,10 @@ inline std::unique_ptr<Parallel> enter_parallel(
   const TensorDivision division{.ranks = training.tp, .divides_tokens = training.divides_tokens};
   if (training.zero >= 1 && format) {
     auto together = std::make_unique<ShardedParallel>(
-        on_progress, ShardedParallel::Options{.frees_parameters = training.zero == 3,
-                                              .keeps_gradients = training.zero == 1,
-                                              .prefetches = training.prefetches},
+        on_progress,
+        ShardedParallel::Options{.frees_parameters = training.zero == 3,
+                                 .keeps_gradients = training.zero == 1,
+                                 .prefetches = training.prefetches},
         division);
     together->enter(std::move(steps), *format);
     return together;
@@ -140,7 +141,7 @@ inline std::vector<float> joined_update(const std::vector<Trained>& ranks) {
 
 /// What a training makes of the weights, relative to those of another one.
 inline double distance(const Training& training, const std::vector<float>& update,
-                const std::vector<float>& wanted) {
+                       const std::vector<float>& wanted) {
   const auto initial = first_weights(*make_ranks_trainer(training, nullptr), training);
   std::vector<float> a = initial;
   std::vector<float> b = initial;
