@@ -192,7 +192,7 @@ TEST_CASE("flags of a grid that can't be are refused before anything begins") {
   CHECK(refusal("--ranks 4 --parallel dp=2,tp=2").empty());
   CHECK(refusal("--site --site-secret-file s --parallel tp=4")
             .empty());  // The launcher says how many there are.
-  for (const auto& [line, text] : {
+  for (const auto& row : {
            std::pair("--ranks 3 --parallel tp=2", "a multiple of 2 ranks, and the site has 3"),
            std::pair("--ranks 4 --parallel dp=4,tp=2", "takes 8 ranks, and the site has 4"),
            std::pair("--ranks 2 --sequence-parallel", "needs --parallel with tp=2 or more"),
@@ -200,8 +200,9 @@ TEST_CASE("flags of a grid that can't be are refused before anything begins") {
            std::pair("--parallel tp=2", "it needs --ranks N or --site"),
            std::pair("--sequence-parallel", "it needs --ranks N or --site"),
        }) {
+    const std::string line = row.first;
     CAPTURE(line);
-    CHECK(refusal(line).find(text) != std::string::npos);
+    CHECK(refusal(line).find(row.second) != std::string::npos);
   }
 }
 
