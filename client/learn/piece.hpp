@@ -21,7 +21,7 @@ struct Piece {
 [[nodiscard]] std::vector<Piece> within(const std::vector<Piece>& outer,
                                         const std::vector<Piece>& inner);
 
-/// What lies in the `count` elements from `begin` on of a part, and where in these.
+/// The pieces of a part that lie in its elements [begin, begin + count), by their places there.
 [[nodiscard]] std::vector<Piece> narrowed(const std::vector<Piece>& pieces, std::int64_t begin,
                                           std::int64_t count);
 

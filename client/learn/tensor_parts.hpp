@@ -32,8 +32,8 @@ struct TensorDivision {
 [[nodiscard]] std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor,
                                                    const TensorDivision& division);
 
-/// What a rank has of a model: its parts of the tensors, one behind the other in the layout's
-/// order. Norms and some biases are on all ranks, with the same values.
+/// A rank's vector of a model: it has its parts of the tensors, one behind the other in the
+/// layout's order. Norms and some biases are on all ranks, with the same values.
 struct LayersPart {
   std::vector<Piece> pieces;  // All of it.
   std::vector<Piece> owned;   // Without what the first rank has, too: over all ranks each element

@@ -21,7 +21,8 @@ struct Grid {
 /// Parses "dp=4,tp=2". Errors: invalid_input for an unknown axis, for one that this release does
 /// not divide along, and for a size below 1 or an axis that stands there twice.
 [[nodiscard]] Result<Grid> parse_grid(std::string_view text);
-/// What --parallel says; without it all ranks share batches. Errors: those of parse_grid().
+/// The grid of --parallel; without that flag all ranks share batches. Errors: those of
+/// parse_grid().
 [[nodiscard]] inline Result<Grid> grid_of(const SiteOptions& options) {
   return options.parallel.empty() ? Grid() : parse_grid(options.parallel);
 }

@@ -4,12 +4,11 @@
 
 import os
 import signal
-import time
 import unittest
 
 from federation import BIN, wait_until, write_images
 from sim_test import read_tensors
-from site_runs import EXAMPLES, SiteTest, largest_difference, ranks_of, setups_of
+from site_runs import EXAMPLES, SiteTest, largest_difference, ranks_of, setups_of, strike
 
 ADAM = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 6)
 
@@ -36,14 +35,7 @@ class Shards(SiteTest):
         job = {"batch": 4, "rounds": 25, "server": (*ADAM, "--codec", "ecuq:2+ef")}
         _, wanted, _ = self.run_of(*flags, name="undisturbed", **job)
 
-        def disturb(federation, client):
-            for turn, rank in enumerate((1, 0, 2, 1, 2)):
-                done = federation.rounds_done()
-                wait_until("rounds pass", lambda: federation.rounds_done() >= done + 2)
-                time.sleep(0.04 * turn)  # In other phases of a round.
-                hangs = turn % 2 == 1
-                os.kill(ranks_of(client)[rank], signal.SIGSTOP if hangs else signal.SIGKILL)
-
+        disturb = strike((1, 0, 2, 1, 2))
         _, digests, client = self.run_of(*flags, name="disturbed", meanwhile=disturb, **job)
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
@@ -75,36 +67,26 @@ class Shards(SiteTest):
             states.append(read_tensors(federation.checkpoints / "round-000004.safetensors"))
         self.assertLess(largest_difference(*states), 1e-5)
 
-    def model_of_three(self, name, flags, rounds=2, codec="none", meanwhile=None):
-        """A run of three clients with a third of the examples each, which train with these flags."""
-        federation = self.make(name)
-        data = f"idx:{write_images(federation.folder / 'data', EXAMPLES)}"
-        run = ("--min-clients", 3, "--codec", codec, "--deadline", 0, "--lr", 0.02)
+    def model_of_images(self, name, flags, rounds=2, codec="none", meanwhile=None):
         # A step has all of a client's examples, whatever the number of its ranks.
         steps = ("--batch-size", EXAMPLES, "--local-epochs", 3)
-        job = (*run, *steps, "--rounds", rounds, "--model", "mlp:784-16-10")
-
-        def start(at):
-            shard = ("--shard", f"{at + 1}/3")
-            return federation.client(self.names[at], "--data", data, *shard, *flags[at])
-
-        server = federation.server("--new-run", *job)
-        clients = [start(at) for at in range(3)]
-        if meanwhile:
-            server = meanwhile(federation, clients, start, server, job)
-        for program in (*clients, server):
-            self.expect_exit(program)
-        return read_tensors(federation.checkpoints / f"round-{rounds:06d}.safetensors")
+        return self.model_of_three(
+            name,
+            flags,
+            data=lambda folder: f"idx:{write_images(folder, EXAMPLES)}",
+            job=(*steps, "--codec", codec, "--model", "mlp:784-16-10"),
+            rounds=rounds,
+            meanwhile=meanwhile,
+        )
 
     def test_a_site_of_parts_a_plain_site_and_a_client_train_as_three_clients(self):
-        one = ("--threads", 1)
         sites = (
-            (*one, "--ranks", 2, "--zero", 3, "--recompute", "full"),
-            (*one, "--ranks", 2),
-            (*one, "--recompute", "full"),
+            ("--ranks", 2, "--zero", 3, "--recompute", "full"),
+            ("--ranks", 2),
+            ("--recompute", "full"),
         )
-        apart = self.model_of_three("sites", sites)
-        alone = self.model_of_three("alone", (one, one, one))
+        apart = self.model_of_images("sites", sites)
+        alone = self.model_of_images("alone", ((), (), ()))
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
         def disturb(federation, clients, start, server, job):
@@ -127,8 +109,8 @@ class Shards(SiteTest):
 
         # Half precision keeps the small differences of rounding small; a coarser codec would not.
         coded = {"rounds": 12, "codec": "fp16"}
-        alone = self.model_of_three("coded-alone", (one, one, one), **coded)
-        apart = self.model_of_three("coded-sites", sites, **coded, meanwhile=disturb)
+        alone = self.model_of_images("coded-alone", ((), (), ()), **coded)
+        apart = self.model_of_images("coded-sites", sites, **coded, meanwhile=disturb)
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
     def test_what_does_not_go_together_is_refused_before_anything_begins(self):

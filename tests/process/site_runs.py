@@ -2,8 +2,10 @@
 """Helpers of the tests of a client that is a site of many ranks: real programs over Gloo on loopback."""
 
 import os
+import signal
+import time
 
-from federation import BIN, FederationTest, write_images
+from federation import BIN, FederationTest, wait_until, write_images
 from sim_test import read_tensors
 
 EXAMPLES = 96
@@ -46,6 +48,21 @@ def setups_of(federation):
     return {setup for (setup,) in federation.query("SELECT DISTINCT setup FROM task")}
 
 
+def strike(turns, pause_s=0.04):
+    """A disturbance for run_of(): every second round or so the next one of these ranks is killed or,
+    by turns, stopped, each time in another phase of a round."""
+
+    def disturb(federation, client):
+        for turn, rank in enumerate(turns):
+            done = federation.rounds_done()
+            wait_until("rounds pass", lambda: federation.rounds_done() >= done + 2)
+            time.sleep(pause_s * turn)
+            hangs = turn % 2 == 1
+            os.kill(ranks_of(client)[rank], signal.SIGSTOP if hangs else signal.SIGKILL)
+
+    return disturb
+
+
 class SiteTest(FederationTest):
     """A test class whose run_of() trains with one client, which is a site."""
 
@@ -79,6 +96,25 @@ class SiteTest(FederationTest):
             self.expect_exit(program)
         last = federation.checkpoints / f"round-{rounds:06d}.safetensors"
         return read_tensors(last), federation.digests(), self.client
+
+    def model_of_three(self, name, flags, *, data, job, rounds, meanwhile=None):
+        """The model that three clients make, of which each has a third of the examples of `data`,
+        and these flags of its own. `meanwhile` returns the server, which it may start anew."""
+        federation = self.make(name)
+        run = ("--min-clients", 3, "--deadline", 0, "--lr", 0.02, "--rounds", rounds, *job)
+        examples = data(federation.folder / "data")
+
+        def start(at):
+            shard = ("--shard", f"{at + 1}/3", "--threads", 1)
+            return federation.client(self.names[at], "--data", examples, *shard, *flags[at])
+
+        server = federation.server("--new-run", *run)
+        clients = [start(at) for at in range(3)]
+        if meanwhile:
+            server = meanwhile(federation, clients, start, server, run)
+        for program in (*clients, server):
+            self.expect_exit(program)
+        return read_tensors(federation.checkpoints / f"round-{rounds:06d}.safetensors")
 
     def serve(self, *more):
         self.server = self.federation.server(*more, *self.server_flags)

@@ -9,8 +9,7 @@ import time
 import unittest
 
 from federation import BIN, wait_until
-from sim_test import read_tensors
-from site_runs import SiteTest, largest_difference, ranks_of, setups_of
+from site_runs import SiteTest, largest_difference, ranks_of, setups_of, strike
 
 MODEL = "transformer:layers=2,width=16,heads=4,context=16"
 TEXTS = 12
@@ -41,14 +40,7 @@ class TensorParallel(SiteTest):
         job = {"rounds": 16, "server": (*adam, "--codec", "ecuq:2+ef")}
         _, wanted, _ = self.run_of_text(*flags, name="undisturbed", **job)
 
-        def disturb(federation, client):
-            for turn, rank in enumerate((1, 0, 3, 2)):
-                done = federation.rounds_done()
-                wait_until("rounds pass", lambda: federation.rounds_done() >= done + 2)
-                time.sleep(0.04 * turn)  # In other phases of a round.
-                hangs = turn % 2 == 1
-                os.kill(ranks_of(client)[rank], signal.SIGSTOP if hangs else signal.SIGKILL)
-
+        disturb = strike((1, 0, 3, 2))
         _, digests, client = self.run_of_text(*flags, name="disturbed", meanwhile=disturb, **job)
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
@@ -57,26 +49,17 @@ class TensorParallel(SiteTest):
             {"cpu, fp32, recompute full, 4 ranks, zero 3, tp 2, sequence parallel"},
         )
 
-    def model_of_three(self, name, flags, meanwhile=None):
-        """A run of three clients with a third of the texts each, which train with these flags."""
-        federation = self.make(name)
-        data = f"text:{write_texts(federation.folder / 'data')}"
-        run = ("--min-clients", 3, "--codec", "fp16", "--deadline", 0, "--lr", 0.02)
+    def model_of_texts(self, name, flags, meanwhile=None):
         # A step has all of a client's texts, whatever the number of its ranks.
         steps = ("--batch-size", 64, "--local-epochs", 2)
-        job = (*run, *steps, "--rounds", 8, "--model", MODEL)
-
-        def start(at):
-            shard = ("--shard", f"{at + 1}/3", "--threads", 1)
-            return federation.client(self.names[at], "--data", data, *shard, *flags[at])
-
-        server = federation.server("--new-run", *job)
-        clients = [start(at) for at in range(3)]
-        if meanwhile:
-            server = meanwhile(federation, clients, start, server, job)
-        for program in (*clients, server):
-            self.expect_exit(program)
-        return read_tensors(federation.checkpoints / "round-000008.safetensors")
+        return self.model_of_three(
+            name,
+            flags,
+            data=lambda folder: f"text:{write_texts(folder)}",
+            job=(*steps, "--codec", "fp16", "--model", MODEL),
+            rounds=8,
+            meanwhile=meanwhile,
+        )
 
     def test_three_unlike_sites_train_as_three_clients(self):
         sites = (
@@ -84,7 +67,7 @@ class TensorParallel(SiteTest):
             ("--ranks", 2, "--zero", 3, "--recompute", "full"),
             (),
         )
-        alone = self.model_of_three("alone", ((), (), ()))
+        alone = self.model_of_texts("alone", ((), (), ()))
 
         def disturb(federation, clients, start, server, job):
             """Kills a rank, the site and the server."""
@@ -102,7 +85,7 @@ class TensorParallel(SiteTest):
             server.kill()
             return federation.server(*job)
 
-        apart = self.model_of_three("sites", sites, meanwhile=disturb)
+        apart = self.model_of_texts("sites", sites, meanwhile=disturb)
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
     def test_a_site_goes_on_with_whole_groups(self):

@@ -44,7 +44,7 @@ torch::Tensor sum_tokens(TensorGroup& group, const torch::Tensor& all) {
   return group.sum_parts(parts).transpose(0, 1).contiguous();
 }
 
-torch::Tensor take_tokens(const TensorGroup& group, const torch::Tensor& all) {
+torch::Tensor take_tokens(TensorGroup& group, const torch::Tensor& all) {
   const std::int64_t length = all.size(1) / group.division().ranks;
   return all.narrow(1, group.rank() * length, length).contiguous();
 }
@@ -57,7 +57,6 @@ TensorGroup& kept_group(AutogradContext& context) {
 }
 
 torch::Tensor same(TensorGroup& /*group*/, const torch::Tensor& x) { return x.view_as(x); }
-torch::Tensor taken(TensorGroup& group, const torch::Tensor& x) { return take_tokens(group, x); }
 
 /// One of these ways forward, and another one backward.
 using Way = torch::Tensor (*)(TensorGroup&, const torch::Tensor&);
@@ -73,7 +72,7 @@ struct Passage : torch::autograd::Function<Passage<there, back>> {
   }
 };
 
-/// The facts of a cross-entropy's pass.
+/// divided_cross_entropy(), with its gradient.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& logits,
                                const torch::Tensor& targets, TensorGroup* group, bool is_mean) {
@@ -116,11 +115,11 @@ torch::Tensor sum_of_ranks(TensorGroup& group, const torch::Tensor& part) {
 }
 
 torch::Tensor all_tokens(TensorGroup& group, const torch::Tensor& own) {
-  return Passage<gather_tokens, taken>::apply(own, &group);
+  return Passage<gather_tokens, take_tokens>::apply(own, &group);
 }
 
 torch::Tensor own_tokens(TensorGroup& group, const torch::Tensor& all) {
-  return Passage<taken, gather_tokens>::apply(all, &group);
+  return Passage<take_tokens, gather_tokens>::apply(all, &group);
 }
 
 torch::Tensor enter(TensorGroup& group, const torch::Tensor& x) {
@@ -132,14 +131,6 @@ torch::Tensor leave(TensorGroup& group, const torch::Tensor& part) {
   if (!group.division().divides_tokens) return sum_of_ranks(group, part);
   return Passage<sum_tokens, gather_tokens>::apply(part, &group);
 }
-
-namespace {
-
-std::int64_t divided(std::int64_t size, const TensorGroup* group) {
-  return group == nullptr ? size : size / group->division().ranks;
-}
-
-}  // namespace
 
 ColumnLinearImpl::ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group)
     : LinearImpl(inputs, divided(outputs, group)), group_(group) {}

@@ -16,6 +16,11 @@
 
 namespace fl {
 
+/// How many of `size` heads, rows or values a rank of the group has; all without a group.
+[[nodiscard]] inline std::int64_t divided(std::int64_t size, const TensorGroup* group) {
+  return group == nullptr ? size : size / group->division().ranks;
+}
+
 /// x: [n, length, width], the same on all ranks or, with divided tokens, those of a part of the
 /// length. Returns all tokens, of which each rank computes something else; their gradients are
 /// added up over the ranks.

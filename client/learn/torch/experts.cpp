@@ -53,11 +53,6 @@ std::int64_t capacity_of(const ModelSpec::Experts& experts, std::int64_t tokens)
   return std::min(tokens, static_cast<std::int64_t>(std::ceil(experts.capacity * fair)));
 }
 
-/// What this process has of an expert's inner values.
-std::int64_t inner_width(const ModelSpec& spec, const TensorGroup* group) {
-  return 4 * spec.width / (group == nullptr ? 1 : group->division().ranks);
-}
-
 }  // namespace
 
 Routing::Routing(const ModelSpec::Experts& experts, std::int64_t layers)
@@ -89,9 +84,10 @@ MixtureImpl::MixtureImpl(const ModelSpec& spec, std::int64_t layer,
           "router", std::make_shared<torch::nn::LinearImpl>(
                         torch::nn::LinearOptions(spec.width, spec.experts.count).bias(false)))),
       fc1_(register_module("fc1", std::make_shared<ExpertsLayer>(spec.experts.count, spec.width,
-                                                                 inner_width(spec, group)))),
-      fc2_(register_module("fc2", std::make_shared<ExpertsLayer>(
-                                      spec.experts.count, inner_width(spec, group), spec.width))),
+                                                                 divided(4 * spec.width, group)))),
+      fc2_(register_module(
+          "fc2", std::make_shared<ExpertsLayer>(spec.experts.count, divided(4 * spec.width, group),
+                                                spec.width))),
       layer_(layer),
       experts_(spec.experts),
       routing_(std::move(routing)),

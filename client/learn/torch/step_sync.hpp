@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that train one model together do in each step. Each takes its part of every batch, or
-// has it together with others that have other parts of the layers (TensorGroup); the gradients
+// StepSync: ranks train one model together, step by step. Each takes a part of every batch, alone
+// or together with ranks that have the other parts of the layers (TensorGroup); the gradients
 // become the mean over all parts. client/site/rank implements it. Only the files of
 // fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
 // headers.

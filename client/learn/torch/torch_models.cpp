@@ -183,7 +183,7 @@ struct TransformerBlock : nn::Module {
         projection(register_module("projection", make_layer<RowLinearImpl>(width, width, group))),
         norm2(register_module("norm2", layer_norm(width))),
         experts(std::move(mixture)),
-        heads_(heads / (group == nullptr ? 1 : group->division().ranks)) {
+        heads_(divided(heads, group)) {
     if (experts) {
       register_module("experts", experts);
       return;
@@ -219,7 +219,7 @@ struct TransformerBlock : nn::Module {
   std::shared_ptr<MixtureImpl> experts;  // Null: the two dense layers.
   std::shared_ptr<Column> fc1;
   std::shared_ptr<Row> fc2;
-  std::int64_t heads_;  // Of this process.
+  std::int64_t heads_;  // As many as this process computes.
 };
 
 /// `group` may be null.

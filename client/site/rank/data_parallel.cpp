@@ -110,7 +110,7 @@ std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const L
   return held;
 }
 
-/// What of the layers' parameters one of batch_ranks() steps.
+/// The parameters of the layers that one of batch_ranks() steps.
 Piece DataParallel::stepped_by(std::int64_t rank) const {
   if (!steps_parts_) return {0, held_.size(0), 0};
   const RankPart part = part_of(held_.size(0), rank, size());
@@ -125,7 +125,7 @@ std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
   const std::int64_t place = batch_rank_of(rank);
   // Where ranks step the same parameters, the first of them writes.
   if (!steps_parts_ && place > 0) return {};
-  return owned_in_model(rank, {stepped_by(place)});
+  return in_model(rank, {stepped_by(place)}, &LayersPart::owned);
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {

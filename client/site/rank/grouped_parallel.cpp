@@ -67,15 +67,10 @@ std::int64_t GroupedParallel::batch_rank_of(std::int64_t member) const {
   return member / tensor_ranks_.division().ranks;
 }
 
-std::vector<Piece> GroupedParallel::in_model(std::int64_t member, std::vector<Piece> held) const {
+std::vector<Piece> GroupedParallel::in_model(std::int64_t member, std::vector<Piece> held,
+                                             std::vector<Piece> LayersPart::*which) const {
   if (!shares_layers()) return held;
-  return within(part_of_layers(tensor_rank_of(member)).pieces, held);
-}
-
-std::vector<Piece> GroupedParallel::owned_in_model(std::int64_t member,
-                                                   std::vector<Piece> held) const {
-  if (!shares_layers()) return held;
-  return within(part_of_layers(tensor_rank_of(member)).owned, held);
+  return within(part_of_layers(tensor_rank_of(member)).*which, held);
 }
 
 }  // namespace fl::site

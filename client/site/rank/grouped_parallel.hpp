@@ -66,15 +66,15 @@ class GroupedParallel : public Parallel {
 
   /// Call in hold(), with the model's layout.
   void hold_layout(const Layout& layout) { layout_ = layout; }
-  /// What a rank has of the layers, by its number in the group; with shares_layers() only.
+  /// The part of the layers that a rank of tensor_group() has; with shares_layers() only.
   [[nodiscard]] LayersPart part_of_layers(std::int64_t rank) const;
   /// The number of one of all ranks among batch_ranks().
   [[nodiscard]] std::int64_t batch_rank_of(std::int64_t member) const;
-  /// Where in the model lie stretches of what one of all ranks has of the layers: all of them, or
-  /// what this one writes.
-  [[nodiscard]] std::vector<Piece> in_model(std::int64_t member, std::vector<Piece> held) const;
-  [[nodiscard]] std::vector<Piece> owned_in_model(std::int64_t member,
-                                                  std::vector<Piece> held) const;
+  /// Where stretches lie in the model, of the vector that one of all ranks has of the layers: all
+  /// of them, or with &LayersPart::owned those that this rank writes.
+  [[nodiscard]] std::vector<Piece> in_model(
+      std::int64_t member, std::vector<Piece> held,
+      std::vector<Piece> LayersPart::*which = &LayersPart::pieces) const;
 
  private:
   [[nodiscard]] std::int64_t tensor_rank_of(std::int64_t member) const {

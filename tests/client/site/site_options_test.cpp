@@ -21,6 +21,20 @@ Result<SitePlace> place_of(const Variables& variables, const std::string& addres
   return find_place(environment_of(variables), address);
 }
 
+/// Reads flags of a site; returns the error, "" without one.
+std::string refusal(const std::string& line, SiteOptions& options) {
+  CLI::App app;
+  options = {};
+  declare_site_flags(app, options);
+  try {
+    app.parse(line);
+    check_site_flags(app, options);
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 TEST_CASE("a process finds its place in the variables of its launcher") {
@@ -154,15 +168,8 @@ TEST_CASE("lists of Slurm are read, and wrong ones are refused") {
 
 TEST_CASE("--unused-parameters is a flag of a site, and arrives as it was said") {
   const auto parse = [](const std::string& line) -> std::string {
-    CLI::App app;
     SiteOptions options;
-    declare_site_flags(app, options);
-    try {
-      app.parse(line);
-      check_site_flags(app, options);
-    } catch (const CLI::ParseError& error) {
-      return error.what();
-    }
+    if (std::string refused = refusal(line, options); !refused.empty()) return refused;
     GroupOptions group;
     group.unused_parameters = options.unused_parameters;
     return parse_as<GroupOptions>(to_json_of(group))->unused_parameters;
@@ -176,21 +183,10 @@ TEST_CASE("--unused-parameters is a flag of a site, and arrives as it was said")
 }
 
 TEST_CASE("flags of a grid that can't be are refused before anything begins") {
-  const auto refusal = [](const std::string& line) -> std::string {
-    CLI::App app;
-    SiteOptions options;
-    declare_site_flags(app, options);
-    try {
-      app.parse(line);
-      check_site_flags(app, options);
-    } catch (const CLI::ParseError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  CHECK(refusal("--ranks 4 --parallel tp=2 --sequence-parallel --ranks-min 2").empty());
-  CHECK(refusal("--ranks 4 --parallel dp=2,tp=2").empty());
-  CHECK(refusal("--site --site-secret-file s --parallel tp=4")
+  SiteOptions options;
+  CHECK(refusal("--ranks 4 --parallel tp=2 --sequence-parallel --ranks-min 2", options).empty());
+  CHECK(refusal("--ranks 4 --parallel dp=2,tp=2", options).empty());
+  CHECK(refusal("--site --site-secret-file s --parallel tp=4", options)
             .empty());  // The launcher says how many there are.
   for (const auto& row : {
            std::pair("--ranks 3 --parallel tp=2", "a multiple of 2 ranks, and the site has 3"),
@@ -202,7 +198,7 @@ TEST_CASE("flags of a grid that can't be are refused before anything begins") {
        }) {
     const std::string line = row.first;
     CAPTURE(line);
-    CHECK(refusal(line).find(row.second) != std::string::npos);
+    CHECK(refusal(line, options).find(row.second) != std::string::npos);
   }
 }
 

@@ -9,9 +9,9 @@
 #include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -34,6 +34,9 @@ struct Shape {
   int tp;
   bool divides_tokens;
   [[nodiscard]] int size() const { return dp * tp; }
+  [[nodiscard]] std::string name() const {
+    return fmt::format("dp={},tp={}{}", dp, tp, divides_tokens ? ", divided tokens" : "");
+  }
 };
 constexpr Shape shapes[] = {{1, 2, false}, {1, 2, true},  {1, 4, false},
                             {1, 4, true},  {2, 2, false}, {2, 2, true}};
@@ -55,14 +58,15 @@ double worst_distance(const std::string& model, std::span<const float> a,
   double worst = 0;
   const Layout layout = builtin_layout(model).value();
   for (const Layout::Tensor& tensor : layout.tensors()) {
-    // In exact arithmetic the gradient of the keys' bias is 0, so compare it with the others'.
+    // The keys' bias, whose gradient is 0 in exact arithmetic, is in a tensor with other biases.
     worst = std::max(worst, relative_distance(a.subspan(tensor.offset, tensor.elements),
                                               wanted.subspan(tensor.offset, tensor.elements)));
   }
   return worst;
 }
 
-/// What all ranks make of `work`, which fills a vector as long as the model.
+/// Calls work(rank, trainer, weights, made) on each rank, and joins what they have made: vectors as
+/// long as the model.
 template <class Work>
 std::vector<float> joined(int size, const Training& training, const Work& work) {
   std::vector<Trained> all(static_cast<std::size_t>(size));
@@ -71,7 +75,7 @@ std::vector<float> joined(int size, const Training& training, const Work& work) 
     const auto trainer = make_ranks_trainer(training, together.get());
     std::vector<float>& made = all[static_cast<std::size_t>(ranks.rank())].update;
     made.resize(trainer->layout().elements());
-    work(*trainer, first_weights(*trainer, training), made);
+    work(ranks.rank(), *trainer, first_weights(*trainer, training), made);
   });
   return joined_update(all);
 }
@@ -80,7 +84,7 @@ std::vector<float> joined(int size, const Training& training, const Work& work) 
 
 TEST_CASE("the gradient of ranks that have layers together is that of one process") {
   for (const std::string& model : {dense, mixture}) {
-    const auto gradient = [](Trainer& trainer, const std::vector<float>& weights,
+    const auto gradient = [](int /*rank*/, Trainer& trainer, const std::vector<float>& weights,
                              std::vector<float>& made) {
       if (const auto done = trainer.gradient(weights, {}, made, {}); !done)
         throw std::runtime_error(done.error().message());
@@ -88,15 +92,13 @@ TEST_CASE("the gradient of ranks that have layers together is that of one proces
     Training alone = training_of(model, {1, 1, false});
     const auto trainer = make_ranks_trainer(alone, nullptr);
     std::vector<float> wanted(trainer->layout().elements());
-    gradient(*trainer, first_weights(*trainer, alone), wanted);
+    gradient(0, *trainer, first_weights(*trainer, alone), wanted);
     for (const Shape& shape : shapes) {
       // Each rank's tokens fill experts up by themselves.
       if (model == mixture && shape.dp > 1) continue;
       for (const int zero : {0, 3}) {
         CAPTURE(model);
-        CAPTURE(shape.dp);
-        CAPTURE(shape.tp);
-        CAPTURE(shape.divides_tokens);
+        CAPTURE(shape.name());
         CAPTURE(zero);
         Training training = training_of(model, shape);
         training.zero = zero;
@@ -110,9 +112,7 @@ TEST_CASE("grids of ranks train as one process does, and with the same bits for 
   for (const Shape& shape : shapes) {
     for (const bool recomputes : {false, true}) {
       if (recomputes && shape.dp * shape.tp < 4) continue;
-      CAPTURE(shape.dp);
-      CAPTURE(shape.tp);
-      CAPTURE(shape.divides_tokens);
+      CAPTURE(shape.name());
       CAPTURE(recomputes);
       Training training = training_of(dense, shape);
       training.recomputes = recomputes;
@@ -134,9 +134,7 @@ TEST_CASE("grids of ranks train as one process does, and with the same bits for 
 TEST_CASE("a grid clips by the length of the whole gradient, over unlike numbers of passes") {
   for (const Shape& shape : shapes) {
     for (const int zero : {0, 3}) {
-      CAPTURE(shape.dp);
-      CAPTURE(shape.tp);
-      CAPTURE(shape.divides_tokens);
+      CAPTURE(shape.name());
       CAPTURE(zero);
       Training training = training_of(dense, shape);
       training.zero = zero;
@@ -153,8 +151,7 @@ TEST_CASE("divided experts train as those of one process do") {
   for (const Shape& shape : shapes) {
     if (shape.dp > 1) continue;
     for (const int zero : {0, 3}) {
-      CAPTURE(shape.tp);
-      CAPTURE(shape.divides_tokens);
+      CAPTURE(shape.name());
       CAPTURE(zero);
       Training training = training_of(mixture, shape);
       training.settings.momentum = 0;
@@ -205,17 +202,15 @@ TEST_CASE("a grid evaluates as one process does") {
     const EvalReport wanted = trainer->evaluate(first_weights(*trainer, alone), {}).value();
     for (const Shape& shape : shapes) {
       CAPTURE(model);
-      CAPTURE(shape.dp);
-      CAPTURE(shape.tp);
-      CAPTURE(shape.divides_tokens);
+      CAPTURE(shape.name());
       Training training = training_of(model, shape);
       training.holdout = 6;
       training.zero = 3;
       std::vector<EvalReport> reports(static_cast<std::size_t>(shape.size()));
       joined(shape.size(), training,
-             [&](Trainer& mine, const std::vector<float>& weights, std::vector<float>& /*made*/) {
-               static std::atomic<std::size_t> next = 0;
-               reports.at(next++ % reports.size()) = mine.evaluate(weights, {}).value();
+             [&](int rank, Trainer& mine, const std::vector<float>& weights,
+                 std::vector<float>& /*made*/) {
+               reports.at(static_cast<std::size_t>(rank)) = mine.evaluate(weights, {}).value();
              });
       for (const EvalReport& report : reports) {
         CHECK(report.examples == wanted.examples);
@@ -230,8 +225,7 @@ TEST_CASE("a grid evaluates as one process does") {
 
 TEST_CASE("moments that are kept are found again by another grid") {
   for (const Shape& first : {Shape{1, 2, false}, Shape{2, 2, true}}) {
-    CAPTURE(first.tp);
-    CAPTURE(first.dp);
+    CAPTURE(first.name());
     std::vector<std::vector<float>> updates;
     for (const Shape& second : {first, Shape{2, 1, false}, Shape{1, 4, false}}) {
       const TemporaryFolder folder;

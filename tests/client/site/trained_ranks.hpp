@@ -139,7 +139,7 @@ inline std::vector<float> joined_update(const std::vector<Trained>& ranks) {
   return all;
 }
 
-/// What a training makes of the weights, relative to those of another one.
+/// The distance of the weights that two updates make, relative to their length.
 inline double distance(const Training& training, const std::vector<float>& update,
                        const std::vector<float>& wanted) {
   const auto initial = first_weights(*make_ranks_trainer(training, nullptr), training);

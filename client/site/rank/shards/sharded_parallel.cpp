@@ -216,7 +216,8 @@ std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
 }
 
 std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
-  return owned_in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)));
+  return in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)),
+                  &LayersPart::owned);
 }
 
 void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*parameters*/,
