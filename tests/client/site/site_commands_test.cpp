@@ -94,7 +94,8 @@ TEST_CASE("site recommend says what ranks lack for a plan, and names none that t
   CHECK(runs > divided);
   CHECK(divided > 0);
   const Ran odd = run(good + "--vocabulary 32001 --json");
-  for (const auto& plan : parse_json(odd.out)["plans"]) {
+  const auto odd_plans = parse_json(odd.out);
+  for (const auto& plan : odd_plans["plans"]) {
     if (!plan.contains("step_s") || plan["pp"] > 1) continue;
     CHECK(plan.contains("lacks") == (plan["tp"] > 1));
   }
