@@ -22,7 +22,7 @@ struct Axis {
   int Grid::*size = nullptr;  // Null: this release does not divide along it.
 };
 constexpr Axis axes[] = {
-    {"dp", "batches", &Grid::dp}, {"tp", "layers", &Grid::tp}, {"cp", "contexts"},
+    {"dp", "batches", &Grid::dp}, {"tp", "layers", &Grid::tp}, {"cp", "texts", &Grid::cp},
     {"pp", "a chain of layers"},  {"ep", "experts"},
 };
 
@@ -56,7 +56,7 @@ Result<Grid> parse_grid(std::string_view text) {
       if (*size > 1)
         return refuse(
             fmt::format("{} would divide {}, which this release can't do; dp divides batches, tp "
-                        "layers, and --zero all that a rank holds",
+                        "layers, cp texts, and --zero all that a rank holds",
                         name, axis->divides));
       continue;
     }
@@ -69,23 +69,26 @@ Result<Grid> parse_grid(std::string_view text) {
 }
 
 Result<Grid> fill_grid(Grid grid, int ranks) {
-  const std::string tp = grid.tp > 1 ? fmt::format("tp={}", grid.tp) : "";
+  std::string fixed;
+  if (grid.tp > 1) fixed += fmt::format(",tp={}", grid.tp);
+  if (grid.cp > 1) fixed += fmt::format(",cp={}", grid.cp);
+  const std::int64_t together = std::int64_t{grid.tp} * grid.cp;
   if (grid.dp == 0) {
-    if (ranks % grid.tp != 0)
+    if (ranks % together != 0)
       return Error(Errc::invalid_input,
                    fmt::format("--parallel {} takes a multiple of {} ranks, and the site has {}",
-                               tp, grid.tp, ranks));
-    grid.dp = ranks / grid.tp;
+                               fixed.substr(1), together, ranks));
+    grid.dp = static_cast<int>(ranks / together);
   }
-  const std::int64_t product = std::int64_t{grid.dp} * grid.tp;
+  const std::int64_t product = grid.dp * together;
   if (product == ranks) return grid;
   return Error(Errc::invalid_input,
-               fmt::format("--parallel dp={}{}{} takes {} ranks, and the site has {}", grid.dp,
-                           tp.empty() ? "" : ",", tp, product, ranks));
+               fmt::format("--parallel dp={}{} takes {} ranks, and the site has {}", grid.dp, fixed,
+                           product, ranks));
 }
 
 std::size_t usable_ranks(const Grid& grid, std::size_t ranks) {
-  return ranks - ranks % static_cast<std::size_t>(grid.tp);
+  return ranks - ranks % static_cast<std::size_t>(grid.together());
 }
 
 }  // namespace fl::site

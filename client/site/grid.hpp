@@ -16,10 +16,15 @@ struct Grid {
   int tp = 1;  // Ranks that have each part together, with parts of the layers (tensor parallelism).
                // They follow each other, so they are on one machine where the launcher fills one
                // after the other.
+  int cp = 1;  // Such groups of ranks that have each part's texts together, with parts of the
+               // tokens (context parallelism). They follow each other, too.
+
+  /// The ranks that take a pass together: fewer can't.
+  [[nodiscard]] int together() const { return tp * cp; }
 };
 
-/// Parses "dp=4,tp=2". Errors: invalid_input for an unknown axis, for one that this release does
-/// not divide along, and for a size below 1 or an axis that stands there twice.
+/// Parses "dp=4,tp=2,cp=2". Errors: invalid_input for an unknown axis, for one that this release
+/// does not divide along, and for a size below 1 or an axis that stands there twice.
 [[nodiscard]] Result<Grid> parse_grid(std::string_view text);
 /// The grid of --parallel; without that flag all ranks share batches. Errors: those of
 /// parse_grid().
@@ -28,8 +33,8 @@ struct Grid {
 }
 /// The grid of so many ranks. Errors: invalid_input if they are not the product of the axes.
 [[nodiscard]] Result<Grid> fill_grid(Grid grid, int ranks);
-/// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of the
-/// layers.
+/// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of
+/// layers and texts.
 [[nodiscard]] std::size_t usable_ranks(const Grid& grid, std::size_t ranks);
 
 }  // namespace fl::site

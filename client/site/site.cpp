@@ -201,7 +201,9 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                   .bucket_mb = options_.bucket_mb,
                                   .zero = options_.zero,
                                   .tp = grid_.tp,
-                                  .sequence_parallel = options_.sequence_parallel};
+                                  .sequence_parallel = options_.sequence_parallel,
+                                  .cp = grid_.cp,
+                                  .context_parallel = options_.context_parallel};
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
     requests.push_back({member.rank,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_flags.hpp"
 
+#include "client/learn/context_parts.hpp"
 #include "client/site/grid.hpp"
 #include "client/site/topologies/topology_table.hpp"
 #include "shared/base/limits.hpp"
@@ -27,9 +28,9 @@ std::string topology_help() {
 
 void declare_grid_flags(CLI::App& app, SiteOptions& options) {
   app.add_option("--parallel", options.parallel,
-                 "The grid of the ranks, such as dp=4,tp=2: so many parts of each batch (default: "
-                 "as many as there are ranks for), and so many ranks that divide a transformer's "
-                 "layers between them (docs/guide/large-models.md)")
+                 "The grid of the ranks, such as dp=4,tp=2,cp=2: so many parts of each batch "
+                 "(default: as many as there are ranks for), and so many ranks that divide a "
+                 "transformer's layers or its texts between them (docs/guide/large-models.md)")
       ->type_name("AXIS=RANKS")
       ->check([](const std::string& text) {
         const auto grid = parse_grid(text);
@@ -38,6 +39,17 @@ void declare_grid_flags(CLI::App& app, SiteOptions& options) {
   app.add_flag("--sequence-parallel", options.sequence_parallel,
                "With --parallel tp=N: between the divided layers each rank has a part of the "
                "tokens, which saves memory and sends as much");
+  app.add_option(
+         "--context-parallel", options.context_parallel,
+         "With --parallel cp=N: keys and values go round (ring), each rank gathers those of "
+         "all (gather), or for the attention each rank has some heads of all tokens "
+         "(ulysses)")
+      ->type_name("WAY")
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        const auto way = parse_context_way(text);
+        return way ? std::string() : way.error().message();
+      });
 }
 
 }  // namespace
@@ -108,8 +120,8 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
     for (const char* flag :
          {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
-          "--unused-parameters", "--zero", "--parallel", "--sequence-parallel", "--site-interface",
-          "--site-address", "--site-secret-file"}) {
+          "--unused-parameters", "--zero", "--parallel", "--sequence-parallel",
+          "--context-parallel", "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -126,11 +138,13 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   const Grid grid = grid_of(options).value();  // The flag has been checked.
   if (options.sequence_parallel && grid.tp == 1)
     throw CLI::ValidationError("--sequence-parallel", "needs --parallel with tp=2 or more");
-  if (options.ranks_min % grid.tp != 0)
+  if (app.count("--context-parallel") > 0 && grid.cp == 1)
+    throw CLI::ValidationError("--context-parallel", "needs --parallel with cp=2 or more");
+  if (options.ranks_min % grid.together() != 0)
     throw CLI::ValidationError("--ranks-min",
-                               fmt::format("is no multiple of tp={}: fewer ranks would not have "
-                                           "all parts of the layers",
-                                           grid.tp));
+                               fmt::format("is no multiple of {}, the ranks that take a pass "
+                                           "together: fewer can't",
+                                           grid.together()));
   if (options.ranks == 0) return;
   if (const auto filled = fill_grid(grid, options.ranks); !filled)
     throw CLI::ValidationError(filled.error().message());

@@ -27,6 +27,8 @@ struct ParallelSettings {
   int zero = 0;  // The stage of ZeRO, 0 to 3.
   int tp = 1;    // Ranks that have layers together.
   bool sequence_parallel = false;
+  int cp = 1;  // Ranks that have texts together.
+  std::string context_parallel = "ring";
 };
 
 /// How the ranks of a site train together.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/divided_layers.hpp"
 
+#include "client/learn/torch/passage.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -49,28 +50,10 @@ torch::Tensor take_tokens(TensorGroup& group, const torch::Tensor& all) {
   return all.narrow(1, group.rank() * length, length).contiguous();
 }
 
-void keep_group(AutogradContext& context, TensorGroup& group) {
-  context.saved_data["group"] = reinterpret_cast<std::int64_t>(&group);
-}
-TensorGroup& kept_group(AutogradContext& context) {
-  return *reinterpret_cast<TensorGroup*>(context.saved_data["group"].toInt());
-}
-
 torch::Tensor same(TensorGroup& /*group*/, const torch::Tensor& x) { return x.view_as(x); }
 
-/// One of these ways forward, and another one backward.
-using Way = torch::Tensor (*)(TensorGroup&, const torch::Tensor&);
-template <Way there, Way back>
-struct Passage : torch::autograd::Function<Passage<there, back>> {
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
-                               TensorGroup* group) {
-    keep_group(*context, *group);
-    return there(*group, x);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {back(kept_group(*context), gradients[0]), torch::Tensor()};
-  }
-};
+template <auto there, auto back>
+using Way = Passage<TensorGroup, there, back>;
 
 /// divided_cross_entropy(), with its gradient.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
@@ -107,29 +90,29 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 }  // namespace
 
 torch::Tensor copy_to_ranks(TensorGroup& group, const torch::Tensor& x) {
-  return Passage<same, sum_over>::apply(x, &group);
+  return Way<same, sum_over>::apply(x, &group);
 }
 
 torch::Tensor sum_of_ranks(TensorGroup& group, const torch::Tensor& part) {
-  return Passage<sum_over, same>::apply(part, &group);
+  return Way<sum_over, same>::apply(part, &group);
 }
 
 torch::Tensor all_tokens(TensorGroup& group, const torch::Tensor& own) {
-  return Passage<gather_tokens, take_tokens>::apply(own, &group);
+  return Way<gather_tokens, take_tokens>::apply(own, &group);
 }
 
 torch::Tensor own_tokens(TensorGroup& group, const torch::Tensor& all) {
-  return Passage<take_tokens, gather_tokens>::apply(all, &group);
+  return Way<take_tokens, gather_tokens>::apply(all, &group);
 }
 
 torch::Tensor enter(TensorGroup& group, const torch::Tensor& x) {
   if (!group.division().divides_tokens) return copy_to_ranks(group, x);
-  return Passage<gather_tokens, sum_tokens>::apply(x, &group);
+  return Way<gather_tokens, sum_tokens>::apply(x, &group);
 }
 
 torch::Tensor leave(TensorGroup& group, const torch::Tensor& part) {
   if (!group.division().divides_tokens) return sum_of_ranks(group, part);
-  return Passage<sum_tokens, gather_tokens>::apply(part, &group);
+  return Way<sum_tokens, gather_tokens>::apply(part, &group);
 }
 
 ColumnLinearImpl::ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group)

@@ -6,7 +6,7 @@
 // fl_client_learn_torch and its tests include this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "client/learn/torch/layer.hpp"
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 #include "shared/params/metric.hpp"
 #include "shared/params/model_spec.hpp"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "client/learn/piece.hpp"
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 #include "client/learn/torch/torch_models.hpp"
 #include "client/learn/torch/torch_task.hpp"
 

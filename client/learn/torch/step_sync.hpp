@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepSync: ranks train one model together, step by step. Each takes a part of every batch, alone
-// or together with ranks that have the other parts of the layers (TensorGroup); the gradients
-// become the mean over all parts. client/site/rank implements it. Only the files of
+// or together with ranks that have the other parts of the layers or of the texts (PassGroups); the
+// gradients become the mean over all parts. client/site/rank implements it. Only the files of
 // fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
 // headers.
 #pragma once
 
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 #include "client/learn/torch/torch_models.hpp"
 
 #include <torch/types.h>
@@ -43,13 +43,17 @@ class StepSync {
   /// The number of this rank's part of each batch, and how many there are.
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] std::int64_t gradient_parts() {
+    const ContextGroup* const context = groups().context;
+    return size() * (context == nullptr ? 1 : context->division().ranks);
+  }
   /// This rank's number among all ranks, and how many there are: more than parts of a batch, where
-  /// ranks have layers together.
+  /// ranks have layers or texts together.
   [[nodiscard]] virtual std::int64_t member() const = 0;
   [[nodiscard]] virtual std::int64_t members() const = 0;
-  /// The ranks that have layers together with this one; null if it has whole layers. Always the
-  /// same, before there is a group, too.
-  [[nodiscard]] virtual TensorGroup* tensor_group() = 0;
+  /// The ranks that take each pass together with this one. Always the same, before there is a
+  /// group, too.
+  [[nodiscard]] virtual PassGroups groups() = 0;
   /// Call before each forward pass. `parameters`: what is trained, always the same; their gradients
   /// are defined.
   virtual void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
@@ -58,15 +62,16 @@ class StepSync {
   /// Whether ranks need each other to compute anything: then all make the same passes.
   [[nodiscard]] virtual bool passes_are_joint() const = 0;
   /// Takes the backward pass of `loss`, after that forward pass. It adds to the gradients; after
-  /// one that is the step's last, each gradient is the mean over the ranks of what the step's
-  /// passes have added up.
+  /// one that is the step's last, each gradient is the mean, over the gradient_parts() ranks that
+  /// have other parts of a batch or of its texts, of what the step's passes have added up.
   virtual void backward(const torch::Tensor& loss, bool is_last) = 0;
   /// Call after each step of the optimizer; it may change the parameters. is_last: no other step
   /// follows in this round; then all ranks have the same parameters.
   virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last) = 0;
   /// Makes the values those of the first of all ranks. Contiguous, on the device that trains.
   virtual void broadcast(torch::Tensor& values) = 0;
-  /// Adds up the values of the ranks that have the other parts of a batch. The same.
+  /// Adds up the values of the ranks that have the other parts of a batch, or of its texts. The
+  /// same.
   virtual void sum(torch::Tensor& values) = 0;
   /// Adds up the values of all ranks. The same.
   virtual void sum_of_all(torch::Tensor& values) = 0;

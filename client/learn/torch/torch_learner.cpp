@@ -2,6 +2,7 @@
 #include "client/learn/torch/torch_learner.hpp"
 
 #include "client/learn/data/random.hpp"
+#include "client/learn/torch/divided_attention.hpp"
 #include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "client/learn/torch/optimizer.hpp"
@@ -58,8 +59,8 @@ Result<void> clip(HeldParameters& parameters, double most) {
 
 Error no_loss(double loss) { return {Errc::invalid_input, fmt::format("the loss is {}", loss)}; }
 
-TensorGroup* group_of(const Learner::Options& options) {
-  return options.together == nullptr ? nullptr : options.together->tensor_group();
+PassGroups groups_of(const Learner::Options& options) {
+  return options.together == nullptr ? PassGroups() : options.together->groups();
 }
 
 /// Whether it is so on any rank.
@@ -80,7 +81,7 @@ Result<Learner> Learner::make(std::string_view model, torch::Device device,
                               const Options& options) {
   FL_TRY(const Layout layout, builtin_layout(model));
   FL_TRY(ModelSpec spec, parse_model(model));
-  FL_TRY(Module module, make_module(model, group_of(options)));
+  FL_TRY(Module module, make_module(model, groups_of(options)));
   FL_CHECK(set_formats(*module, options.precision));
   return Learner(std::move(spec), std::move(module), layout, device, options);
 }
@@ -92,7 +93,7 @@ Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Dev
       trained_(module_->parameters()),
       units_(std::make_unique<Units>(module_, spec_)),
       precision_(options.precision),
-      group_(group_of(options)),
+      groups_(groups_of(options)),
       routing_(routing_of(*module_)) {
   units_->recompute(options.recomputes);
   if (options.together != nullptr) {
@@ -221,7 +222,7 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
   if (together != nullptr) {
     const RankPart part = part_of(batch.size(0), together->rank(), together->size());
     mine = batch.narrow(0, part.begin, part.end - part.begin);
-    weight = static_cast<double>(together->size());
+    weight = static_cast<double>(together->gradient_parts());
   }
   const std::int64_t at_once = run.settings.batch_size;
   const std::int64_t n = mine.size(0);
@@ -257,14 +258,18 @@ double Learner::add_part(const LocalRun& run, const Examples& examples, const to
                          double share, const Formats& formats, bool is_low, bool is_last) {
   StepSync* const together = run.together;
   if (together != nullptr) together->before_forward(trained_, is_last);
-  const Batch now = examples.batch(part);
-  begin_pass(now.targets, share * (is_scaled(is_low) ? formats.scale.factor() : 1), together);
+  const OwnBatch now = own_of(examples.batch(part));
+  begin_pass(now, share * (is_scaled(is_low) ? formats.scale.factor() : 1), together);
   const torch::Tensor outputs = [&] {
     std::optional<MixedPass> pass;
     if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
     return forward(now.inputs, true).to(torch::kFloat32);
   }();
-  torch::Tensor loss = this->loss(outputs, now.targets, at::Reduction::Mean) * share;
+  // Of a part of the tokens none may be predicted, so that they have no mean.
+  torch::Tensor loss =
+      now.predictions
+          ? this->loss(outputs, now.targets, at::Reduction::Sum) * (share / *now.predictions)
+          : this->loss(outputs, now.targets, at::Reduction::Mean) * share;
   const auto counted = loss.item<double>();
   if (is_scaled(is_low)) loss = loss * formats.scale.factor();
   if (together != nullptr)
@@ -274,9 +279,18 @@ double Learner::add_part(const LocalRun& run, const Examples& examples, const to
   return counted;
 }
 
-void Learner::begin_pass(const torch::Tensor& targets, double weight, StepSync* together) {
+OwnBatch Learner::own_of(Batch whole) const {
+  if (groups_.context == nullptr) return {std::move(whole), std::nullopt};
+  const torch::Tensor places =
+      own_places(*groups_.context, whole.targets.size(1), whole.targets.device());
+  return {{whole.inputs.index_select(1, places), whole.targets.index_select(1, places)},
+          whole.targets.ne(no_target).sum().item<double>()};
+}
+
+void Learner::begin_pass(const OwnBatch& batch, double weight, StepSync* together) {
   if (!routing_) return;
-  Routing::Pass pass{.counted = targets.flatten().ne(no_target), .weight = weight};
+  Routing::Pass pass{.counted = batch.targets.flatten().ne(no_target), .weight = weight};
+  if (batch.predictions) pass.weight *= pass.counted.sum().item<double>() / *batch.predictions;
   if (weight == 0) pass.counted.zero_();
   if (together != nullptr) pass.sum = [together](torch::Tensor& values) { together->sum(values); };
   routing_->begin(std::move(pass));

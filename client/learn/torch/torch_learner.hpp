@@ -50,6 +50,11 @@ struct LocalShare {
   FallBacks fall_backs = {};
 };
 
+/// A batch as far as this rank has it.
+struct OwnBatch : Batch {
+  std::optional<double> predictions;  // Those of the whole batch, where this is a part of it.
+};
+
 class Learner {
  public:
   struct Options {
@@ -77,10 +82,12 @@ class Learner {
   /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
   /// single value, which has no variance.
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training);
+  /// What this rank has of a batch: all of it or, of ranks that have texts together, its tokens.
+  [[nodiscard]] OwnBatch own_of(Batch whole) const;
   /// Call before the forward pass of a model that may have experts. `weight`: by which the mean
-  /// loss of these targets is multiplied before the backward pass; 0 if others need the pass alone.
-  /// `together`: the ranks that take the pass with this one; may be null.
-  void begin_pass(const torch::Tensor& targets, double weight, StepSync* together);
+  /// loss of the whole batch is multiplied before the backward pass; 0 if others need the pass
+  /// alone. `together`: the ranks that take the pass with this one; may be null.
+  void begin_pass(const OwnBatch& batch, double weight, StepSync* together);
   /// The measurements of the model's experts; null if it has none.
   [[nodiscard]] Routing* routing() { return routing_.get(); }
   /// Whether all ranks make the same passes.
@@ -90,9 +97,9 @@ class Learner {
   /// loss_of() this learner's outputs.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
                                    at::Reduction::Reduction reduction) const {
-    return loss_of(spec_, parameters_->target(), outputs, targets, reduction, group_);
+    return loss_of(spec_, parameters_->target(), outputs, targets, reduction, groups_.tensor);
   }
-  [[nodiscard]] Measurement measurement() const { return {spec_, parameters_->target(), group_}; }
+  [[nodiscard]] Measurement measurement() const { return {spec_, parameters_->target(), groups_}; }
 
  private:
   Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,
@@ -118,7 +125,7 @@ class Learner {
   std::unique_ptr<Units> units_;
   std::unique_ptr<HeldParameters> parameters_;
   PrecisionPlan precision_;
-  TensorGroup* group_;                // Null: it has whole layers.
+  PassGroups groups_;
   std::shared_ptr<Routing> routing_;  // Null: the model has no experts.
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/torch_models.hpp"
 
+#include "client/learn/torch/divided_attention.hpp"
 #include "client/learn/torch/divided_layers.hpp"
 #include "client/learn/torch/experts.hpp"
 #include "client/learn/torch/layer.hpp"
@@ -157,15 +158,20 @@ nn::Sequential resnet(const ModelSpec& spec) {
 
 /// Adds a learned vector for each place in the context. Radford 2018, section 3.1.
 struct Positions : nn::Module {
-  /// `group` may be null.
-  Positions(std::int64_t context, std::int64_t width, TensorGroup* group)
-      : weight(register_parameter("weight", torch::zeros({context, width}))), group_(group) {}
+  Positions(std::int64_t context, std::int64_t width, const PassGroups& groups)
+      : weight(register_parameter("weight", torch::zeros({context, width}))), groups_(groups) {}
+
   torch::Tensor forward(const torch::Tensor& x) {
-    const bool has_part = group_ != nullptr && group_->division().divides_tokens;
-    return x + weight.narrow(0, has_part ? group_->rank() * x.size(1) : 0, x.size(1));
+    torch::Tensor own = weight;
+    if (groups_.context != nullptr)
+      own = weight.index_select(0, own_places(*groups_.context, weight.size(0), x.device()));
+    const TensorGroup* const group = groups_.tensor;
+    const bool has_part = group != nullptr && group->division().divides_tokens;
+    return x + own.narrow(0, has_part ? group->rank() * x.size(1) : 0, x.size(1));
   }
+
   torch::Tensor weight;
-  TensorGroup* group_;
+  PassGroups groups_;
 };
 
 /// Radford 2019 (GPT-2), section 2.3: a norm before the attention and one before the dense layers,
@@ -174,22 +180,24 @@ struct TransformerBlock : nn::Module {
   using Column = LayerImpl<ColumnLinearImpl>;
   using Row = LayerImpl<RowLinearImpl>;
 
-  /// `mixture` and `group` may be null.
+  /// `mixture` may be null.
   TransformerBlock(std::int64_t width, std::int64_t heads, std::shared_ptr<MixtureImpl> mixture,
-                   TensorGroup* group)
+                   const PassGroups& groups)
       : norm1(register_module("norm1", layer_norm(width))),
-        attention(
-            register_module("attention", make_layer<ColumnLinearImpl>(width, 3 * width, group))),
-        projection(register_module("projection", make_layer<RowLinearImpl>(width, width, group))),
+        attention(register_module("attention",
+                                  make_layer<ColumnLinearImpl>(width, 3 * width, groups.tensor))),
+        projection(
+            register_module("projection", make_layer<RowLinearImpl>(width, width, groups.tensor))),
         norm2(register_module("norm2", layer_norm(width))),
         experts(std::move(mixture)),
-        heads_(divided(heads, group)) {
+        heads_(divided(heads, groups.tensor)),
+        context_(groups.context) {
     if (experts) {
       register_module("experts", experts);
       return;
     }
-    fc1 = register_module("fc1", make_layer<ColumnLinearImpl>(width, 4 * width, group));
-    fc2 = register_module("fc2", make_layer<RowLinearImpl>(4 * width, width, group));
+    fc1 = register_module("fc1", make_layer<ColumnLinearImpl>(width, 4 * width, groups.tensor));
+    fc2 = register_module("fc2", make_layer<RowLinearImpl>(4 * width, width, groups.tensor));
   }
 
   static Layer<nn::LayerNormImpl> layer_norm(std::int64_t width) {
@@ -208,7 +216,9 @@ struct TransformerBlock : nn::Module {
     const auto split =
         made.view({made.size(0), made.size(1), 3, heads_, -1}).permute({2, 0, 3, 1, 4});
     const torch::Tensor mixed =
-        at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
+        context_ == nullptr
+            ? at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true)
+            : attend_together(*context_, split[0], split[1], split[2]);
     return mixed.transpose(1, 2).flatten(2);
   }
 
@@ -219,20 +229,21 @@ struct TransformerBlock : nn::Module {
   std::shared_ptr<MixtureImpl> experts;  // Null: the two dense layers.
   std::shared_ptr<Column> fc1;
   std::shared_ptr<Row> fc2;
-  std::int64_t heads_;  // As many as this process computes.
+  std::int64_t heads_;     // As many as this process computes.
+  ContextGroup* context_;  // Null: it has whole texts.
 };
 
-/// `group` may be null.
-nn::Sequential transformer(const ModelSpec& spec, TensorGroup* group) {
+nn::Sequential transformer(const ModelSpec& spec, const PassGroups& groups) {
+  TensorGroup* const group = groups.tensor;
   const auto tokens = make_layer<DividedEmbeddingImpl>(spec.outputs, spec.width, group);
   nn::Sequential model({{"tokens", tokens}});
-  model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width, group));
+  model->push_back("positions", make_layer<Positions>(spec.input[0], spec.width, groups));
   std::shared_ptr<Routing> routing;
   if (spec.experts.count > 0) routing = std::make_shared<Routing>(spec.experts, spec.layers);
   for (std::int64_t b = 0; b < spec.layers; ++b) {
     auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing, group) : nullptr;
     model->push_back(fmt::format("block{}", b + 1),
-                     TransformerBlock(spec.width, spec.heads, std::move(mixture), group));
+                     TransformerBlock(spec.width, spec.heads, std::move(mixture), groups));
   }
   model->push_back("norm", TransformerBlock::layer_norm(spec.width));
   model->push_back("logits",
@@ -242,14 +253,14 @@ nn::Sequential transformer(const ModelSpec& spec, TensorGroup* group) {
   return model;
 }
 
-nn::Sequential network(const ModelSpec& spec, TensorGroup* group) {
+nn::Sequential network(const ModelSpec& spec, const PassGroups& groups) {
   switch (spec.family) {
     case ModelSpec::Family::synthetic: break;
     case ModelSpec::Family::mlp: return dense(spec);
     case ModelSpec::Family::lenet: return lenet();
     case ModelSpec::Family::cnn: return cnn(spec);
     case ModelSpec::Family::resnet: return resnet(spec);
-    case ModelSpec::Family::transformer: return transformer(spec, group);
+    case ModelSpec::Family::transformer: return transformer(spec, groups);
   }
   return nullptr;
 }
@@ -287,11 +298,14 @@ bool norms_one_value(const ModelSpec& spec) {
   return spec.family == ModelSpec::Family::resnet && spec.input[1] <= 4 && spec.input[2] <= 4;
 }
 
-Result<Module> make_module(std::string_view model, TensorGroup* group) {
+Result<Module> make_module(std::string_view model, const PassGroups& groups) {
   FL_TRY(const ModelSpec spec, parse_model(model));
-  const TensorDivision division = group == nullptr ? TensorDivision() : group->division();
+  const TensorDivision division =
+      groups.tensor == nullptr ? TensorDivision() : groups.tensor->division();
   FL_CHECK(check_division(spec, model, division));
-  nn::Sequential made = network(spec, division.ranks == 1 ? nullptr : group);
+  if (groups.context != nullptr)
+    FL_CHECK(check_context(spec, model, groups.context->division(), division));
+  nn::Sequential made = network(spec, groups);
   if (made.is_empty()) {
     return Error(Errc::invalid_input,
                  fmt::format("there is no libtorch module for model \"{}\"", model));

@@ -3,7 +3,7 @@
 // include this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/model_spec.hpp"
@@ -27,11 +27,11 @@ using Module = std::shared_ptr<torch::nn::SequentialImpl>;
 /// fp32 [n, outputs], or [n, context, 256] of a transformer. Its parameters and, after them, its
 /// statistics (is_statistic()) have the names, shapes and order of builtin_layout(model). Its
 /// parameters are 0 and have no memory of their own (drop_values()): give it to them by set_data()
-/// before their values change. With a group, whose ranks have each layer together, tensors have
-/// part_shape(), and the outputs are those of a part of the vocabulary. Errors: invalid_input for a
-/// model without a module or one that can't be divided so; internal if the module differs from the
-/// layout, with the first tensor that differs.
-[[nodiscard]] Result<Module> make_module(std::string_view model, TensorGroup* group = nullptr);
+/// before their values change. With a TensorGroup tensors have part_shape(), and the outputs are
+/// those of a part of the vocabulary; with a ContextGroup inputs and outputs are those of this
+/// rank's tokens. Errors: invalid_input for a model without a module or one that can't be divided
+/// so; internal if the module differs from the layout, with the first tensor that differs.
+[[nodiscard]] Result<Module> make_module(std::string_view model, const PassGroups& groups = {});
 
 /// Whether a BatchNorm of the module sees one value of each example, so that it can't train on one
 /// example alone: a variance takes two values.

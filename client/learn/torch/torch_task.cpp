@@ -49,8 +49,10 @@ torch::Tensor loss_of(const ModelSpec& spec, const TargetScale& scale, const tor
 }
 
 void Measurement::add(const torch::Tensor& outputs, const torch::Tensor& targets) {
-  loss_ += loss_of(spec_, scale_, outputs, targets, at::Reduction::Sum, group_).item<double>();
-  examples_ += targets.size(0);
+  loss_ +=
+      loss_of(spec_, scale_, outputs, targets, at::Reduction::Sum, groups_.tensor).item<double>();
+  // Each example once, whoever has parts of it.
+  if (groups_.context == nullptr || groups_.context->rank() == 0) examples_ += targets.size(0);
   if (spec_.task == ModelSpec::Task::regression) return add_values(outputs, targets);
   if (spec_.task != ModelSpec::Task::classification) return;
   right_ += outputs.argmax(1).eq(targets).sum().item<std::int64_t>();

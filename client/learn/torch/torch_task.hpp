@@ -3,7 +3,7 @@
 // files of fl_client_learn_torch include this header, because it brings libtorch's headers.
 #pragma once
 
-#include "client/learn/torch/tensor_group.hpp"
+#include "client/learn/torch/pass_group.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/params/model_spec.hpp"
@@ -41,9 +41,10 @@ struct TargetScale {
 /// Adds up what is measured over batches. One thread.
 class Measurement {
  public:
-  Measurement(const ModelSpec& spec, TargetScale scale, TensorGroup* group)
-      : spec_(spec), scale_(std::move(scale)), group_(group) {}
+  Measurement(const ModelSpec& spec, TargetScale scale, const PassGroups& groups)
+      : spec_(spec), scale_(std::move(scale)), groups_(groups) {}
 
+  /// Of ranks that have texts together each adds its tokens.
   void add(const torch::Tensor& outputs, const torch::Tensor& targets);
   /// Adds up what `ranks` ranks have measured, so that each has all. `sum` adds up tensors of fp64
   /// over the ranks.
@@ -59,7 +60,7 @@ class Measurement {
 
   const ModelSpec& spec_;
   TargetScale scale_;
-  TensorGroup* group_;                          // As loss_of() takes it.
+  PassGroups groups_;
   double loss_ = 0;                             // Sum over the predictions.
   std::int64_t right_ = 0;                      // Classes that have the largest output.
   std::vector<std::pair<float, bool>> scores_;  // Of two classes: how much more 1 than 0, and is 1.

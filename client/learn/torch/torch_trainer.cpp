@@ -194,16 +194,16 @@ class TorchTrainer final : public Trainer {
       // Hooks, which may compress, are for steps: ranks that don't need each other add up in the
       // end.
       const bool is_joint = together_ != nullptr && together_->passes_are_joint();
-      const double own_weight = is_joint ? static_cast<double>(ranks()) : 1;
+      const double own_weight = is_joint ? static_cast<double>(together_->gradient_parts()) : 1;
       const bool takes_all = together_ != nullptr && first().passes_are_joint(*together_);
       FL_CHECK(for_each_batch(train_.size(), takes_all, stop, [&](const BatchPlace& place) {
         const bool is_reduced = is_joint && place.is_last;
         if (together_ != nullptr) together_->before_forward(first().trained(), is_reduced);
-        const Batch batch = train_.batch(place.begin, place.count);
+        const OwnBatch batch = first().own_of(train_.batch(place.begin, place.count));
         const double weight = place.is_own ? own_weight : 0;
         const double share = static_cast<double>(train_.predictions(place.positions())) /
                              static_cast<double>(train_.predictions());
-        first().begin_pass(batch.targets, weight * share, together_);
+        first().begin_pass(batch, weight * share, together_);
         const torch::Tensor loss =
             first()
                 .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
@@ -243,8 +243,8 @@ class TorchTrainer final : public Trainer {
       if (routing != nullptr) routing->clear();
       const bool takes_all = together_ != nullptr && together_->passes_are_joint();
       FL_CHECK(for_each_batch(holdout_.size(), takes_all, stop, [&](const BatchPlace& place) {
-        const Batch batch = holdout_.batch(place.begin, place.count);
-        first().begin_pass(batch.targets, place.is_own ? 1 : 0, nullptr);
+        const OwnBatch batch = first().own_of(holdout_.batch(place.begin, place.count));
+        first().begin_pass(batch, place.is_own ? 1 : 0, nullptr);
         const torch::Tensor outputs = first().forward(batch.inputs, false);
         if (place.is_own) measured.add(outputs, batch.targets);
       }));

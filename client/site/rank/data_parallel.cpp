@@ -42,9 +42,9 @@ Result<void> DataParallel::enter_group(std::unique_ptr<Ranks> ranks, const Group
   FL_TRY(const UnusedParameters unused, parse_unused_parameters(group.unused_parameters));
   leave();
   enter_ranks(std::move(ranks));  // Measuring is progress, too.
-  const std::size_t held_bytes =
-      model_bytes * static_cast<std::size_t>(size()) / static_cast<std::size_t>(members());
-  FL_TRY(Reduction reduction, make_reduction(group, held_bytes, choices, batch_ranks()));
+  const std::size_t held_bytes = model_bytes * static_cast<std::size_t>(sharers().size()) /
+                                 static_cast<std::size_t>(members());
+  FL_TRY(Reduction reduction, make_reduction(group, held_bytes, choices, sharers()));
   take_hook(std::move(reduction.hook), reduction.bucket_bytes, reduction.row.is_local, unused);
   returns_step_ = reduction.row.returns_step;
   if (unused != UnusedParameters::refuse)
@@ -92,9 +92,9 @@ class DataParallel::Held final : public WholeParameters {
   Held(const Module& module, const Layout& layout, torch::Device device, DataParallel& parallel)
       : WholeParameters(module, layout, device), parallel_(parallel) {}
   void prepare() override {
-    if (TensorGroup* const group = parallel_.tensor_group(); group != nullptr)
+    if (TensorGroup* const group = parallel_.groups().tensor; group != nullptr)
       hold_part(parallel_.part_of_layers(group->rank()), group);
-    const Piece stepped = parallel_.stepped_by(parallel_.rank());
+    const Piece stepped = parallel_.stepped_by(parallel_.sharers().rank());
     step_only(stepped.begin, stepped.count);
   }
 
@@ -110,10 +110,10 @@ std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const L
   return held;
 }
 
-/// The parameters of the layers that one of batch_ranks() steps.
+/// The parameters of the layers that one of sharers() steps.
 Piece DataParallel::stepped_by(std::int64_t rank) const {
   if (!steps_parts_) return {0, held_.size(0), 0};
-  const RankPart part = part_of(held_.size(0), rank, size());
+  const RankPart part = part_of(held_.size(0), rank, sharers().size());
   return {part.begin, part.end - part.begin, 0};
 }
 
@@ -122,7 +122,7 @@ std::vector<Piece> DataParallel::read_by(std::int64_t rank) const {
 }
 
 std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
-  const std::int64_t place = batch_rank_of(rank);
+  const std::int64_t place = sharer_of(rank);
   // Where ranks step the same parameters, the first of them writes.
   if (!steps_parts_ && place > 0) return {};
   return in_model(rank, {stepped_by(place)}, &LayersPart::owned);
@@ -139,7 +139,7 @@ void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       reversed, {first, bucket_bytes_}, std::vector<bool>(parameters.size(), false), numbers);
   buckets_ = buckets.size();
-  auto group = make_reducer_group(batch_ranks().rank(), batch_ranks().size(), conductor(), times());
+  auto group = make_reducer_group(sharers().rank(), sharers().size(), conductor(), times());
   reducer_ = std::make_shared<c10d::Reducer>(
       parameters, std::move(buckets), std::move(group), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(bucket_bytes_),

@@ -41,7 +41,7 @@ class DataParallel final : public GroupedParallel {
   /// hooks and topologies that need whole gradients (ShardedParallel has the others).
   explicit DataParallel(
       std::function<void()> on_progress = [] {}, bool steps_parts = false,
-      TensorDivision division = {})
+      const PassDivision& division = {})
       : GroupedParallel(std::move(on_progress), division), steps_parts_(steps_parts) {}
   ~DataParallel() override { DataParallel::leave(); }
 

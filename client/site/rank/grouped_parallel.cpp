@@ -10,26 +10,35 @@ namespace fl::site {
 
 void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
-  const auto together = static_cast<int>(tensor_ranks_.division().ranks);
-  FL_ASSERT(ranks_->size() % together == 0);
-  const Mesh mesh({{"dp", ranks_->size() / together}, {"tp", together}});
-  const std::vector<int> place = mesh.place_of(ranks_->rank());
+  const auto tp = static_cast<int>(tensor_ranks_.division().ranks);
+  const auto cp = static_cast<int>(context_ranks_.division().ranks);
+  FL_ASSERT(ranks_->size() % (tp * cp) == 0);
+  const int dp = ranks_->size() / (tp * cp);
+  const Mesh mesh({{"dp", dp}, {"cp", cp}, {"tp", tp}});
+  const Mesh layers({{"sharers", dp * cp}, {"tp", tp}});
+  const int rank = ranks_->rank();
+  const int part = mesh.place_of(rank)[2];
   const auto observe = [this](Ranks& group) {
     group.observe([this](const Ranks::Call& call) {
       times_.called_beside(call);
       on_progress_();
     });
   };
-  const auto along = [&](const char* axis, const std::string& name) {
-    return ranks_->subgroup(mesh.group_of(axis, ranks_->rank()), name);
+  const auto group = [&](const Mesh& of, const char* axis, const std::string& name) {
+    return ranks_->subgroup(of.group_of(axis, rank), name);
   };
-  gradient_ranks_ = along("dp", fmt::format("gradients {}", place[1]));
-  if (shares_layers()) {
-    own_batch_ranks_ = along("dp", fmt::format("batches {}", place[1]));
-    observe(*own_batch_ranks_);
-    auto layers = along("tp", fmt::format("layers {}", place[0]));
-    observe(*layers);
-    tensor_ranks_.enter(std::move(layers));
+  gradient_ranks_ = group(layers, "sharers", fmt::format("gradients {}", part));
+  if (tp > 1) {
+    own_sharers_ = group(layers, "sharers", fmt::format("sharers {}", part));
+    observe(*own_sharers_);
+    auto with_layers = group(mesh, "tp", fmt::format("layers {}", rank / tp));
+    observe(*with_layers);
+    tensor_ranks_.enter(std::move(with_layers));
+  }
+  if (cp > 1) {
+    auto with_texts = group(mesh, "cp", fmt::format("texts {} {}", rank / (cp * tp), part));
+    observe(*with_texts);
+    context_ranks_.enter(std::move(with_texts));
   }
   observe(*ranks_);
   gradient_ranks_->observe([this](const Ranks::Call& call) {
@@ -42,8 +51,9 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
 void GroupedParallel::leave() {
   conductor_.reset();
   gradient_ranks_.reset();
+  context_ranks_.enter(nullptr);
   tensor_ranks_.enter(nullptr);
-  own_batch_ranks_.reset();
+  own_sharers_.reset();
   ranks_.reset();
 }
 
@@ -52,7 +62,7 @@ void GroupedParallel::broadcast(torch::Tensor& values) {
 }
 
 void GroupedParallel::sum(torch::Tensor& values) {
-  on_device_of(batch_ranks(), values, [this](torch::Tensor& there) { batch_ranks().sum(there); });
+  on_device_of(sharers(), values, [this](torch::Tensor& there) { sharers().sum(there); });
 }
 
 void GroupedParallel::sum_of_all(torch::Tensor& values) {
@@ -63,7 +73,7 @@ LayersPart GroupedParallel::part_of_layers(std::int64_t rank) const {
   return part_of_model(layout_, tensor_ranks_.division(), rank);
 }
 
-std::int64_t GroupedParallel::batch_rank_of(std::int64_t member) const {
+std::int64_t GroupedParallel::sharer_of(std::int64_t member) const {
   return member / tensor_ranks_.division().ranks;
 }
 

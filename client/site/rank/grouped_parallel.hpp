@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupedParallel: what all kinds of Parallel do with their ranks, which lie in a grid: those that
-// follow each other have layers together (tp), and such groups take the parts of a batch (dp).
+// follow each other have layers together (tp), such groups the texts (cp), and groups of these take
+// the parts of a batch (dp).
 #pragma once
 
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/parallel.hpp"
+#include "client/site/rank/pass_ranks.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
-#include "client/site/rank/tensor_ranks.hpp"
 
 #include <functional>
 #include <memory>
@@ -17,14 +18,21 @@
 
 namespace fl::site {
 
+/// How ranks take a pass together.
+struct PassDivision {
+  TensorDivision layers = {};
+  ContextDivision texts = {};
+};
+
 /// Used by the thread that trains. A class that derives from it calls leave() in its destructor,
 /// before what the conductor's work refers to is gone.
 class GroupedParallel : public Parallel {
  public:
-  /// `on_progress` is called for each batch and collective, on any thread. `division`: how many
-  /// ranks have layers together.
-  GroupedParallel(std::function<void()> on_progress, TensorDivision division)
-      : on_progress_(std::move(on_progress)), tensor_ranks_(division) {}
+  /// `on_progress` is called for each batch and collective, on any thread.
+  GroupedParallel(std::function<void()> on_progress, const PassDivision& division)
+      : on_progress_(std::move(on_progress)),
+        tensor_ranks_(division.layers),
+        context_ranks_(division.texts) {}
   GroupedParallel(const GroupedParallel&) = delete;
   GroupedParallel& operator=(const GroupedParallel&) = delete;
 
@@ -36,12 +44,17 @@ class GroupedParallel : public Parallel {
   }
   [[nodiscard]] StepTimes& times() override { return times_; }
 
-  [[nodiscard]] std::int64_t rank() const override { return batch_ranks().rank(); }
-  [[nodiscard]] std::int64_t size() const override { return batch_ranks().size(); }
+  [[nodiscard]] std::int64_t rank() const override {
+    return gradient_ranks_->rank() / context_ranks_.division().ranks;
+  }
+  [[nodiscard]] std::int64_t size() const override {
+    return gradient_ranks_->size() / context_ranks_.division().ranks;
+  }
   [[nodiscard]] std::int64_t member() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t members() const override { return ranks_->size(); }
-  [[nodiscard]] TensorGroup* tensor_group() override {
-    return shares_layers() ? &tensor_ranks_ : nullptr;
+  [[nodiscard]] PassGroups groups() override {
+    return {.tensor = shares_layers() ? &tensor_ranks_ : nullptr,
+            .context = context_ranks_.is_divided() ? &context_ranks_ : nullptr};
   }
   void advance() override { on_progress_(); }
   void broadcast(torch::Tensor& values) override;
@@ -49,27 +62,24 @@ class GroupedParallel : public Parallel {
   void sum_of_all(torch::Tensor& values) override;
 
  protected:
-  /// From now on these are the ranks, a multiple of those that have layers together. Throws
+  /// From now on these are the ranks, a multiple of those that take a pass together. Throws
   /// RankFailure.
   void enter_ranks(std::unique_ptr<Ranks> ranks);
   /// Waits for the work that the conductor has begun, and ends it; leave() does, too.
   void end_conductor() { conductor_.reset(); }
-  /// The conductor of the gradients, which are added up over the ranks of the other parts of a
-  /// batch.
+  /// The conductor of the gradients, which are added up over sharers().
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
-  /// The ranks that have the same part of the layers, for the thread that trains: rank() of them
-  /// has part rank() of a batch.
-  [[nodiscard]] Ranks& batch_ranks() const {
-    return own_batch_ranks_ ? *own_batch_ranks_ : *ranks_;
-  }
-  [[nodiscard]] bool shares_layers() const { return tensor_ranks_.division().ranks > 1; }
+  /// The ranks that have the same part of the layers, and other parts of a batch or of its texts,
+  /// for the thread that trains.
+  [[nodiscard]] Ranks& sharers() const { return own_sharers_ ? *own_sharers_ : *ranks_; }
+  [[nodiscard]] bool shares_layers() const { return tensor_ranks_.is_divided(); }
 
   /// Call in hold(), with the model's layout.
   void hold_layout(const Layout& layout) { layout_ = layout; }
   /// The part of the layers that a rank of tensor_group() has; with shares_layers() only.
   [[nodiscard]] LayersPart part_of_layers(std::int64_t rank) const;
-  /// The number of one of all ranks among batch_ranks().
-  [[nodiscard]] std::int64_t batch_rank_of(std::int64_t member) const;
+  /// The number of one of all ranks among sharers().
+  [[nodiscard]] std::int64_t sharer_of(std::int64_t member) const;
   /// Where stretches lie in the model, of the vector that one of all ranks has of the layers: all
   /// of them, or with &LayersPart::owned those that this rank writes.
   [[nodiscard]] std::vector<Piece> in_model(
@@ -85,9 +95,10 @@ class GroupedParallel : public Parallel {
   StepTimes times_;
   // Each of these members uses those before it. Collectives of one group must start in one thread,
   // so the gradients, which the conductor's thread sends, have a group of their own.
-  std::unique_ptr<Ranks> ranks_;            // All, for the thread that trains.
-  std::unique_ptr<Ranks> own_batch_ranks_;  // Null: all ranks take parts of a batch.
+  std::unique_ptr<Ranks> ranks_;        // All, for the thread that trains.
+  std::unique_ptr<Ranks> own_sharers_;  // Null: all ranks have the same layers.
   TensorRanks tensor_ranks_;
+  ContextRanks context_ranks_;
   std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
   std::optional<Conductor> conductor_;
   Layout layout_;

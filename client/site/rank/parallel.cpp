@@ -53,8 +53,12 @@ Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings
                                                 std::function<void()> on_progress) {
   FL_TRY(const ParsedHook hook, check_reduction(settings.hook, settings.topology));
   FL_CHECK(check_zero(settings, hook));
-  if (settings.tp < 1) return Error(Errc::invalid_input, fmt::format("tp {}", settings.tp));
-  const TensorDivision division{.ranks = settings.tp, .divides_tokens = settings.sequence_parallel};
+  if (settings.tp < 1 || settings.cp < 1)
+    return Error(Errc::invalid_input, fmt::format("tp {}, cp {}", settings.tp, settings.cp));
+  FL_TRY(const ContextWay way, parse_context_way(settings.context_parallel));
+  const PassDivision division{
+      .layers = {.ranks = settings.tp, .divides_tokens = settings.sequence_parallel},
+      .texts = {.ranks = settings.cp, .way = way}};
   if (!sums_parts(settings, hook))
     return std::unique_ptr<Parallel>(
         std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1, division));

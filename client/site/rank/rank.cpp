@@ -61,6 +61,8 @@ std::string setup_of(const ParallelSettings& settings) {
   if (settings.zero != usual.zero) setup += fmt::format(", zero {}", settings.zero);
   if (settings.tp != usual.tp) setup += fmt::format(", tp {}", settings.tp);
   if (settings.sequence_parallel) setup += ", sequence parallel";
+  if (settings.cp != usual.cp)
+    setup += fmt::format(", cp {} {}", settings.cp, settings.context_parallel);
   if (settings.hook != usual.hook) setup += fmt::format(", hook {}", settings.hook);
   if (settings.topology != usual.topology) setup += fmt::format(", topology {}", settings.topology);
   return setup;

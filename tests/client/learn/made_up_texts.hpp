@@ -19,7 +19,8 @@ inline std::vector<std::uint16_t> ragged_lengths() {
 }
 
 /// A piece of each length, of a few letters.
-inline DataSet made_up_texts(const std::vector<std::uint16_t>& lengths) {
+inline DataSet made_up_texts(const std::vector<std::uint16_t>& lengths,
+                             std::uint32_t context_max = piece_tokens_default) {
   Random random(7, 0);
   std::vector<std::uint8_t> bytes;
   std::vector<TextPiece> pieces;
@@ -29,7 +30,7 @@ inline DataSet made_up_texts(const std::vector<std::uint16_t>& lengths) {
       bytes.push_back(static_cast<std::uint8_t>('a' + random.below(17)));
   }
   return {.kind = DataSet::Kind::text,
-          .shape = {piece_tokens_default + 1},
+          .shape = {context_max + 1},
           .inputs = Storage(std::move(bytes)),
           .pieces = std::move(pieces),
           .source = "texts"};

@@ -29,6 +29,12 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
   const auto odd = fill_grid(parse_grid("tp=2").value(), 3);
   REQUIRE_FALSE(odd);
   CHECK(odd.error().message() == "--parallel tp=2 takes a multiple of 2 ranks, and the site has 3");
+  CHECK(fill_grid(parse_grid("cp=2").value(), 6)->dp == 3);
+  CHECK(fill_grid(parse_grid("cp=2,dp=3").value(), 6)->cp == 2);
+  CHECK(fill_grid(parse_grid("cp=2,tp=3").value(), 4).error().message() ==
+        "--parallel tp=3,cp=2 takes a multiple of 6 ranks, and the site has 4");
+  CHECK(fill_grid(parse_grid("dp=1,cp=2").value(), 4).error().message() ==
+        "--parallel dp=1,cp=2 takes 2 ranks, and the site has 4");
 }
 
 TEST_CASE("when ranks are lost a group has all parts of the layers") {
@@ -36,6 +42,9 @@ TEST_CASE("when ranks are lost a group has all parts of the layers") {
   for (const auto& [there, used] : {std::pair(8, 8), {7, 4}, {4, 4}, {3, 0}})
     CHECK(usable_ranks(grid, static_cast<std::size_t>(there)) == static_cast<std::size_t>(used));
   CHECK(usable_ranks(Grid(), 7) == 7);
+  const Grid both = parse_grid("tp=2,cp=3").value();
+  CHECK(both.together() == 6);
+  CHECK(usable_ranks(both, 11) == 6);
 }
 
 TEST_CASE("what is no grid is refused with the reason") {
@@ -50,8 +59,8 @@ TEST_CASE("what is no grid is refused with the reason") {
            std::pair("dp=2,", "'' is no axis"),
            std::pair("tp=2,tp=2", "tp stands there twice"),
            std::pair("tp=1,tp=1", "tp stands there twice"),
+           std::pair("cp=2,cp=2", "cp stands there twice"),
            std::pair("dp=2,pp=4", "pp would divide a chain of layers, which this release can't do"),
-           std::pair("cp=2", "cp would divide contexts"),
            std::pair("ep=2", "ep would divide experts"),
        }) {
     const std::string text = row.first;

@@ -64,7 +64,7 @@ class WatchedSync final : public StepSync {
   std::int64_t size() const override { return own_.size(); }
   std::int64_t member() const override { return own_.member(); }
   std::int64_t members() const override { return own_.members(); }
-  TensorGroup* tensor_group() override { return own_.tensor_group(); }
+  PassGroups groups() override { return own_.groups(); }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override {
     own_.before_forward(parameters, is_last);
   }

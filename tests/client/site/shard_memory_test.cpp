@@ -6,8 +6,10 @@
 #include "client/site/plan/rank_load.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,30 @@ TEST_CASE("a rank takes and sends what site recommend says") {
       CHECK(rank.most >= 0.7 * load.on_gpu);
       CHECK(std::abs(rank.sent_megabytes / rank.steps / load.sent - 1) < 0.02);
     }
+  }
+}
+
+TEST_CASE("a context of four ranks takes of each what a quarter of it takes of one") {
+  const auto training_with = [](std::uint16_t context, int cp) {
+    Training training;
+    training.model = fmt::format("transformer:layers=3,width=128,heads=4,context={}", context);
+    training.texts.ranks = cp;
+    training.settings = {.local_steps = 1, .batch_size = 8, .lr = 0.05, .seed = 9};
+    training.data = [context] {
+      const auto length = static_cast<std::uint16_t>(context + 1);
+      return made_up_texts(std::vector<std::uint16_t>(8, length), context);
+    };
+    return training;
+  };
+  const RankMemory short_text = measure_training(1, training_with(512, 1)).front();
+  const RankMemory long_text = measure_training(1, training_with(2048, 1)).front();
+  for (const RankMemory& rank : measure_training(4, training_with(2048, 4))) {
+    CAPTURE(short_text.after_forward);
+    CAPTURE(long_text.after_forward);
+    CAPTURE(rank.after_forward);
+    // 200 MB against 510 MB of one rank with all of it, of which 30 MB are no activations.
+    CHECK(rank.after_forward <= 1.1F * short_text.after_forward + other_megabytes);
+    CHECK(rank.after_forward <= 0.5F * long_text.after_forward);
   }
 }
 

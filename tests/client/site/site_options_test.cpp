@@ -192,7 +192,12 @@ TEST_CASE("flags of a grid that can't be are refused before anything begins") {
            std::pair("--ranks 3 --parallel tp=2", "a multiple of 2 ranks, and the site has 3"),
            std::pair("--ranks 4 --parallel dp=4,tp=2", "takes 8 ranks, and the site has 4"),
            std::pair("--ranks 2 --sequence-parallel", "needs --parallel with tp=2 or more"),
-           std::pair("--ranks 4 --parallel tp=2 --ranks-min 3", "is no multiple of tp=2"),
+           std::pair("--ranks 2 --context-parallel ring", "needs --parallel with cp=2 or more"),
+           std::pair("--ranks 2 --parallel cp=2 --context-parallel rings", "none of ring, gather"),
+           std::pair("--ranks 4 --parallel tp=2,cp=2 --ranks-min 2", "is no multiple of 4"),
+           std::pair("--context-parallel ring", "it needs --ranks N or --site"),
+           std::pair("--ranks 4 --parallel tp=2 --ranks-min 3",
+                     "is no multiple of 2, the ranks that take a pass together"),
            std::pair("--parallel tp=2", "it needs --ranks N or --site"),
            std::pair("--sequence-parallel", "it needs --ranks N or --site"),
        }) {

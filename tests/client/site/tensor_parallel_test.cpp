@@ -2,22 +2,16 @@
 // Ranks that have the layers of a transformer together, against one process: tensor parallelism,
 // divided tokens, and grids of them with parts of batches and ZeRO.
 #include "client/learn/torch/divided_layers.hpp"
-#include "client/site/rank/tensor_ranks.hpp"
-#include "shared/params/model_table.hpp"
-#include "tests/client/learn/made_up_texts.hpp"
-#include "tests/client/site/trained_ranks.hpp"
+#include "client/site/rank/pass_ranks.hpp"
+#include "tests/client/site/grids.hpp"
 #include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fl::test {
@@ -25,74 +19,14 @@ namespace fl::test {
 using namespace fl::site;
 namespace {
 
-const std::string dense = "transformer:layers=2,width=16,heads=4,context=32";
-const std::string mixture = dense + ",experts=4,capacity=1,aux=0.1,z=0.01";
-
-/// A grid of ranks.
-struct Shape {
-  int dp;
-  int tp;
-  bool divides_tokens;
-  [[nodiscard]] int size() const { return dp * tp; }
-  [[nodiscard]] std::string name() const {
-    return fmt::format("dp={},tp={}{}", dp, tp, divides_tokens ? ", divided tokens" : "");
-  }
-};
 constexpr Shape shapes[] = {{1, 2, false}, {1, 2, true},  {1, 4, false},
                             {1, 4, true},  {2, 2, false}, {2, 2, true}};
-
-Training training_of(const std::string& model, const Shape& shape) {
-  Training training;
-  training.model = model;
-  training.tp = shape.tp;
-  training.divides_tokens = shape.divides_tokens;
-  training.topology = parse_topology("alltoall").value();
-  training.settings = {.local_steps = 4, .batch_size = 4, .lr = 0.05, .momentum = 0.9, .seed = 9};
-  training.data = [] { return made_up_texts(ragged_lengths()); };
-  return training;
-}
-
-/// The largest difference of a tensor from another one's, relative to the latter's length.
-double worst_distance(const std::string& model, std::span<const float> a,
-                      std::span<const float> wanted) {
-  double worst = 0;
-  const Layout layout = builtin_layout(model).value();
-  for (const Layout::Tensor& tensor : layout.tensors()) {
-    // The keys' bias, whose gradient is 0 in exact arithmetic, is in a tensor with other biases.
-    worst = std::max(worst, relative_distance(a.subspan(tensor.offset, tensor.elements),
-                                              wanted.subspan(tensor.offset, tensor.elements)));
-  }
-  return worst;
-}
-
-/// Calls work(rank, trainer, weights, made) on each rank, and joins what they have made: vectors as
-/// long as the model.
-template <class Work>
-std::vector<float> joined(int size, const Training& training, const Work& work) {
-  std::vector<Trained> all(static_cast<std::size_t>(size));
-  on_ranks(size, [&](Ranks& ranks) {
-    const auto together = enter_parallel(ranks, training);
-    const auto trainer = make_ranks_trainer(training, together.get());
-    std::vector<float>& made = all[static_cast<std::size_t>(ranks.rank())].update;
-    made.resize(trainer->layout().elements());
-    work(ranks.rank(), *trainer, first_weights(*trainer, training), made);
-  });
-  return joined_update(all);
-}
 
 }  // namespace
 
 TEST_CASE("the gradient of ranks that have layers together is that of one process") {
   for (const std::string& model : {dense, mixture}) {
-    const auto gradient = [](int /*rank*/, Trainer& trainer, const std::vector<float>& weights,
-                             std::vector<float>& made) {
-      if (const auto done = trainer.gradient(weights, {}, made, {}); !done)
-        throw std::runtime_error(done.error().message());
-    };
-    Training alone = training_of(model, {1, 1, false});
-    const auto trainer = make_ranks_trainer(alone, nullptr);
-    std::vector<float> wanted(trainer->layout().elements());
-    gradient(0, *trainer, first_weights(*trainer, alone), wanted);
+    const std::vector<float> wanted = gradient_alone(model);
     for (const Shape& shape : shapes) {
       // Each rank's tokens fill experts up by themselves.
       if (model == mixture && shape.dp > 1) continue;
@@ -102,7 +36,7 @@ TEST_CASE("the gradient of ranks that have layers together is that of one proces
         CAPTURE(zero);
         Training training = training_of(model, shape);
         training.zero = zero;
-        CHECK(worst_distance(model, joined(shape.size(), training, gradient), wanted) < 2e-6);
+        CHECK(worst_distance(model, joined(shape.size(), training, note_gradient), wanted) < 2e-6);
       }
     }
   }
@@ -196,29 +130,11 @@ TEST_CASE("a rank of which a part of a layer overflows keeps all from the step")
 
 TEST_CASE("a grid evaluates as one process does") {
   for (const std::string& model : {dense, mixture}) {
-    Training alone = training_of(model, {1, 1, false});
-    alone.holdout = 6;
-    const auto trainer = make_ranks_trainer(alone, nullptr);
-    const EvalReport wanted = trainer->evaluate(first_weights(*trainer, alone), {}).value();
+    const EvalReport wanted = evaluation_alone(model);
     for (const Shape& shape : shapes) {
       CAPTURE(model);
       CAPTURE(shape.name());
-      Training training = training_of(model, shape);
-      training.holdout = 6;
-      training.zero = 3;
-      std::vector<EvalReport> reports(static_cast<std::size_t>(shape.size()));
-      joined(shape.size(), training,
-             [&](int rank, Trainer& mine, const std::vector<float>& weights,
-                 std::vector<float>& /*made*/) {
-               reports.at(static_cast<std::size_t>(rank)) = mine.evaluate(weights, {}).value();
-             });
-      for (const EvalReport& report : reports) {
-        CHECK(report.examples == wanted.examples);
-        CHECK(report.loss == doctest::Approx(wanted.loss).epsilon(1e-6));
-        REQUIRE(report.metrics.size() == wanted.metrics.size());
-        for (std::size_t i = 0; i < wanted.metrics.size(); ++i)
-          CHECK(report.metrics[i].value == doctest::Approx(wanted.metrics[i].value).epsilon(1e-6));
-      }
+      for (const EvalReport& report : evaluations(model, shape)) CHECK(are_alike(report, wanted));
     }
   }
 }

@@ -35,6 +35,7 @@ struct Training {
   int zero = 0;             // The stage of ZeRO.
   int tp = 1;               // Ranks that have layers together.
   bool divides_tokens = false;
+  ContextDivision texts = {};
   bool recomputes = false;
   bool prefetches = true;
   bool offloads_optimizer = false;
@@ -62,7 +63,9 @@ inline std::unique_ptr<Parallel> enter_parallel(
   std::iota(all.begin(), all.end(), 0);
   auto steps = ranks.subgroup(all, "steps");
   const auto format = parsed->hook->plain_format();
-  const TensorDivision division{.ranks = training.tp, .divides_tokens = training.divides_tokens};
+  const PassDivision division{
+      .layers = {.ranks = training.tp, .divides_tokens = training.divides_tokens},
+      .texts = training.texts};
   if (training.zero >= 1 && format) {
     auto together = std::make_unique<ShardedParallel>(
         on_progress,
@@ -165,8 +168,9 @@ inline std::vector<float> train_alone(Training training, std::uint32_t size) {
 
 /// How far what ranks make of the weights is from what one process does.
 inline double distance_from_alone(int size, const Training& training) {
-  return distance(training, joined_update(train_ranks(size, training)),
-                  train_alone(training, static_cast<std::uint32_t>(size / training.tp)));
+  return distance(
+      training, joined_update(train_ranks(size, training)),
+      train_alone(training, static_cast<std::uint32_t>(size / training.tp / training.texts.ranks)));
 }
 
 }  // namespace fl::test

@@ -146,15 +146,15 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 
   /// Divides the parameters over the ranks of a new group.
   void divide() {
-    const std::vector<UnitCut> cuts = cut_units(parallel_.extents_, parallel_.size());
+    const std::vector<UnitCut> cuts = cut_units(parallel_.extents_, parallel_.sharers().size());
     const auto fp32 = torch::dtype(torch::kFloat32).device(device_);
     const ShardedVectors vectors{.weights = torch::zeros({elements_of(cuts)}, fp32),
                                  .gradient = torch::zeros({elements_of(cuts)}, fp32),
-                                 .ranks = parallel_.size(),
+                                 .ranks = parallel_.sharers().size(),
                                  .exchange = parallel_.exchange_};
-    if (TensorGroup* const group = parallel_.tensor_group(); group != nullptr)
+    if (TensorGroup* const group = parallel_.groups().tensor; group != nullptr)
       hold_part(parallel_.part_of_layers(group->rank()), group);
-    hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.rank()));
+    hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.sharers().rank()));
     drop_units();
     const std::vector<Unit>& units = units_.units();
     for (std::size_t number = 0; number < units.size(); ++number)
@@ -174,7 +174,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 };
 
 ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options,
-                                 TensorDivision division)
+                                 const PassDivision& division)
     : GroupedParallel(std::move(on_progress), division), options_(options) {}
 
 ShardedParallel::~ShardedParallel() { ShardedParallel::leave(); }
@@ -212,11 +212,11 @@ std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, cons
 }
 
 std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)));
+  return in_model(rank, pieces_of(cut_units(extents_, sharers().size()), sharer_of(rank)));
 }
 
 std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_, size()), batch_rank_of(rank)),
+  return in_model(rank, pieces_of(cut_units(extents_, sharers().size()), sharer_of(rank)),
                   &LayersPart::owned);
 }
 

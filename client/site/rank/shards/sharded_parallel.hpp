@@ -30,7 +30,8 @@ class ShardedParallel final : public GroupedParallel {
     /// The next unit's parameters come while a unit computes.
     bool prefetches = true;
   };
-  ShardedParallel(std::function<void()> on_progress, Options options, TensorDivision division = {});
+  ShardedParallel(std::function<void()> on_progress, Options options,
+                  const PassDivision& division = {});
   ~ShardedParallel() override;
 
   [[nodiscard]] Result<void> enter_group(std::unique_ptr<Ranks> ranks, const GroupOptions& group,

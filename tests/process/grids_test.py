@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sites whose ranks have the layers of a transformer together (--parallel tp=): real programs over
-Gloo on loopback, beside sites that divide the model otherwise and clients that hold all of it."""
+"""Sites whose ranks have the layers or the texts of a transformer together (--parallel tp=,cp=): real
+programs over Gloo on loopback, beside sites that divide the model otherwise and clients that hold
+all of it."""
 
 import os
 import random
@@ -26,7 +27,7 @@ def write_texts(folder):
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
-class TensorParallel(SiteTest):
+class Grids(SiteTest):
     names = ("site", "plain", "single")
 
     def run_of_text(self, *flags, name, **more):
@@ -34,19 +35,28 @@ class TensorParallel(SiteTest):
         return self.run_of(*flags, name=name, **job)
 
     def test_whenever_a_rank_is_killed_or_hangs_the_model_is_the_same(self):
-        grid = ("--ranks", 4, "--parallel", "tp=2", "--sequence-parallel", "--zero", 3)
+        grids = (
+            ("zero 3, tp 2, sequence parallel", ("tp=2", "--sequence-parallel", "--zero", 3)),
+            ("tp 2, cp 2 ring", ("tp=2,cp=2",)),
+            ("zero 1, cp 2 ulysses", ("cp=2", "--context-parallel", "ulysses", "--zero", 1)),
+        )
+        for number, (setup, flags) in enumerate(grids):
+            with self.subTest(setup=setup):
+                self.check_disturbed(number, setup, "--ranks", 4, "--parallel", *flags)
+
+    def check_disturbed(self, number, setup, *grid):
         flags = (*grid, "--recompute", "full", "--keep-moments", "--rank-timeout", 3)
         adam = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 4)
         job = {"rounds": 16, "server": (*adam, "--codec", "ecuq:2+ef")}
-        _, wanted, _ = self.run_of_text(*flags, name="undisturbed", **job)
+        _, wanted, _ = self.run_of_text(*flags, name=f"undisturbed-{number}", **job)
 
         disturb = strike((1, 0, 3, 2))
-        _, digests, client = self.run_of_text(*flags, name="disturbed", meanwhile=disturb, **job)
+        _, digests, client = self.run_of_text(*flags, name=f"disturbed-{number}", meanwhile=disturb, **job)
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
         self.assertEqual(
             setups_of(self.federation),
-            {"cpu, fp32, recompute full, 4 ranks, zero 3, tp 2, sequence parallel"},
+            {f"cpu, fp32, recompute full, 4 ranks, {setup}"},
         )
 
     def model_of_texts(self, name, flags, meanwhile=None):
@@ -63,7 +73,7 @@ class TensorParallel(SiteTest):
 
     def test_three_unlike_sites_train_as_three_clients(self):
         sites = (
-            ("--ranks", 4, "--parallel", "dp=2,tp=2", "--sequence-parallel", "--zero", 1),
+            ("--ranks", 4, "--parallel", "tp=2,cp=2", "--sequence-parallel", "--zero", 1),
             ("--ranks", 2, "--zero", 3, "--recompute", "full"),
             (),
         )
@@ -107,6 +117,27 @@ class TensorParallel(SiteTest):
         setups = setups_of(self.federation)
         self.assertLessEqual({"cpu, fp32, 4 ranks, tp 2", "cpu, fp32, 2 ranks, tp 2"}, setups)
 
+    def test_four_ranks_train_a_context_for_which_one_has_no_memory(self):
+        model = "transformer:layers=2,width=64,heads=4,context=4096"
+        limit = 400 << 20  # One rank takes more than 500 MB, each of four less than 330.
+        self.launcher = ("prlimit", f"--data={limit}", "--")
+
+        def write_long_texts(folder):
+            folder.mkdir(parents=True)
+            draw = random.Random(5)
+            for number in range(8):
+                text = "".join(draw.choice("abcdefgh ") for _ in range(4097))
+                (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+            return f"{folder},piece=4096"
+
+        steps = ("--batch-size", 8, "--local-steps", 1)
+        job = {"rounds": 1, "batch": 8, "model": model, "server": steps, "write": write_long_texts}
+        job |= {"kind": "text", "name": "four"}
+        self.run_of("--ranks", 4, "--parallel", "cp=4", **job)
+        with self.assertRaises(AssertionError):
+            self.run_of("--ranks", 1, **job | {"name": "one"})
+        self.assertIn("can't allocate memory", self.client.stderr())
+
     def test_what_can_not_be_divided_is_refused_with_the_reason(self):
         federation = self.make()
         data = ("--data", f"text:{write_texts(federation.folder / 'data')}")
@@ -114,7 +145,8 @@ class TensorParallel(SiteTest):
             (("--ranks", 3, "--parallel", "tp=2"), "takes a multiple of 2 ranks, and the site has 3"),
             (("--ranks", 4, "--parallel", "dp=1,tp=2"), "takes 2 ranks, and the site has 4"),
             (("--ranks", 2, "--sequence-parallel"), "needs --parallel with tp=2 or more"),
-            (("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 3), "is no multiple of tp=2"),
+            (("--ranks", 2, "--context-parallel", "ring"), "needs --parallel with cp=2 or more"),
+            (("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 3), "is no multiple of 2"),
         ):
             with self.subTest(flags=flags):
                 client = federation.client("site", *data, *flags)
@@ -125,6 +157,10 @@ class TensorParallel(SiteTest):
         server = federation.server(*run, "--model", MODEL.replace("heads=4", "heads=1"))
         client = federation.client("site", *data, "--ranks", 2, "--parallel", "tp=2")
         client.wait_for("its 1 heads are no multiple of 2")
+        client.signal(signal.SIGTERM)
+        client.wait(60)
+        client = federation.client("site", *data, "--ranks", 3, "--parallel", "cp=3")
+        client.wait_for("its context of 16 tokens is no multiple of 6")
         for program in (client, server):
             program.signal(signal.SIGTERM)
             program.wait(60)

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// PassGroup: ranks that take each pass of a model together. Those of a TensorGroup have each a part
+// of every layer (tensor parallelism), those of a ContextGroup a part of the tokens of every text
+// (context parallelism). client/site/rank implements them. Only the files of fl_client_learn_torch
+// and of the site's ranks include this header, because it brings libtorch's headers.
+#pragma once
+
+#include "client/learn/context_parts.hpp"
+#include "client/learn/tensor_parts.hpp"
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+namespace fl {
+
+/// The thread that trains, and that of a backward pass while it lasts. All ranks make the same
+/// calls in the same order, with tensors of the same shapes. All functions need a group of ranks,
+/// and throw SyncFailure.
+class PassGroup {
+ public:
+  virtual ~PassGroup() = default;
+  [[nodiscard]] virtual std::int64_t rank() const = 0;
+
+  /// Makes the values their sum, or their maximum, over the ranks. Contiguous; all ranks get the
+  /// same bits.
+  virtual void sum(torch::Tensor& values) = 0;
+  virtual void maximum(torch::Tensor& values) = 0;
+  /// Returns the values of all ranks, in their order: [ranks, ...].
+  [[nodiscard]] virtual torch::Tensor gather(const torch::Tensor& values) = 0;
+  /// Sends parts[r] to rank r, and returns what the ranks have sent to this one, in their order.
+  /// parts: [ranks, ...].
+  [[nodiscard]] virtual torch::Tensor exchange(const torch::Tensor& parts) = 0;
+  /// `parts`: what this rank adds to the values of each: [ranks, ...]. Returns the sum of what all
+  /// add to those of this one, made in rank order and in fp32, in the parts' format.
+  [[nodiscard]] virtual torch::Tensor sum_parts(const torch::Tensor& parts) = 0;
+  /// Sends the values to the next rank, the last one's to the first, and returns those of the rank
+  /// before.
+  [[nodiscard]] virtual torch::Tensor pass_on(const torch::Tensor& values) = 0;
+};
+
+class TensorGroup : public PassGroup {
+ public:
+  using Division = TensorDivision;
+  /// Without a group of ranks, too.
+  [[nodiscard]] virtual TensorDivision division() const = 0;
+};
+
+class ContextGroup : public PassGroup {
+ public:
+  using Division = ContextDivision;
+  /// Without a group of ranks, too.
+  [[nodiscard]] virtual ContextDivision division() const = 0;
+};
+
+/// The ranks with which one takes its passes.
+struct PassGroups {
+  TensorGroup* tensor = nullptr;    // Null: it has whole layers.
+  ContextGroup* context = nullptr;  // Null: it has whole texts.
+};
+
+}  // namespace fl
