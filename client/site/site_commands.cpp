@@ -2,6 +2,7 @@
 #include "client/site/site_commands.hpp"
 
 #include "client/site/doctor.hpp"
+#include "client/site/grid_doctor.hpp"
 #include "client/site/local_ranks.hpp"
 #include "client/site/plan/report.hpp"
 #include "client/site/site.hpp"
@@ -13,6 +14,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -134,6 +137,7 @@ int recommend(RecommendOptions& options, std::ostream& out) {
 /// The flags of `fl-client site doctor`.
 struct DoctorOptions {
   SiteOptions site;
+  std::string model;  // For the grid; "": not known.
   bool as_json = false;
 };
 
@@ -155,6 +159,15 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   } else {
     lines.push_back({DoctorLine::Verdict::warn, "links", "not measured", "mend first what fails"});
   }
+  const auto ranks = static_cast<int>(facts.size());
+  FL_TRY(const Grid grid, fill_grid(grid_of(options.site).value(), ranks));
+  FL_TRY(const ContextWay way, parse_context_way(options.site.context_parallel));
+  std::ranges::move(diagnose_grid({.grid = grid,
+                                   .divides_tokens = options.site.sequence_parallel,
+                                   .way = way,
+                                   .model = options.model},
+                                  facts),
+                    std::back_inserter(lines));
   out << doctor_output(lines, options.as_json, {{"measured", to_json_of(measured)}},
                        may_meet ? links_text(facts, measured) : "");
   return doctor_exit_code(lines);
@@ -178,6 +191,8 @@ std::function<int()> declare_doctor(CLI::App& site, std::ostream& out) {
   command->fallthrough(false);
   const auto options = std::make_shared<DoctorOptions>();
   declare_site_flags(*command, options->site);
+  command->add_option("--model", options->model,
+                      "With --parallel: the model that the grid is to divide, as fl-server has it");
   command->add_flag("--json", options->as_json, "Print JSON, with all figures");
   return [command, options, &out] {
     if (!*command) return -1;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fl::test {
 namespace {
@@ -51,7 +52,7 @@ TEST_CASE(
       CHECK(check(world));
       return final_digest(world).value();
     }();
-    for (std::uint64_t kill_at = 40; kill_at <= 200; kill_at += or_sanitized(23u, 71u)) {
+    for (std::uint64_t kill_at = 40; kill_at <= 200; kill_at += or_sanitized(23u, 97u)) {
       CAPTURE(kill_at);
       WorldOptions other = options;
       other.seed = kill_at;
@@ -96,9 +97,16 @@ TEST_CASE("what members claim as weight does not move a robust rule") {
 }
 
 TEST_CASE("robust rules read updates of any codec that they allow, in many blocks") {
-  for (const char* const codec : {"ecuq:4", "qsgd:8+ef", "fp16", "powersgd:2+ef", "gradzip:1+ef",
-                                  "delta+qsgd:8", "countsketch:3x2000,recovery=own"}) {
-    CAPTURE(std::string(codec));
+  const std::vector<std::string> codecs{"ecuq:4",
+                                        "qsgd:8+ef",
+                                        "fp16",
+                                        "powersgd:2+ef",
+                                        "gradzip:1+ef",
+                                        "delta+qsgd:8",
+                                        "countsketch:3x2000,recovery=own"};
+  for (std::size_t i = 0; i < codecs.size(); i += or_sanitized(1u, 3u)) {
+    const std::string& codec = codecs[i];
+    CAPTURE(codec);
     WorldOptions options = robust("nnm+trimmed:1", 140'000);
     options.settings.codec = codec;
     options.settings.rounds = 2;

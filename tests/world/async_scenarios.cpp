@@ -236,7 +236,7 @@ TEST_CASE("late=1: an update that arrives too late for its round counts in the n
 
 TEST_CASE("a server that dies in an asynchronous run continues the open tasks after its restart") {
   // Die at changes of the server's disk throughout a short run, with and without power loss.
-  for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 7u)) {
+  for (std::uint64_t n = 1; n <= 200; n += or_sanitized(3u, 23u)) {
     WorldOptions options = with_a_slow_one("async:buffer=2", 5);
     options.seed = n;
     World world(options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members whose figures are lies: one evaluator of several neither ends a run, nor keeps it from
 // its end, nor locks the others out; and one trainer does not make the round's mean loss.
+#include "tests/support/sanitized.hpp"
 #include "tests/world/ended.hpp"
 #include "tests/world/scenario.hpp"
 
@@ -75,7 +76,9 @@ std::vector<std::pair<std::string, Lie>> lies() {
 }
 
 void check_lies_change_nothing(const WorldOptions& options, const Ended& expected) {
-  for (const auto& lie : lies()) {
+  const auto all = lies();
+  for (std::size_t i = 0; i < all.size(); i += or_sanitized(1u, 3u)) {
+    const auto& lie = all[i];
     CAPTURE(lie.first);
     World world(options);
     make_liar(world, lie.second);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/grid_doctor.hpp"
+
+#include "client/site/mesh.hpp"
+#include "shared/params/model_spec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace fl::site {
+
+using Verdict = DoctorLine::Verdict;
+
+namespace {
+
+DoctorLine model_line(const GridPlan& plan) {
+  const std::string name =
+      fmt::format("dp={},tp={},cp={}", plan.grid.dp, plan.grid.tp, plan.grid.cp);
+  if (plan.model.empty())
+    return {Verdict::warn, "grid", name + ", for a model that is not known",
+            "say --model SPEC to see whether it can be divided so"};
+  const TensorDivision layers{.ranks = plan.grid.tp, .divides_tokens = plan.divides_tokens};
+  const auto spec = parse_model(plan.model);
+  if (!spec) return {Verdict::fail, "grid", spec.error().message()};
+  for (const auto& checked :
+       {check_division(*spec, plan.model, layers),
+        check_context(*spec, plan.model, {.ranks = plan.grid.cp, .way = plan.way}, layers)}) {
+    if (!checked) return {Verdict::fail, "grid", checked.error().message()};
+  }
+  return {Verdict::ok, "grid", fmt::format("{} divides {}", name, plan.model)};
+}
+
+/// The groups along an axis of which not all ranks are on one machine.
+std::vector<std::vector<int>> spread_groups(const Mesh& mesh, const char* axis,
+                                            const std::vector<RankFacts>& facts) {
+  std::set<std::vector<int>> groups;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const std::vector<int> group = mesh.group_of(axis, rank);
+    std::set<std::string> hosts;
+    for (const int member : group) hosts.insert(facts[static_cast<std::size_t>(member)].host);
+    if (hosts.size() > 1) groups.insert(group);
+  }
+  return {groups.begin(), groups.end()};
+}
+
+int fewest_ranks_of_a_machine(const std::vector<RankFacts>& facts) {
+  std::map<std::string, int> ranks;
+  for (const RankFacts& rank : facts) ++ranks[rank.host];
+  return std::ranges::min_element(ranks, {}, [](const auto& one) { return one.second; })->second;
+}
+
+std::string example_of(const std::vector<std::vector<int>>& groups, const Mesh& mesh, int size,
+                       const std::vector<RankFacts>& facts) {
+  const std::vector<int>& first = groups.front();
+  const auto host = [&](int rank) { return facts[static_cast<std::size_t>(rank)].host; };
+  return fmt::format("{} of {}, such as ranks {} ({}) to {} ({})", groups.size(),
+                     mesh.size() / size, first.front(), host(first.front()), first.back(),
+                     host(first.back()));
+}
+
+}  // namespace
+
+DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts) {
+  const Grid& grid = plan.grid;
+  if (grid.together() == 1) return {};
+  const Mesh mesh({{"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}});
+  FL_ASSERT(mesh.size() == static_cast<int>(facts.size()));
+  DoctorLines lines{model_line(plan)};
+  if (grid.tp > 1) {
+    const auto spread = spread_groups(mesh, "tp", facts);
+    if (spread.empty()) {
+      lines.push_back({Verdict::ok, "layers", "each group of tp is on one machine"});
+    } else {
+      lines.push_back(
+          {Verdict::warn, "layers",
+           "groups of tp are on several machines: " + example_of(spread, mesh, grid.tp, facts),
+           fmt::format("they send in every layer and wait for it: start a multiple of {} ranks on "
+                       "each machine, or choose a tp that divides {}",
+                       grid.tp, fewest_ranks_of_a_machine(facts))});
+    }
+  }
+  if (grid.cp > 1) {
+    const auto spread = spread_groups(mesh, "cp", facts);
+    lines.push_back({Verdict::ok, "texts",
+                     spread.empty() ? "each group of cp is on one machine"
+                                    : "groups of cp are on several machines, between which keys "
+                                      "and values go in every layer: " +
+                                          example_of(spread, mesh, grid.cp, facts)});
+  }
+  return lines;
+}
+
+}  // namespace fl::site

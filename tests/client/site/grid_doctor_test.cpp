@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/site/grid_doctor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace fl::test {
+
+using namespace fl::site;
+namespace {
+
+using Verdict = DoctorLine::Verdict;
+
+const std::string small = "transformer:layers=2,width=16,heads=4,context=32";
+
+/// Ranks on these machines.
+std::vector<RankFacts> ranks_on(const std::vector<std::string>& hosts) {
+  std::vector<RankFacts> facts(hosts.size());
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    facts[rank].rank = static_cast<int>(rank);
+    facts[rank].host = hosts[rank];
+  }
+  return facts;
+}
+
+const std::vector<RankFacts> two_and_two = ranks_on({"a", "a", "b", "b"});
+
+}  // namespace
+
+TEST_CASE("the doctor has nothing to say about ranks that take passes by themselves") {
+  CHECK(diagnose_grid({.grid = {.dp = 4}}, two_and_two).empty());
+}
+
+TEST_CASE("the doctor says whether a grid divides a model") {
+  const auto line = [](const GridPlan& plan) { return diagnose_grid(plan, two_and_two).front(); };
+  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = small}).verdict == Verdict::ok);
+  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = small}).text ==
+        "dp=2,tp=2,cp=1 divides " + small);
+  CHECK(line({.grid = {.dp = 2, .tp = 2}}).verdict == Verdict::warn);
+  const DoctorLine heads =
+      line({.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = small + ",vocab=257"});
+  CHECK(heads.verdict == Verdict::fail);
+  CHECK(heads.text.find("its vocabulary of 257 is no multiple of 2") != std::string::npos);
+  const std::string odd = "transformer:layers=2,width=16,heads=4,context=6";
+  CHECK(line({.grid = {.dp = 2, .tp = 1, .cp = 2}, .model = odd}).text.find("context of 6") !=
+        std::string::npos);
+  const GridPlan by_heads{
+      .grid = {.dp = 2, .tp = 1, .cp = 2}, .way = ContextWay::ulysses, .model = odd};
+  CHECK(line(by_heads).verdict == Verdict::ok);
+  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = "nothing"}).verdict == Verdict::fail);
+}
+
+TEST_CASE("the doctor warns where ranks that divide layers are on several machines") {
+  const GridPlan pairs{.grid = {.dp = 2, .tp = 2}, .model = small};
+  const DoctorLines good = diagnose_grid(pairs, two_and_two);
+  REQUIRE(good.size() == 2);
+  CHECK(good[1].verdict == Verdict::ok);
+  const DoctorLines bad = diagnose_grid(pairs, ranks_on({"a", "b", "b", "c"}));
+  REQUIRE(bad.size() == 2);
+  CHECK(bad[1].verdict == Verdict::warn);
+  CHECK(bad[1].text ==
+        "groups of tp are on several machines: 2 of 2, such as ranks 0 (a) to 1 (b)");
+  CHECK(
+      bad[1].advice.find("a multiple of 2 ranks on each machine, or choose a tp that divides 1") !=
+      std::string::npos);
+}
+
+TEST_CASE("the doctor tells where ranks that divide texts are") {
+  const GridPlan both{.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = small};
+  const DoctorLines lines = diagnose_grid(both, two_and_two);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[1].text == "each group of tp is on one machine");
+  CHECK(lines[2].verdict == Verdict::ok);
+  CHECK(lines[2].text.ends_with("2 of 2, such as ranks 0 (a) to 2 (b)"));
+  const DoctorLines near = diagnose_grid({.grid = {.dp = 2, .cp = 2}}, two_and_two);
+  CHECK(near.back().text == "each group of cp is on one machine");
+}
+
+}  // namespace fl::test
