@@ -34,6 +34,8 @@ const Axis* find_axis(std::string_view name) {
 
 }  // namespace
 
+int Grid::together() const { return tp * cp; }
+
 Result<Grid> parse_grid(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
     return Error(Errc::invalid_input, fmt::format("--parallel '{}': {}", text, why));
@@ -72,20 +74,22 @@ Result<Grid> fill_grid(Grid grid, int ranks) {
   std::string fixed;
   if (grid.tp > 1) fixed += fmt::format(",tp={}", grid.tp);
   if (grid.cp > 1) fixed += fmt::format(",cp={}", grid.cp);
-  const std::int64_t together = std::int64_t{grid.tp} * grid.cp;
+  const int together = grid.together();
   if (grid.dp == 0) {
     if (ranks % together != 0)
       return Error(Errc::invalid_input,
                    fmt::format("--parallel {} takes a multiple of {} ranks, and the site has {}",
                                fixed.substr(1), together, ranks));
-    grid.dp = static_cast<int>(ranks / together);
+    grid.dp = ranks / together;
   }
-  const std::int64_t product = grid.dp * together;
+  const std::int64_t product = std::int64_t{grid.dp} * together;
   if (product == ranks) return grid;
   return Error(Errc::invalid_input,
                fmt::format("--parallel dp={}{} takes {} ranks, and the site has {}", grid.dp, fixed,
                            product, ranks));
 }
+
+Mesh mesh_of(const Grid& grid) { return Mesh({{"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}}); }
 
 std::size_t usable_ranks(const Grid& grid, std::size_t ranks) {
   return ranks - ranks % static_cast<std::size_t>(grid.together());

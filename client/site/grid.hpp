@@ -3,6 +3,7 @@
 // training. Pure; any thread.
 #pragma once
 
+#include "client/site/mesh.hpp"
 #include "client/site/site_options.hpp"
 #include "shared/base/error.hpp"
 
@@ -20,7 +21,7 @@ struct Grid {
                // tokens (context parallelism). They follow each other, too.
 
   /// The ranks that take a pass together: fewer can't.
-  [[nodiscard]] int together() const { return tp * cp; }
+  [[nodiscard]] int together() const;
 };
 
 /// Parses "dp=4,tp=2,cp=2". Errors: invalid_input for an unknown axis, for one that this release
@@ -33,6 +34,9 @@ struct Grid {
 }
 /// The grid of so many ranks. Errors: invalid_input if they are not the product of the axes.
 [[nodiscard]] Result<Grid> fill_grid(Grid grid, int ranks);
+/// Where the ranks of a filled grid lie: those of tp follow each other, groups of them those of cp,
+/// and so on to dp.
+[[nodiscard]] Mesh mesh_of(const Grid& grid);
 /// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of
 /// layers and texts.
 [[nodiscard]] std::size_t usable_ranks(const Grid& grid, std::size_t ranks);

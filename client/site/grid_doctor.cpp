@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 namespace fl::site {
@@ -46,12 +45,6 @@ std::vector<std::vector<int>> spread_groups(const Mesh& mesh, const char* axis,
   return {groups.begin(), groups.end()};
 }
 
-int fewest_ranks_of_a_machine(const std::vector<RankFacts>& facts) {
-  std::map<std::string, int> ranks;
-  for (const RankFacts& rank : facts) ++ranks[rank.host];
-  return std::ranges::min_element(ranks, {}, [](const auto& one) { return one.second; })->second;
-}
-
 std::string example_of(const std::vector<std::vector<int>>& groups, const Mesh& mesh, int size,
                        const std::vector<RankFacts>& facts) {
   const std::vector<int>& first = groups.front();
@@ -66,7 +59,7 @@ std::string example_of(const std::vector<std::vector<int>>& groups, const Mesh& 
 DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts) {
   const Grid& grid = plan.grid;
   if (grid.together() == 1) return {};
-  const Mesh mesh({{"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}});
+  const Mesh mesh = mesh_of(grid);
   FL_ASSERT(mesh.size() == static_cast<int>(facts.size()));
   DoctorLines lines{model_line(plan)};
   if (grid.tp > 1) {
@@ -79,7 +72,7 @@ DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& fa
            "groups of tp are on several machines: " + example_of(spread, mesh, grid.tp, facts),
            fmt::format("they send in every layer and wait for it: start a multiple of {} ranks on "
                        "each machine, or choose a tp that divides {}",
-                       grid.tp, fewest_ranks_of_a_machine(facts))});
+                       grid.tp, std::ranges::min(facts, {}, &RankFacts::local_size).local_size)});
     }
   }
   if (grid.cp > 1) {

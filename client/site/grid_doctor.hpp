@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `fl-client site doctor` says about the grid of a site's ranks (--parallel): whether a model
-// can be divided so, and on which machines lie ranks that take each pass together. Pure; any
-// thread.
+// The lines of `fl-client site doctor` about the grid of a site's ranks (--parallel): whether a
+// model can be divided so, and on which machines the ranks are that take each pass together. Pure;
+// any thread.
 #pragma once
 
 #include "client/learn/context_parts.hpp"

@@ -51,7 +51,8 @@ class Grids(SiteTest):
         _, wanted, _ = self.run_of_text(*flags, name=f"undisturbed-{number}", **job)
 
         disturb = strike((1, 0, 3, 2))
-        _, digests, client = self.run_of_text(*flags, name=f"disturbed-{number}", meanwhile=disturb, **job)
+        job |= {"name": f"disturbed-{number}", "meanwhile": disturb}
+        _, digests, client = self.run_of_text(*flags, **job)
         self.assertEqual(digests, wanted)
         self.assertIn("begins again with a new group", client.stderr())
         self.assertEqual(

@@ -31,7 +31,7 @@ torch::Tensor products_of(const torch::Tensor& queries, const torch::Tensor& key
 
 PartialAttention partial_on(const torch::Tensor& queries) { return {.is_fused = queries.is_cpu()}; }
 
-/// What some queries get from the keys that they have met so far.
+/// The attention of some queries to all keys that were added so far.
 class Merged {
  public:
   void add(const torch::Tensor& outputs, const torch::Tensor& exponents) {
@@ -115,7 +115,8 @@ class Keys {
           [&](std::int64_t rank, const torch::Tensor& theirs) { use(rank, theirs, added[rank]); });
       return group_.sum_parts(added);
     }
-    // What this rank adds for its own keys stays here, so that one pass fewer brings all home.
+    // The gradients that this rank adds for its own keys are not sent round with the others, which
+    // saves one transfer.
     const torch::Tensor home = torch::zeros_like(now_, torch::kFloat32);
     torch::Tensor guests = torch::zeros_like(home);
     std::int64_t turn = 0;

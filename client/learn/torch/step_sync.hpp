@@ -43,6 +43,7 @@ class StepSync {
   /// The number of this rank's part of each batch, and how many there are.
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// How many ranks have gradients of other examples or tokens, of which a step takes the mean.
   [[nodiscard]] std::int64_t gradient_parts() {
     const ContextGroup* const context = groups().context;
     return size() * (context == nullptr ? 1 : context->division().ranks);

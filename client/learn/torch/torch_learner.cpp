@@ -265,7 +265,7 @@ double Learner::add_part(const LocalRun& run, const Examples& examples, const to
     if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
     return forward(now.inputs, true).to(torch::kFloat32);
   }();
-  // Of a part of the tokens none may be predicted, so that they have no mean.
+  // If a rank has a part of the tokens, none of these may have a target; then they have no mean.
   torch::Tensor loss =
       now.predictions
           ? this->loss(outputs, now.targets, at::Reduction::Sum) * (share / *now.predictions)

@@ -82,7 +82,7 @@ class Learner {
   /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
   /// single value, which has no variance.
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training);
-  /// What this rank has of a batch: all of it or, of ranks that have texts together, its tokens.
+  /// Takes this rank's tokens of a batch, if it has texts together with others; else all of it.
   [[nodiscard]] OwnBatch own_of(Batch whole) const;
   /// Call before the forward pass of a model that may have experts. `weight`: by which the mean
   /// loss of the whole batch is multiplied before the backward pass; 0 if others need the pass

@@ -44,7 +44,7 @@ class Measurement {
   Measurement(const ModelSpec& spec, TargetScale scale, const PassGroups& groups)
       : spec_(spec), scale_(std::move(scale)), groups_(groups) {}
 
-  /// Of ranks that have texts together each adds its tokens.
+  /// Adds a batch, or this rank's tokens of it if ranks have texts together.
   void add(const torch::Tensor& outputs, const torch::Tensor& targets);
   /// Adds up what `ranks` ranks have measured, so that each has all. `sum` adds up tensors of fp64
   /// over the ranks.

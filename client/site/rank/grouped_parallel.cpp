@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/grouped_parallel.hpp"
 
-#include "client/site/mesh.hpp"
+#include "client/site/grid.hpp"
 #include "shared/base/error.hpp"
 
 #include <fmt/format.h>
@@ -10,12 +10,12 @@ namespace fl::site {
 
 void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
-  const auto tp = static_cast<int>(tensor_ranks_.division().ranks);
-  const auto cp = static_cast<int>(context_ranks_.division().ranks);
-  FL_ASSERT(ranks_->size() % (tp * cp) == 0);
-  const int dp = ranks_->size() / (tp * cp);
-  const Mesh mesh({{"dp", dp}, {"cp", cp}, {"tp", tp}});
-  const Mesh layers({{"sharers", dp * cp}, {"tp", tp}});
+  Grid grid{.tp = static_cast<int>(tensor_ranks_.division().ranks),
+            .cp = static_cast<int>(context_ranks_.division().ranks)};
+  FL_ASSERT(ranks_->size() % grid.together() == 0);
+  grid.dp = ranks_->size() / grid.together();
+  const Mesh mesh = mesh_of(grid);
+  const Mesh layers({{"sharers", grid.dp * grid.cp}, {"tp", grid.tp}});
   const int rank = ranks_->rank();
   const int part = mesh.place_of(rank)[2];
   const auto observe = [this](Ranks& group) {
@@ -28,15 +28,15 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
     return ranks_->subgroup(of.group_of(axis, rank), name);
   };
   gradient_ranks_ = group(layers, "sharers", fmt::format("gradients {}", part));
-  if (tp > 1) {
+  if (shares_layers()) {
     own_sharers_ = group(layers, "sharers", fmt::format("sharers {}", part));
     observe(*own_sharers_);
-    auto with_layers = group(mesh, "tp", fmt::format("layers {}", rank / tp));
+    auto with_layers = group(mesh, "tp", fmt::format("layers {}", rank / grid.tp));
     observe(*with_layers);
     tensor_ranks_.enter(std::move(with_layers));
   }
-  if (cp > 1) {
-    auto with_texts = group(mesh, "cp", fmt::format("texts {} {}", rank / (cp * tp), part));
+  if (context_ranks_.is_divided()) {
+    auto with_texts = group(mesh, "cp", fmt::format("texts {} {}", rank / grid.together(), part));
     observe(*with_texts);
     context_ranks_.enter(std::move(with_texts));
   }

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace {
 
 using Verdict = DoctorLine::Verdict;
 
-const std::string small = "transformer:layers=2,width=16,heads=4,context=32";
+const std::string two_blocks = "transformer:layers=2,width=16,heads=4,context=32";
 
 /// Ranks on these machines.
 std::vector<RankFacts> ranks_on(const std::vector<std::string>& hosts) {
@@ -21,6 +22,7 @@ std::vector<RankFacts> ranks_on(const std::vector<std::string>& hosts) {
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     facts[rank].rank = static_cast<int>(rank);
     facts[rank].host = hosts[rank];
+    facts[rank].local_size = static_cast<int>(std::ranges::count(hosts, hosts[rank]));
   }
   return facts;
 }
@@ -35,12 +37,12 @@ TEST_CASE("the doctor has nothing to say about ranks that take passes by themsel
 
 TEST_CASE("the doctor says whether a grid divides a model") {
   const auto line = [](const GridPlan& plan) { return diagnose_grid(plan, two_and_two).front(); };
-  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = small}).verdict == Verdict::ok);
-  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = small}).text ==
-        "dp=2,tp=2,cp=1 divides " + small);
+  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).verdict == Verdict::ok);
+  CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).text ==
+        "dp=2,tp=2,cp=1 divides " + two_blocks);
   CHECK(line({.grid = {.dp = 2, .tp = 2}}).verdict == Verdict::warn);
   const DoctorLine heads =
-      line({.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = small + ",vocab=257"});
+      line({.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = two_blocks + ",vocab=257"});
   CHECK(heads.verdict == Verdict::fail);
   CHECK(heads.text.find("its vocabulary of 257 is no multiple of 2") != std::string::npos);
   const std::string odd = "transformer:layers=2,width=16,heads=4,context=6";
@@ -53,7 +55,7 @@ TEST_CASE("the doctor says whether a grid divides a model") {
 }
 
 TEST_CASE("the doctor warns where ranks that divide layers are on several machines") {
-  const GridPlan pairs{.grid = {.dp = 2, .tp = 2}, .model = small};
+  const GridPlan pairs{.grid = {.dp = 2, .tp = 2}, .model = two_blocks};
   const DoctorLines good = diagnose_grid(pairs, two_and_two);
   REQUIRE(good.size() == 2);
   CHECK(good[1].verdict == Verdict::ok);
@@ -68,7 +70,7 @@ TEST_CASE("the doctor warns where ranks that divide layers are on several machin
 }
 
 TEST_CASE("the doctor tells where ranks that divide texts are") {
-  const GridPlan both{.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = small};
+  const GridPlan both{.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = two_blocks};
   const DoctorLines lines = diagnose_grid(both, two_and_two);
   REQUIRE(lines.size() == 3);
   CHECK(lines[1].text == "each group of tp is on one machine");

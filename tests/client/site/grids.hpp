@@ -93,7 +93,26 @@ inline std::vector<float> gradient_alone(const std::string& model) {
   return gradient;
 }
 
-/// What a training's trainer evaluates of its first weights.
+/// A step of a grid in a precision below fp32.
+struct MixedStep {
+  bool is_other = false;       // It differs from the step in fp32.
+  double distance = 0;         // From that, relative to its length.
+  bool is_repeatable = false;  // It has the same bits when activations are computed again.
+};
+
+inline MixedStep mixed_step(const Shape& shape, const std::string& precision) {
+  Training training = training_of(dense, shape);
+  training.settings.local_steps = 1;
+  training.zero = 3;
+  const auto whole = joined_update(train_ranks(shape.size(), training));
+  training.precision = precision;
+  const auto low = joined_update(train_ranks(shape.size(), training));
+  training.recomputes = true;
+  const auto again = joined_update(train_ranks(shape.size(), training));
+  return {low != whole, relative_distance(low, whole), again == low};
+}
+
+/// Evaluates the first weights of a training.
 inline EvalReport evaluate_first(Trainer& trainer, const Training& training) {
   return trainer.evaluate(first_weights(trainer, training), {}).value();
 }
