@@ -238,6 +238,7 @@ TEST_CASE("a parameter without a gradient is an error on every rank, and not a w
     on_ranks(2, [&](Ranks& ranks) {
       DataParallel together;
       together.enter(ranks.subgroup({0, 1}, "steps"), plain_hook(), 64);  // A bucket for each.
+      ranks.barrier();  // A rank that is refused leaves, when the other may not have entered yet.
       std::vector<torch::Tensor> parameters;
       for (int i = 0; i < 3; ++i) {
         parameters.push_back(torch::full({100}, 1.0, torch::requires_grad()));
