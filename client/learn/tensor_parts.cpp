@@ -64,7 +64,8 @@ template <class Add>
 void for_each_stretch(const Layout::Tensor& tensor, const Cut& cut, std::int64_t ranks,
                       std::int64_t rank, const Add& add) {
   const auto offset = static_cast<std::int64_t>(tensor.offset);
-  if (cut.dimension == nowhere) return add(offset, static_cast<std::int64_t>(tensor.elements));
+  if (cut.dimension == nowhere || ranks == 1)
+    return add(offset, static_cast<std::int64_t>(tensor.elements));
   const auto along = static_cast<std::size_t>(cut.dimension);
   const std::span<const std::int64_t> shape = tensor.shape;
   const std::int64_t inner = product(shape.subspan(along + 1));
@@ -109,19 +110,27 @@ std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor, const TensorD
   return shape;
 }
 
-LayersPart part_of_model(const Layout& layout, const TensorDivision& division, std::int64_t rank) {
+LayersPart part_of_model(const Layout& layout, const LayersDivision& division,
+                         const LayersPlace& place) {
+  const TensorDivision& tensors = division.tensors;
+  const std::int64_t blocks = blocks_of(layout);
   LayersPart part;
-  std::int64_t at = 0;
   for (const Layout::Tensor& tensor : layout.tensors()) {
+    if (!is_on_rank(tensor.name, division.stages, place.pipeline, blocks)) continue;
     const Cut& cut = cut_of(tensor.name);
-    const bool is_owned = cut.dimension != nowhere || rank == 0;
-    for_each_stretch(tensor, cut, division.ranks, rank, [&](std::int64_t begin, std::int64_t n) {
-      const Piece piece{begin, n, at};
-      part.pieces.push_back(piece);
-      if (is_owned) part.owned.push_back(piece);
-      if (cut.sees_own_tokens && division.divides_tokens) part.summed.push_back(piece);
-      at += n;
-    });
+    const bool is_whole = cut.dimension == nowhere || tensors.ranks == 1;
+    const bool is_owned = (!is_whole || place.tensor == 0) &&
+                          !is_tied_copy(tensor.name, division.stages, place.pipeline);
+    const bool is_summed = cut.sees_own_tokens && tensors.divides_tokens && tensors.ranks > 1;
+    for_each_stretch(tensor, cut, tensors.ranks, place.tensor,
+                     [&](std::int64_t begin, std::int64_t n) {
+                       const Piece piece{begin, n, part.elements};
+                       part.pieces.push_back(piece);
+                       if (is_owned) part.owned.push_back(piece);
+                       if (is_summed) part.summed.push_back(piece);
+                       if (is_tied(tensor.name, division.stages)) part.tied.push_back(piece);
+                       part.elements += n;
+                     });
   }
   return part;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the tensors of a transformer are divided over ranks that compute each layer together (tensor
-// parallelism): the table that modules, loading, sums, norms, writing and moments go by. Shoeybi et
-// al., "Megatron-LM", 2019, section 3; with divided tokens: Korthikanti et al., "Reducing
-// Activation Recomputation in Large Transformer Models", MLSys 2023, section 4.2.2. Pure
-// arithmetic; any thread.
+// parallelism) or have other layers (pipeline_parts.hpp): the table that modules, loading, sums,
+// norms, writing and moments go by. Shoeybi et al., "Megatron-LM", 2019, section 3; with divided
+// tokens: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+// MLSys 2023, section 4.2.2. Pure arithmetic; any thread.
 #pragma once
 
 #include "client/learn/piece.hpp"
+#include "client/learn/pipeline_parts.hpp"
 #include "shared/base/error.hpp"
 #include "shared/params/layout.hpp"
 #include "shared/params/model_spec.hpp"
@@ -32,15 +33,29 @@ struct TensorDivision {
 [[nodiscard]] std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor,
                                                    const TensorDivision& division);
 
+/// How a model's layers lie on ranks: in stages, of which each has its layers' tensors divided.
+struct LayersDivision {
+  TensorDivision tensors = {};
+  PipelineDivision stages = {};
+  [[nodiscard]] bool is_divided() const { return tensors.ranks > 1 || stages.ranks > 1; }
+};
+/// A rank's numbers along both.
+struct LayersPlace {
+  std::int64_t tensor = 0;
+  std::int64_t pipeline = 0;
+};
+
 /// A rank's vector of a model: it has its parts of the tensors, one behind the other in the
-/// layout's order. Norms and some biases are on all ranks, with the same values.
+/// layout's order. Norms and some biases are on all ranks that have a layer, with the same values.
 struct LayersPart {
   std::vector<Piece> pieces;  // All of it.
-  std::vector<Piece> owned;   // Without what the first rank has, too: over all ranks each element
+  std::vector<Piece> owned;   // Without what an earlier rank has, too: over all ranks each element
                               // is owned once.
   std::vector<Piece> summed;  // Where a rank's gradient is that of its own tokens only.
+  std::vector<Piece> tied;    // Where it lacks what the other end of the pipeline adds.
+  std::int64_t elements = 0;
 };
-[[nodiscard]] LayersPart part_of_model(const Layout& layout, const TensorDivision& division,
-                                       std::int64_t rank);
+[[nodiscard]] LayersPart part_of_model(const Layout& layout, const LayersDivision& division,
+                                       const LayersPlace& place);
 
 }  // namespace fl

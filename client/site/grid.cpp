@@ -22,8 +22,8 @@ struct Axis {
   int Grid::*size = nullptr;  // Null: this release does not divide along it.
 };
 constexpr Axis axes[] = {
-    {"dp", "batches", &Grid::dp}, {"tp", "layers", &Grid::tp}, {"cp", "texts", &Grid::cp},
-    {"pp", "a chain of layers"},  {"ep", "experts"},
+    {"dp", "batches", &Grid::dp},           {"tp", "layers", &Grid::tp}, {"cp", "texts", &Grid::cp},
+    {"pp", "a chain of layers", &Grid::pp}, {"ep", "experts"},
 };
 
 const Axis* find_axis(std::string_view name) {
@@ -34,7 +34,7 @@ const Axis* find_axis(std::string_view name) {
 
 }  // namespace
 
-int Grid::together() const { return tp * cp; }
+int Grid::together() const { return tp * cp * pp; }
 
 Result<Grid> parse_grid(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
@@ -58,7 +58,7 @@ Result<Grid> parse_grid(std::string_view text) {
       if (*size > 1)
         return refuse(
             fmt::format("{} would divide {}, which this release can't do; dp divides batches, tp "
-                        "layers, cp texts, and --zero all that a rank holds",
+                        "layers, cp texts, pp a chain of layers, and --zero all that a rank holds",
                         name, axis->divides));
       continue;
     }
@@ -74,6 +74,7 @@ Result<Grid> fill_grid(Grid grid, int ranks) {
   std::string fixed;
   if (grid.tp > 1) fixed += fmt::format(",tp={}", grid.tp);
   if (grid.cp > 1) fixed += fmt::format(",cp={}", grid.cp);
+  if (grid.pp > 1) fixed += fmt::format(",pp={}", grid.pp);
   const int together = grid.together();
   if (grid.dp == 0) {
     if (ranks % together != 0)
@@ -89,7 +90,9 @@ Result<Grid> fill_grid(Grid grid, int ranks) {
                            product, ranks));
 }
 
-Mesh mesh_of(const Grid& grid) { return Mesh({{"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}}); }
+Mesh mesh_of(const Grid& grid) {
+  return Mesh({{"pp", grid.pp}, {"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}});
+}
 
 std::size_t usable_ranks(const Grid& grid, std::size_t ranks) {
   return ranks - ranks % static_cast<std::size_t>(grid.together());

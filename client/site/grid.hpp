@@ -19,13 +19,15 @@ struct Grid {
                // after the other.
   int cp = 1;  // Such groups of ranks that have each part's texts together, with parts of the
                // tokens (context parallelism). They follow each other, too.
+  int pp = 1;  // The ranks of a pipeline, through which each part goes. All that have the first
+               // layers come first, so that pipelines may go from machine to machine.
 
   /// The ranks that take a pass together: fewer can't.
   [[nodiscard]] int together() const;
 };
 
-/// Parses "dp=4,tp=2,cp=2". Errors: invalid_input for an unknown axis, for one that this release
-/// does not divide along, and for a size below 1 or an axis that stands there twice.
+/// Parses "dp=4,tp=2,cp=2,pp=2". Errors: invalid_input for an unknown axis, for one that this
+/// release does not divide along, and for a size below 1 or an axis that stands there twice.
 [[nodiscard]] Result<Grid> parse_grid(std::string_view text);
 /// The grid of --parallel; without that flag all ranks share batches. Errors: those of
 /// parse_grid().
@@ -35,7 +37,7 @@ struct Grid {
 /// The grid of so many ranks. Errors: invalid_input if they are not the product of the axes.
 [[nodiscard]] Result<Grid> fill_grid(Grid grid, int ranks);
 /// Where the ranks of a filled grid lie: those of tp follow each other, groups of them those of cp,
-/// and so on to dp.
+/// of these those of dp, and so on to pp.
 [[nodiscard]] Mesh mesh_of(const Grid& grid);
 /// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of
 /// layers and texts.

@@ -16,8 +16,8 @@ using Verdict = DoctorLine::Verdict;
 namespace {
 
 DoctorLine model_line(const GridPlan& plan) {
-  const std::string name =
-      fmt::format("dp={},tp={},cp={}", plan.grid.dp, plan.grid.tp, plan.grid.cp);
+  const std::string name = fmt::format("dp={},tp={},cp={},pp={}", plan.grid.dp, plan.grid.tp,
+                                       plan.grid.cp, plan.grid.pp);
   if (plan.model.empty())
     return {Verdict::warn, "grid", name + ", for a model that is not known",
             "say --model SPEC to see whether it can be divided so"};
@@ -26,7 +26,8 @@ DoctorLine model_line(const GridPlan& plan) {
   if (!spec) return {Verdict::fail, "grid", spec.error().message()};
   for (const auto& checked :
        {check_division(*spec, plan.model, layers),
-        check_context(*spec, plan.model, {.ranks = plan.grid.cp, .way = plan.way}, layers)}) {
+        check_context(*spec, plan.model, {.ranks = plan.grid.cp, .way = plan.way}, layers),
+        check_pipeline(*spec, plan.model, plan.stages)}) {
     if (!checked) return {Verdict::fail, "grid", checked.error().message()};
   }
   return {Verdict::ok, "grid", fmt::format("{} divides {}", name, plan.model)};
@@ -52,6 +53,19 @@ std::string example_of(const std::vector<std::vector<int>>& groups, const Mesh& 
   return fmt::format("{} of {}, such as ranks {} ({}) to {} ({})", groups.size(),
                      mesh.size() / size, first.front(), host(first.front()), first.back(),
                      host(first.back()));
+}
+
+/// How long ranks wait for other stages; Narayanan 2021, section 2.2, and Qi 2024, section 2.3,
+/// where a backward pass takes twice as long as a forward pass.
+std::string bubble_text(const PipelineDivision& stages) {
+  const std::int64_t before = stages.ranks - 1;
+  switch (stages.schedule) {
+    case PipelineSchedule::interleaved: return fmt::format("{}/({} M)", before, stages.chunks);
+    case PipelineSchedule::zero_bubble: return fmt::format("{}/(3 M)", before);
+    case PipelineSchedule::gpipe:
+    case PipelineSchedule::one_forward_one_back: break;
+  }
+  return fmt::format("{}/M", before);
 }
 
 }  // namespace
@@ -82,6 +96,17 @@ DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& fa
                                     : "groups of cp are on several machines, between which keys "
                                       "and values go in every layer: " +
                                           example_of(spread, mesh, grid.cp, facts)});
+  }
+  if (grid.pp > 1) {
+    const auto spread = spread_groups(mesh, "pp", facts);
+    lines.push_back(
+        {Verdict::ok, "stages",
+         fmt::format("{}; with M passes a step ranks wait {} of the time that they compute",
+                     spread.empty() ? "each pipeline is on one machine"
+                                    : "pipelines go over several machines, between which the "
+                                      "values of a pass go and their gradients: " +
+                                          example_of(spread, mesh, grid.pp, facts),
+                     bubble_text(plan.stages))});
   }
   return lines;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/learn/context_parts.hpp"
+#include "client/learn/pipeline_parts.hpp"
 #include "client/learn/tensor_parts.hpp"
 #include "client/site/doctor.hpp"
 #include "client/site/grid.hpp"
@@ -19,6 +20,7 @@ struct GridPlan {
   Grid grid;  // Filled, for as many ranks as there are facts.
   bool divides_tokens = false;
   ContextWay way = ContextWay::ring;
+  PipelineDivision stages = {};
   std::string model = {};  // "": not known.
 };
 

@@ -98,7 +98,8 @@ void RankLink::receive_all(const std::stop_token& stop) {
   }
 }
 
-json RankLink::beat() const {
+json RankLink::beat() {
+  if (counts_waiting_) ++progress_;
   std::uint64_t progress = progress_;
   // Counts tenths of a second, so that the beats' own cost is no progress.
   if (counts_computing_) progress += static_cast<std::uint64_t>(std::clock() * 10 / CLOCKS_PER_SEC);

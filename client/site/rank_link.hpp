@@ -52,6 +52,9 @@ class RankLink {
   /// From now on the time that this process computes counts as progress, or no longer: for work
   /// that has no parts to count, but does nothing else than compute and read.
   void count_computing(bool counts) { counts_computing_ = counts; }
+  /// From now on each beat is progress, or no longer: while this rank rightly waits for another
+  /// one's work, which has a time limit of its own.
+  void count_waiting(bool counts) { counts_waiting_ = counts; }
   /// Answers that request: with "type": "done" and "id" added, or with the error.
   void answer(Result<nlohmann::json> message);
 
@@ -77,7 +80,7 @@ class RankLink {
   void hear(nlohmann::json message);
   void lose(const Error& reason);
   void send(const nlohmann::json& message);
-  [[nodiscard]] nlohmann::json beat() const;
+  [[nodiscard]] nlohmann::json beat();
   /// Asks the store and waits for its answer.
   [[nodiscard]] Result<nlohmann::json> ask_store(nlohmann::json request, TimePoint until);
 
@@ -86,6 +89,7 @@ class RankLink {
   const std::function<void()> on_lost_;
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<bool> counts_computing_ = false;
+  std::atomic<bool> counts_waiting_ = false;
   Mutex send_mutex_;  // Held while a message is sent: the messages of two threads must not mix.
   Mutex mutex_;
   Condition changed_;

@@ -203,7 +203,9 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                   .tp = grid_.tp,
                                   .sequence_parallel = options_.sequence_parallel,
                                   .cp = grid_.cp,
-                                  .context_parallel = options_.context_parallel};
+                                  .context_parallel = options_.context_parallel,
+                                  .pp = grid_.pp,
+                                  .pipeline = options_.pipeline};
   std::vector<SiteHub::Request> requests;
   for (const SiteMember& member : members)
     requests.push_back({member.rank,

@@ -162,9 +162,11 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
   const auto ranks = static_cast<int>(facts.size());
   FL_TRY(const Grid grid, fill_grid(grid_of(options.site).value(), ranks));
   FL_TRY(const ContextWay way, parse_context_way(options.site.context_parallel));
+  FL_TRY(const PipelineDivision stages, parse_pipeline(options.site.pipeline, grid.pp));
   std::ranges::move(diagnose_grid({.grid = grid,
                                    .divides_tokens = options.site.sequence_parallel,
                                    .way = way,
+                                   .stages = stages,
                                    .model = options.model},
                                   facts),
                     std::back_inserter(lines));

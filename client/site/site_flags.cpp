@@ -28,9 +28,10 @@ std::string topology_help() {
 
 void declare_grid_flags(CLI::App& app, SiteOptions& options) {
   app.add_option("--parallel", options.parallel,
-                 "The grid of the ranks, such as dp=4,tp=2,cp=2: so many parts of each batch "
+                 "The grid of the ranks, such as dp=4,tp=2,cp=2,pp=2: so many parts of each batch "
                  "(default: as many as there are ranks for), and so many ranks that divide a "
-                 "transformer's layers or its texts between them (docs/guide/large-models.md)")
+                 "transformer's layers (tp) or its texts (cp) between them, or have some of the "
+                 "layers each (pp); docs/guide/large-models.md")
       ->type_name("AXIS=RANKS")
       ->check([](const std::string& text) {
         const auto grid = parse_grid(text);
@@ -49,6 +50,17 @@ void declare_grid_flags(CLI::App& app, SiteOptions& options) {
       ->check([](const std::string& text) {
         const auto way = parse_context_way(text);
         return way ? std::string() : way.error().message();
+      });
+  app.add_option("--pipeline", options.pipeline,
+                 "With --parallel pp=N, the order in which ranks compute the parts of a batch, of "
+                 "which --accumulate of the server says how many there are: gpipe, 1f1b (fewer "
+                 "activations at a time), interleaved:N (N groups of layers on each rank: less "
+                 "waiting, more to send), or zb-h1 (as 1f1b, with less waiting)")
+      ->type_name("SCHEDULE")
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        const auto division = parse_pipeline(text, 1);
+        return division ? std::string() : division.error().message();
       });
 }
 
@@ -118,10 +130,10 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag :
-         {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
-          "--unused-parameters", "--zero", "--parallel", "--sequence-parallel",
-          "--context-parallel", "--site-interface", "--site-address", "--site-secret-file"}) {
+    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology",
+                             "--bucket-mb", "--unused-parameters", "--zero", "--parallel",
+                             "--sequence-parallel", "--context-parallel", "--pipeline",
+                             "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -140,6 +152,8 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
     throw CLI::ValidationError("--sequence-parallel", "needs --parallel with tp=2 or more");
   if (app.count("--context-parallel") > 0 && grid.cp == 1)
     throw CLI::ValidationError("--context-parallel", "needs --parallel with cp=2 or more");
+  if (app.count("--pipeline") > 0 && grid.pp == 1)
+    throw CLI::ValidationError("--pipeline", "needs --parallel with pp=2 or more");
   if (options.ranks_min % grid.together() != 0)
     throw CLI::ValidationError("--ranks-min",
                                fmt::format("is no multiple of {}, the ranks that take a pass "

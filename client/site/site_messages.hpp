@@ -29,6 +29,8 @@ struct ParallelSettings {
   bool sequence_parallel = false;
   int cp = 1;  // Ranks that have texts together.
   std::string context_parallel = "ring";
+  int pp = 1;  // Ranks that have the stages of a pipeline.
+  std::string pipeline = "1f1b";
 };
 
 /// How the ranks of a site train together.

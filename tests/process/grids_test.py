@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sites whose ranks have the layers or the texts of a transformer together (--parallel tp=,cp=): real
+"""Sites whose ranks have the layers or the texts of a transformer together (--parallel tp=,cp=,pp=): real
 programs over Gloo on loopback, beside sites that divide the model otherwise and clients that hold
 all of it."""
 
@@ -39,6 +39,8 @@ class Grids(SiteTest):
             ("zero 3, tp 2, sequence parallel", ("tp=2", "--sequence-parallel", "--zero", 3)),
             ("tp 2, cp 2 ring", ("tp=2,cp=2",)),
             ("zero 1, cp 2 ulysses", ("cp=2", "--context-parallel", "ulysses", "--zero", 1)),
+            ("zero 3, pp 2 1f1b", ("pp=2", "--zero", 3)),
+            ("tp 2, pp 2 zb-h1", ("tp=2,pp=2", "--pipeline", "zb-h1")),
         )
         for number, (setup, flags) in enumerate(grids):
             with self.subTest(setup=setup):
@@ -47,7 +49,7 @@ class Grids(SiteTest):
     def check_disturbed(self, number, setup, *grid):
         flags = (*grid, "--recompute", "full", "--keep-moments", "--rank-timeout", 3)
         adam = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 4)
-        job = {"rounds": 16, "server": (*adam, "--codec", "ecuq:2+ef")}
+        job = {"rounds": 16, "server": (*adam, "--accumulate", 2, "--codec", "ecuq:2+ef")}
         _, wanted, _ = self.run_of_text(*flags, name=f"undisturbed-{number}", **job)
 
         disturb = strike((1, 0, 3, 2))
@@ -73,12 +75,18 @@ class Grids(SiteTest):
         )
 
     def test_three_unlike_sites_train_as_three_clients(self):
+        for first in ("tp=2,cp=2", "tp=2,pp=2"):
+            with self.subTest(first=first):
+                self.check_three_unlike_sites(first)
+
+    def check_three_unlike_sites(self, first):
         sites = (
-            ("--ranks", 4, "--parallel", "tp=2,cp=2", "--sequence-parallel", "--zero", 1),
+            ("--ranks", 4, "--parallel", first, "--sequence-parallel", "--zero", 1),
             ("--ranks", 2, "--zero", 3, "--recompute", "full"),
             (),
         )
-        alone = self.model_of_texts("alone", ((), (), ()))
+        name = first.replace(",", "-")
+        alone = self.model_of_texts(f"alone-{name}", ((), (), ()))
 
         def disturb(federation, clients, start, server, job):
             """Kills a rank, the site and the server."""
@@ -96,7 +104,7 @@ class Grids(SiteTest):
             server.kill()
             return federation.server(*job)
 
-        apart = self.model_of_texts("sites", sites, meanwhile=disturb)
+        apart = self.model_of_texts(f"sites-{name}", sites, meanwhile=disturb)
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
     def test_a_site_goes_on_with_whole_groups(self):
@@ -147,6 +155,7 @@ class Grids(SiteTest):
             (("--ranks", 4, "--parallel", "dp=1,tp=2"), "takes 2 ranks, and the site has 4"),
             (("--ranks", 2, "--sequence-parallel"), "needs --parallel with tp=2 or more"),
             (("--ranks", 2, "--context-parallel", "ring"), "needs --parallel with cp=2 or more"),
+            (("--ranks", 2, "--pipeline", "gpipe"), "needs --parallel with pp=2 or more"),
             (("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 3), "is no multiple of 2"),
         ):
             with self.subTest(flags=flags):
@@ -162,6 +171,10 @@ class Grids(SiteTest):
         client.wait(60)
         client = federation.client("site", *data, "--ranks", 3, "--parallel", "cp=3")
         client.wait_for("its context of 16 tokens is no multiple of 6")
+        client.signal(signal.SIGTERM)
+        client.wait(60)
+        client = federation.client("site", *data, "--ranks", 4, "--parallel", "pp=4")
+        client.wait_for("its 2 layers are no multiple of 4")
         for program in (client, server):
             program.signal(signal.SIGTERM)
             program.wait(60)

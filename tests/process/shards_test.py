@@ -119,7 +119,7 @@ class Shards(SiteTest):
         for flags, text in (
             (("--zero", 3), "is for a site: it needs --ranks N or --site"),
             (("--ranks", 2, "--zero", 4), "--zero"),
-            (("--ranks", 2, "--parallel", "pp=2"), "pp would divide a chain of layers"),
+            (("--ranks", 2, "--parallel", "ep=2"), "ep would divide experts"),
             (("--ranks", 2, "--parallel", "dp=3"), "takes 3 ranks, and the site has 2"),
             (("--ranks", 2, "--zero", 3, "--hook", "sign"), "--zero 3 does not go with --hook sign"),
             (("--ranks", 2, "--zero", 1, "--hook", "post-local-sgd:2"), "--zero 1 does not go with"),
@@ -128,6 +128,10 @@ class Shards(SiteTest):
             (
                 ("--ranks", 2, "--zero", 3, "--unused-parameters", "find"),
                 "does not go with --unused-parameters find",
+            ),
+            (
+                ("--ranks", 2, "--parallel", "pp=2", "--pipeline", "zb-h1", "--zero", 2),
+                "--zero 2 does not go with --pipeline zb-h1",
             ),
             (("--recompute", "some"), "--recompute"),
         ):

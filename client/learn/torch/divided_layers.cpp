@@ -115,19 +115,21 @@ torch::Tensor leave(TensorGroup& group, const torch::Tensor& part) {
   return Way<sum_tokens, gather_tokens>::apply(part, &group);
 }
 
-ColumnLinearImpl::ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group)
-    : LinearImpl(inputs, divided(outputs, group)), group_(group) {}
+ColumnLinearImpl::ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs,
+                                   const PassGroups& groups)
+    : LinearImpl(inputs, divided(outputs, groups.tensor)), groups_(groups) {}
 
 torch::Tensor ColumnLinearImpl::forward(const torch::Tensor& x) {
-  return LinearImpl::forward(group_ == nullptr ? x : enter(*group_, x));
+  TensorGroup* const group = groups_.tensor;
+  return dense_layer(groups_.put_off(), group == nullptr ? x : enter(*group, x), weight, bias);
 }
 
-RowLinearImpl::RowLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group)
-    : LinearImpl(divided(inputs, group), outputs), group_(group) {}
+RowLinearImpl::RowLinearImpl(std::int64_t inputs, std::int64_t outputs, const PassGroups& groups)
+    : LinearImpl(divided(inputs, groups.tensor), outputs), groups_(groups) {}
 
 torch::Tensor RowLinearImpl::forward(const torch::Tensor& x) {
-  if (group_ == nullptr) return LinearImpl::forward(x);
-  return leave(*group_, torch::linear(x, weight)) + bias;
+  if (groups_.tensor == nullptr) return dense_layer(groups_.put_off(), x, weight, bias);
+  return leave(*groups_.tensor, dense_layer(groups_.put_off(), x, weight, {})) + bias;
 }
 
 DividedEmbeddingImpl::DividedEmbeddingImpl(std::int64_t rows, std::int64_t width,

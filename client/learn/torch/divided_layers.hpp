@@ -40,23 +40,23 @@ namespace fl {
 /// Takes this rank's tokens of those that all ranks have.
 [[nodiscard]] torch::Tensor own_tokens(TensorGroup& group, const torch::Tensor& all);
 
-/// A dense layer of which each rank has some outputs. `group` may be null.
+/// A dense layer of which each rank has some outputs.
 struct ColumnLinearImpl : torch::nn::LinearImpl {
-  ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group);
+  ColumnLinearImpl(std::int64_t inputs, std::int64_t outputs, const PassGroups& groups);
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
-  TensorGroup* group_;
+  PassGroups groups_;
 };
 
 /// A dense layer of which each rank has some inputs; the outputs are the sum, to which the bias is
 /// added once.
 struct RowLinearImpl : torch::nn::LinearImpl {
-  RowLinearImpl(std::int64_t inputs, std::int64_t outputs, TensorGroup* group);
+  RowLinearImpl(std::int64_t inputs, std::int64_t outputs, const PassGroups& groups);
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
-  TensorGroup* group_;
+  PassGroups groups_;
 };
 
 /// An embedding of which each rank has some rows.

@@ -94,17 +94,19 @@ void HeldParameters::hold(torch::Tensor weights, torch::Tensor gradient,
   step_only(0, weights_.size(0));
 }
 
-void HeldParameters::hold_part(LayersPart part, TensorGroup* group) {
+void HeldParameters::hold_part(LayersPart part, const PassGroups& groups) {
   part_ = std::move(part);
-  group_ = group;
+  groups_ = groups;
+  has_part_ = true;
   place();
 }
 
 /// Finds out where in the model lies what is held.
 void HeldParameters::place() {
-  pieces_ = group_ == nullptr ? local_ : within(part_.pieces, local_);
-  owned_ = group_ == nullptr ? local_ : within(part_.owned, local_);
+  pieces_ = has_part_ ? within(part_.pieces, local_) : local_;
+  owned_ = has_part_ ? within(part_.owned, local_) : local_;
   summed_ = within(part_.summed, local_);
+  tied_ = within(part_.tied, local_);
 }
 
 void HeldParameters::step_only(std::int64_t begin, std::int64_t count) {
@@ -123,14 +125,18 @@ void HeldParameters::load(std::span<const float> model) {
 }
 
 void HeldParameters::join_gradient() {
-  if (summed_.empty()) return;
   const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> own;
-  for (const Piece& piece : summed_) own.push_back(gradient_.narrow(0, piece.at, piece.count));
-  torch::Tensor sums = torch::cat(own);
-  group_->sum(sums);
-  Views views(sums);
-  for (torch::Tensor& values : own) values.copy_(views.next(values.sizes()));
+  const auto add_up = [this](const std::vector<Piece>& pieces, const auto& sum) {
+    if (pieces.empty()) return;
+    std::vector<torch::Tensor> own;
+    for (const Piece& piece : pieces) own.push_back(gradient_.narrow(0, piece.at, piece.count));
+    torch::Tensor sums = torch::cat(own);
+    sum(sums);
+    Views views(sums);
+    for (torch::Tensor& values : own) values.copy_(views.next(values.sizes()));
+  };
+  add_up(summed_, [this](torch::Tensor& sums) { groups_.tensor->sum(sums); });
+  add_up(tied_, [this](torch::Tensor& sums) { groups_.pipeline->sum_of_ends(sums); });
 }
 
 double HeldParameters::owned_squares() const {
@@ -141,7 +147,7 @@ double HeldParameters::owned_squares() const {
     const bool is_finite = std::cmp_equal(scan.first_bad, values.numel());
     return is_finite ? scan.sum_squares : std::numeric_limits<double>::infinity();
   };
-  if (group_ == nullptr) return squares(gradient_);
+  if (!has_part_) return squares(gradient_);
   double sum = 0;
   for (std::size_t first = 0; first < owned_.size();) {
     std::size_t last = first + 1;  // Most pieces are neighbours.
@@ -155,23 +161,40 @@ double HeldParameters::owned_squares() const {
 }
 
 double HeldParameters::gradient_norm() {
-  if (group_ == nullptr) return std::sqrt(owned_squares());
+  if (!has_part_) return std::sqrt(owned_squares());
   torch::Tensor squares = torch::full({1}, owned_squares(), torch::dtype(torch::kFloat64));
-  group_->sum(squares);
+  if (groups_.tensor != nullptr) groups_.tensor->sum(squares);
+  if (groups_.pipeline != nullptr) groups_.pipeline->sum(squares);
   return std::sqrt(squares.item<double>());
 }
 
 WholeParameters::WholeParameters(const Module& module, const Layout& layout, torch::Device device,
-                                 torch::Tensor shared)
+                                 torch::Tensor shared, bool takes_all)
     : model_(std::move(shared)), elements_(static_cast<std::int64_t>(layout.elements())) {
-  const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
   const std::vector<torch::Tensor> parameters = module->parameters();
   const std::vector<NamedTensor> tensors = tensors_of(module);
-  const std::int64_t end = elements_of(std::span(tensors).first(parameters.size()));
-  if (!model_.defined()) model_ = torch::zeros({elements_of(tensors)}, options);
+  const std::int64_t all = elements_of(std::span(tensors).first(parameters.size()));
+  const std::int64_t end = takes_all ? all : 0;
+  if (!model_.defined())
+    model_ = torch::zeros({elements_of(tensors) - all + end},
+                          torch::dtype(torch::kFloat32).device(device));
   module->to(device);
   hold_statistics(module, layout, model_.narrow(0, end, model_.size(0) - end));
-  hold(model_.narrow(0, 0, end), torch::zeros({end}, options), {{0, end, 0}});
+  if (takes_all)
+    take(model_.narrow(0, 0, end), parameters);
+  else
+    take_parameters({});
+}
+
+void WholeParameters::take_parameters(const std::vector<torch::Tensor>& parameters) {
+  std::int64_t elements = 0;
+  for (const torch::Tensor& parameter : parameters) elements += parameter.numel();
+  take(torch::zeros({elements}, statistics().options()), parameters);
+}
+
+void WholeParameters::take(const torch::Tensor& values,
+                           const std::vector<torch::Tensor>& parameters) {
+  hold(values, torch::zeros_like(values), {{0, values.size(0), 0}});
   Views weights_views(weights());
   Views gradient_views(gradient());
   for (const torch::Tensor& parameter : parameters) {
@@ -180,6 +203,7 @@ WholeParameters::WholeParameters(const Module& module, const Layout& layout, tor
     // If a tensor has a gradient already, backward() adds to it in place.
     parameter.mutable_grad() = gradient_views.next(shape);
   }
+  train(parameters);
 }
 
 }  // namespace fl

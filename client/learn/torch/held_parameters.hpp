@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace fl {
@@ -32,8 +33,9 @@ class HeldParameters {
   /// Takes the values of a model, of which it reads what is held here. `model`: fp32 values in the
   /// layout's order, perhaps of a mapped file.
   void load(std::span<const float> model);
-  /// Call after a step's last backward pass: adds up what ranks that have layers together know of a
-  /// tensor's gradient. Throws SyncFailure, and is a collective, where there are such tensors.
+  /// Call after a step's last backward pass: adds up what ranks that have layers together, or the
+  /// ends of a pipeline, know of a tensor's gradient. Throws SyncFailure, and is a collective,
+  /// where there are such tensors.
   void join_gradient();
   /// Returns after that: the length of the gradient of the whole model, infinite or NaN if one of
   /// its values is. Throws SyncFailure, and is a collective, where ranks have parts.
@@ -43,6 +45,8 @@ class HeldParameters {
   /// gradient.
   [[nodiscard]] const torch::Tensor& weights() const { return weights_; }
   [[nodiscard]] const torch::Tensor& gradient() const { return gradient_; }
+  /// The module's parameters that a pass of this process may use, in the layout's order.
+  [[nodiscard]] const std::vector<torch::Tensor>& trained() const { return trained_; }
   /// The elements of weights() and gradient() that this process's optimizer steps.
   [[nodiscard]] torch::Tensor stepped(const torch::Tensor& held) const {
     return held.narrow(0, stepped_begin_, stepped_count_);
@@ -68,8 +72,9 @@ class HeldParameters {
   /// Takes views of what is held; weights and gradient have the same number of elements. `pieces`:
   /// of the model's vector, or of that of a part (hold_part()).
   void hold(torch::Tensor weights, torch::Tensor gradient, std::vector<Piece> pieces);
-  /// From now on this process has such a part of the layers' tensors, `group` the others.
-  void hold_part(LayersPart part, TensorGroup* group);
+  /// From now on this process has such a part of the layers, and these groups the others.
+  void hold_part(LayersPart part, const PassGroups& groups);
+  void train(std::vector<torch::Tensor> parameters) { trained_ = std::move(parameters); }
   /// The square of the length of the gradient that is held and owned here.
   [[nodiscard]] double owned_squares() const;
   /// From now on this process's optimizer steps these elements only.
@@ -83,12 +88,15 @@ class HeldParameters {
 
   torch::Tensor weights_;
   torch::Tensor gradient_;
-  std::vector<Piece> local_;      // Where weights_ lie in the vector that hold() was told of.
-  TensorGroup* group_ = nullptr;  // Null: this process has whole layers.
-  LayersPart part_;               // With a group: what this process has of its layers.
-  std::vector<Piece> pieces_;     // Where weights_ lie in the model's vector.
-  std::vector<Piece> owned_;      // Those of them that no rank before this one of the group has.
-  std::vector<Piece> summed_;     // Those whose gradients join_gradient() adds up.
+  std::vector<torch::Tensor> trained_;
+  std::vector<Piece> local_;   // Where weights_ lie in the vector that hold() was told of.
+  bool has_part_ = false;      // Else this process has whole layers, and all of them.
+  PassGroups groups_;          // With a part: the ranks that have the others.
+  LayersPart part_;            // What this process has of the layers.
+  std::vector<Piece> pieces_;  // Where weights_ lie in the model's vector.
+  std::vector<Piece> owned_;   // Those of them that no rank before this one of a group has.
+  std::vector<Piece> summed_;  // Those whose gradients join_gradient() adds up.
+  std::vector<Piece> tied_;    // Those to whose gradients it adds the other end's.
   std::int64_t stepped_begin_ = 0;
   std::int64_t stepped_count_ = 0;
   torch::Tensor statistics_;
@@ -111,15 +119,22 @@ void write_pieces(const torch::Tensor& values, const std::vector<Piece>& pieces,
 class WholeParameters : public HeldParameters {
  public:
   /// Moves the module to `device` and makes its tensors views into one flat tensor: `shared`, the
-  /// model of another object, or a new one if `shared` is undefined.
+  /// model of another object, or a new one if `shared` is undefined. `takes_all`: else it has no
+  /// parameters until take_parameters().
   WholeParameters(const Module& module, const Layout& layout, torch::Device device,
-                  torch::Tensor shared = {});
+                  torch::Tensor shared = {}, bool takes_all = true);
 
   [[nodiscard]] torch::Tensor whole_model() const override {
     return model_.size(0) == elements_ ? model_ : torch::Tensor();
   }
 
+ protected:
+  /// Takes these parameters alone, on the device, with new memory.
+  void take_parameters(const std::vector<torch::Tensor>& parameters);
+
  private:
+  void take(const torch::Tensor& values, const std::vector<torch::Tensor>& parameters);
+
   torch::Tensor model_;
   std::int64_t elements_;  // All that the layout has.
 };

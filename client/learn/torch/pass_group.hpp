@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // PassGroup: ranks that take each pass of a model together. Those of a TensorGroup have each a part
 // of every layer (tensor parallelism), those of a ContextGroup a part of the tokens of every text
-// (context parallelism). client/site/rank implements them. Only the files of fl_client_learn_torch
+// (context parallelism), those of a PipelineGroup some of the layers (pipeline parallelism).
+// client/site/rank implements them. Only the files of fl_client_learn_torch
 // and of the site's ranks include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/context_parts.hpp"
+#include "client/learn/pipeline_parts.hpp"
 #include "client/learn/tensor_parts.hpp"
+#include "client/learn/torch/put_off.hpp"
 
 #include <torch/types.h>
 
@@ -53,10 +56,47 @@ class ContextGroup : public PassGroup {
   [[nodiscard]] virtual ContextDivision division() const = 0;
 };
 
+/// What a stage of a pipeline gets from the one before, or gives back to it: the values of a
+/// microbatch between them, or their gradient.
+struct StageValues {
+  bool is_gradient = false;
+  std::int64_t stage = 0;  // The later one of the two.
+  std::int64_t microbatch = 0;
+};
+
+class PipelineGroup : public PassGroup {
+ public:
+  using Division = PipelineDivision;
+  /// Without a group of ranks, too.
+  [[nodiscard]] virtual PipelineDivision division() const = 0;
+  /// Where weights' gradients wait, if the schedule puts them off; else null.
+  [[nodiscard]] PutOff* put_off() {
+    return division().schedule == PipelineSchedule::zero_bubble ? &put_off_ : nullptr;
+  }
+
+  /// Begins to send values, and returns. They must not change until finish(), or until the gradient
+  /// has come of which they are the values. Contiguous.
+  virtual void send(const StageValues& what, const torch::Tensor& values) = 0;
+  /// Waits for values, which become `values`: for so long as all stages together may take.
+  virtual void receive(const StageValues& what, torch::Tensor& values) = 0;
+  /// Returns when all that was sent has arrived.
+  virtual void finish() = 0;
+  /// Makes the values of the first and the last rank their sum. These two call it.
+  virtual void sum_of_ends(torch::Tensor& values) = 0;
+
+ private:
+  PutOff put_off_;
+};
+
 /// The ranks with which one takes its passes.
 struct PassGroups {
-  TensorGroup* tensor = nullptr;    // Null: it has whole layers.
-  ContextGroup* context = nullptr;  // Null: it has whole texts.
+  TensorGroup* tensor = nullptr;      // Null: it has whole layers.
+  ContextGroup* context = nullptr;    // Null: it has whole texts.
+  PipelineGroup* pipeline = nullptr;  // Null: it has all layers.
+
+  [[nodiscard]] PutOff* put_off() const {
+    return pipeline == nullptr ? nullptr : pipeline->put_off();
+  }
 };
 
 }  // namespace fl

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepSync: ranks train one model together, step by step. Each takes a part of every batch, alone
-// or together with ranks that have the other parts of the layers or of the texts (PassGroups); the
-// gradients become the mean over all parts. client/site/rank implements it. Only the files of
+// or together with ranks that have other layers, or parts of these or of the texts (PassGroups);
+// the gradients become the mean over all parts. client/site/rank implements it. Only the files of
 // fl_client_learn_torch and of the site's ranks include this header, because it brings libtorch's
 // headers.
 #pragma once
@@ -11,7 +11,9 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -66,9 +68,16 @@ class StepSync {
   /// one that is the step's last, each gradient is the mean, over the gradient_parts() ranks that
   /// have other parts of a batch or of its texts, of what the step's passes have added up.
   virtual void backward(const torch::Tensor& loss, bool is_last) = 0;
+  /// Does a rank's work for one of the backward passes of a pipeline's step, which goes through
+  /// these units and adds to their gradients, or some later work for it (PutOff).
+  virtual void backward_stage(const std::vector<std::size_t>& units,
+                              const std::function<void()>& work) = 0;
+  /// Call after a step's last one: each gradient becomes the mean that backward() makes of it.
+  /// `parameters`: as before_forward() gets them.
+  virtual void reduce_stages(const std::vector<torch::Tensor>& parameters) = 0;
   /// Call after each step of the optimizer; it may change the parameters. is_last: no other step
   /// follows in this round; then all ranks have the same parameters.
-  virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last) = 0;
+  virtual void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) = 0;
   /// Makes the values those of the first of all ranks. Contiguous, on the device that trains.
   virtual void broadcast(torch::Tensor& values) = 0;
   /// Adds up the values of the ranks that have the other parts of a batch, or of its texts. The

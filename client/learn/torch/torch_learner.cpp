@@ -2,8 +2,6 @@
 #include "client/learn/torch/torch_learner.hpp"
 
 #include "client/learn/data/random.hpp"
-#include "client/learn/torch/divided_attention.hpp"
-#include "client/learn/torch/guarded.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "client/learn/torch/optimizer.hpp"
 #include "shared/params/model_table.hpp"
@@ -88,21 +86,19 @@ Result<Learner> Learner::make(std::string_view model, torch::Device device,
 
 Learner::Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,
                  const Options& options)
-    : spec_(std::move(spec)),
-      module_(std::move(module)),
-      trained_(module_->parameters()),
-      units_(std::make_unique<Units>(module_, spec_)),
-      precision_(options.precision),
-      groups_(groups_of(options)),
-      routing_(routing_of(*module_)) {
-  units_->recompute(options.recomputes);
+    : passes_(std::make_unique<Passes>(std::move(spec), std::move(module), groups_of(options),
+                                       options.precision.otherwise)),
+      precision_(options.precision) {
+  Units& units = passes_->units();
+  units.recompute(options.recomputes);
   if (options.together != nullptr) {
-    parameters_ = options.together->hold(module_, layout, device, *units_);
-    return;
+    parameters_ = options.together->hold(passes_->module(), layout, device, units);
+  } else {
+    const torch::Tensor shared =
+        options.twin == nullptr ? torch::Tensor() : options.twin->parameters_->whole_model();
+    parameters_ = std::make_unique<WholeParameters>(passes_->module(), layout, device, shared);
   }
-  const torch::Tensor shared =
-      options.twin == nullptr ? torch::Tensor() : options.twin->parameters_->whole_model();
-  parameters_ = std::make_unique<WholeParameters>(module_, layout, device, shared);
+  passes_->train(*parameters_);
 }
 
 /// The choices about the number formats of a training's steps.
@@ -147,7 +143,7 @@ Result<LocalShare> Learner::train(LocalRun& run, const Examples& examples, std::
     ++done.steps;
     step = run.begun++;
     goes_on = step < run.steps && has_time(run);
-    if (run.together != nullptr) run.together->after_step(trained_, !goes_on);
+    if (run.together != nullptr) run.together->after_step(parameters_->trained(), !goes_on);
   }
   if (moments != nullptr) *moments = optimizer.moments();
   return done;
@@ -229,82 +225,29 @@ double Learner::add_gradient(const LocalRun& run, const Examples& examples,
   // A rank with less than others takes part all the same: in the reduction at least, and in all
   // passes where ranks need each other for them.
   std::int64_t passes = std::max<std::int64_t>(1, (n + at_once - 1) / at_once);
-  if (together != nullptr && passes_are_joint(*together)) {
+  if (together != nullptr && passes_->are_joint(*together)) {
     const std::int64_t most = (batch.size(0) + together->size() - 1) / together->size();
     passes = (most + at_once - 1) / at_once;
   }
-  double mean = 0;
-  for (std::int64_t pass = 0; pass < passes && !run.stop.stop_requested(); ++pass) {
+  const auto pass_at = [&](std::int64_t pass) -> TrainingPass {
     const std::int64_t at = pass * at_once;
-    const bool is_last = pass + 1 == passes;
-    if (at < n) {
-      const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
-      const double share = weight * static_cast<double>(examples.predictions(part)) / all;
-      mean += add_part(run, examples, part, share, formats, is_low, is_last);
-    } else {
-      const torch::Tensor before = parameters_->statistics().clone();
-      add_part(run, examples, batch.narrow(0, 0, std::min(at_once, batch.size(0))), 0, formats,
-               is_low, is_last);
-      parameters_->statistics().copy_(before);
-    }
-  }
+    if (at >= n)
+      return {.batch = examples.batch(batch.narrow(0, 0, std::min(at_once, batch.size(0)))),
+              .mean_share = 0};
+    const torch::Tensor part = mine.narrow(0, at, std::min(at_once, n - at));
+    return {.batch = examples.batch(part),
+            .mean_share = weight * static_cast<double>(examples.predictions(part)) / all};
+  };
+  const double sum =
+      passes_->take(TrainingPasses{.count = passes,
+                                   .at = pass_at,
+                                   .together = together,
+                                   .is_low = is_low,
+                                   .scale = is_scaled(is_low) ? formats.scale.factor() : 1,
+                                   .stop = run.stop});
   if (!run.stop.stop_requested()) parameters_->join_gradient();
   if (is_scaled(is_low)) parameters_->gradient().mul_(1 / formats.scale.factor());
-  return mean / weight;
-}
-
-/// Adds `share` of the gradient of the mean loss of a part, and returns that share of the loss.
-double Learner::add_part(const LocalRun& run, const Examples& examples, const torch::Tensor& part,
-                         double share, const Formats& formats, bool is_low, bool is_last) {
-  StepSync* const together = run.together;
-  if (together != nullptr) together->before_forward(trained_, is_last);
-  const OwnBatch now = own_of(examples.batch(part));
-  begin_pass(now, share * (is_scaled(is_low) ? formats.scale.factor() : 1), together);
-  const torch::Tensor outputs = [&] {
-    std::optional<MixedPass> pass;
-    if (is_low) pass.emplace(now.inputs.device(), precision_.otherwise);
-    return forward(now.inputs, true).to(torch::kFloat32);
-  }();
-  // If a rank has a part of the tokens, none of these may have a target; then they have no mean.
-  torch::Tensor loss =
-      now.predictions
-          ? this->loss(outputs, now.targets, at::Reduction::Sum) * (share / *now.predictions)
-          : this->loss(outputs, now.targets, at::Reduction::Mean) * share;
-  const auto counted = loss.item<double>();
-  if (is_scaled(is_low)) loss = loss * formats.scale.factor();
-  if (together != nullptr)
-    together->backward(loss, is_last);
-  else
-    loss.backward();
-  return counted;
-}
-
-OwnBatch Learner::own_of(Batch whole) const {
-  if (groups_.context == nullptr) return {std::move(whole), std::nullopt};
-  const torch::Tensor places =
-      own_places(*groups_.context, whole.targets.size(1), whole.targets.device());
-  return {{whole.inputs.index_select(1, places), whole.targets.index_select(1, places)},
-          whole.targets.ne(no_target).sum().item<double>()};
-}
-
-void Learner::begin_pass(const OwnBatch& batch, double weight, StepSync* together) {
-  if (!routing_) return;
-  Routing::Pass pass{.counted = batch.targets.flatten().ne(no_target), .weight = weight};
-  if (batch.predictions) pass.weight *= pass.counted.sum().item<double>() / *batch.predictions;
-  if (weight == 0) pass.counted.zero_();
-  if (together != nullptr) pass.sum = [together](torch::Tensor& values) { together->sum(values); };
-  routing_->begin(std::move(pass));
-}
-
-torch::Tensor Learner::forward(const torch::Tensor& inputs, bool is_training) {
-  if (is_training && inputs.size(0) == 1 && norms_one_value(spec_)) {
-    throw UnfitBatch(fmt::format(
-        "the BatchNorms of this model can't train on a batch of one example, as its images are of "
-        "{}x{} pixels: choose another --batch-size, so that none is left alone, or larger images",
-        spec_.input[1], spec_.input[2]));
-  }
-  if (module_->is_training() != is_training) module_->train(is_training);
-  return units_->forward(inputs);
+  return sum / weight;
 }
 
 }  // namespace fl

@@ -4,15 +4,13 @@
 #pragma once
 
 #include "client/learn/precision.hpp"
-#include "client/learn/torch/experts.hpp"
 #include "client/learn/torch/held_parameters.hpp"
 #include "client/learn/torch/kept_moments.hpp"
 #include "client/learn/torch/loss_scale.hpp"
+#include "client/learn/torch/passes.hpp"
 #include "client/learn/torch/step_sync.hpp"
 #include "client/learn/torch/torch_examples.hpp"
 #include "client/learn/torch/torch_models.hpp"
-#include "client/learn/torch/torch_task.hpp"
-#include "client/learn/torch/units.hpp"
 #include "client/learn/trainer.hpp"
 #include "shared/base/async/clock.hpp"
 
@@ -50,11 +48,6 @@ struct LocalShare {
   FallBacks fall_backs = {};
 };
 
-/// A batch as far as this rank has it.
-struct OwnBatch : Batch {
-  std::optional<double> predictions;  // Those of the whole batch, where this is a part of it.
-};
-
 class Learner {
  public:
   struct Options {
@@ -75,31 +68,8 @@ class Learner {
                                          std::uint64_t number);
 
   [[nodiscard]] HeldParameters& parameters() { return *parameters_; }
-  /// The module's parameters, in the layout's order.
-  [[nodiscard]] const std::vector<torch::Tensor>& trained() const { return trained_; }
-  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
-  /// Returns the outputs. If `is_training`, a BatchNorm uses the statistics of these inputs and
-  /// updates its own; otherwise it uses its own. Throws UnfitBatch if a BatchNorm would see a
-  /// single value, which has no variance.
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs, bool is_training);
-  /// Takes this rank's tokens of a batch, if it has texts together with others; else all of it.
-  [[nodiscard]] OwnBatch own_of(Batch whole) const;
-  /// Call before the forward pass of a model that may have experts. `weight`: by which the mean
-  /// loss of the whole batch is multiplied before the backward pass; 0 if others need the pass
-  /// alone. `together`: the ranks that take the pass with this one; may be null.
-  void begin_pass(const OwnBatch& batch, double weight, StepSync* together);
-  /// The measurements of the model's experts; null if it has none.
-  [[nodiscard]] Routing* routing() { return routing_.get(); }
-  /// Whether all ranks make the same passes.
-  [[nodiscard]] bool passes_are_joint(const StepSync& together) const {
-    return routing_ != nullptr || together.passes_are_joint();
-  }
-  /// loss_of() this learner's outputs.
-  [[nodiscard]] torch::Tensor loss(const torch::Tensor& outputs, const torch::Tensor& targets,
-                                   at::Reduction::Reduction reduction) const {
-    return loss_of(spec_, parameters_->target(), outputs, targets, reduction, groups_.tensor);
-  }
-  [[nodiscard]] Measurement measurement() const { return {spec_, parameters_->target(), groups_}; }
+  [[nodiscard]] Passes& passes() { return *passes_; }
+  [[nodiscard]] const ModelSpec& spec() const { return passes_->spec(); }
 
  private:
   Learner(ModelSpec spec, Module module, const Layout& layout, torch::Device device,
@@ -112,21 +82,14 @@ class Learner {
                                                             Formats& formats, LocalShare& done);
   double add_gradient(const LocalRun& run, const Examples& examples, const torch::Tensor& batch,
                       const Formats& formats, bool is_low);
-  double add_part(const LocalRun& run, const Examples& examples, const torch::Tensor& part,
-                  double share, const Formats& formats, bool is_low, bool is_last);
   [[nodiscard]] bool has_time(const LocalRun& run) const;
   [[nodiscard]] bool is_scaled(bool is_low) const {
     return is_low && precision_.has(NumberFormat::fp16);
   }
 
-  ModelSpec spec_;
-  Module module_;
-  std::vector<torch::Tensor> trained_;
-  std::unique_ptr<Units> units_;
+  std::unique_ptr<Passes> passes_;
   std::unique_ptr<HeldParameters> parameters_;
   PrecisionPlan precision_;
-  PassGroups groups_;
-  std::shared_ptr<Routing> routing_;  // Null: the model has no experts.
 };
 
 }  // namespace fl

@@ -184,10 +184,9 @@ struct TransformerBlock : nn::Module {
   TransformerBlock(std::int64_t width, std::int64_t heads, std::shared_ptr<MixtureImpl> mixture,
                    const PassGroups& groups)
       : norm1(register_module("norm1", layer_norm(width))),
-        attention(register_module("attention",
-                                  make_layer<ColumnLinearImpl>(width, 3 * width, groups.tensor))),
-        projection(
-            register_module("projection", make_layer<RowLinearImpl>(width, width, groups.tensor))),
+        attention(
+            register_module("attention", make_layer<ColumnLinearImpl>(width, 3 * width, groups))),
+        projection(register_module("projection", make_layer<RowLinearImpl>(width, width, groups))),
         norm2(register_module("norm2", layer_norm(width))),
         experts(std::move(mixture)),
         heads_(divided(heads, groups.tensor)),
@@ -196,8 +195,8 @@ struct TransformerBlock : nn::Module {
       register_module("experts", experts);
       return;
     }
-    fc1 = register_module("fc1", make_layer<ColumnLinearImpl>(width, 4 * width, groups.tensor));
-    fc2 = register_module("fc2", make_layer<RowLinearImpl>(4 * width, width, groups.tensor));
+    fc1 = register_module("fc1", make_layer<ColumnLinearImpl>(width, 4 * width, groups));
+    fc2 = register_module("fc2", make_layer<RowLinearImpl>(4 * width, width, groups));
   }
 
   static Layer<nn::LayerNormImpl> layer_norm(std::int64_t width) {
@@ -305,6 +304,8 @@ Result<Module> make_module(std::string_view model, const PassGroups& groups) {
   FL_CHECK(check_division(spec, model, division));
   if (groups.context != nullptr)
     FL_CHECK(check_context(spec, model, groups.context->division(), division));
+  if (groups.pipeline != nullptr)
+    FL_CHECK(check_pipeline(spec, model, groups.pipeline->division()));
   nn::Sequential made = network(spec, groups);
   if (made.is_empty()) {
     return Error(Errc::invalid_input,

@@ -25,7 +25,7 @@ Result<void> predict_by_torch(const LearnOptions& options, const BuiltinModel& m
       const std::int64_t n = std::min(evaluated_at_once, examples.size() - at);
       const torch::Tensor positions = torch::arange(at, at + n, torch::kInt64);
       const torch::Tensor outputs =
-          learner.forward(examples.inputs(positions), false).to(torch::kCPU).contiguous();
+          learner.passes().forward(examples.inputs(positions), false).to(torch::kCPU).contiguous();
       FL_CHECK(take({outputs.const_data_ptr<float>(), static_cast<std::size_t>(outputs.numel())}));
     }
     return success();

@@ -195,25 +195,23 @@ class TorchTrainer final : public Trainer {
       // end.
       const bool is_joint = together_ != nullptr && together_->passes_are_joint();
       const double own_weight = is_joint ? static_cast<double>(together_->gradient_parts()) : 1;
-      const bool takes_all = together_ != nullptr && first().passes_are_joint(*together_);
-      FL_CHECK(for_each_batch(train_.size(), takes_all, stop, [&](const BatchPlace& place) {
-        const bool is_reduced = is_joint && place.is_last;
-        if (together_ != nullptr) together_->before_forward(first().trained(), is_reduced);
-        const OwnBatch batch = first().own_of(train_.batch(place.begin, place.count));
-        const double weight = place.is_own ? own_weight : 0;
-        const double share = static_cast<double>(train_.predictions(place.positions())) /
-                             static_cast<double>(train_.predictions());
-        first().begin_pass(batch, weight * share, together_);
-        const torch::Tensor loss =
-            first()
-                .loss(first().forward(batch.inputs, true), batch.targets, at::Reduction::Sum)
-                .div(static_cast<double>(train_.predictions()))
-                .mul(weight);
-        if (together_ != nullptr)
-          together_->backward(loss, is_reduced);
-        else
-          loss.backward();
-      }));
+      const bool takes_all = together_ != nullptr && passes().are_joint(*together_);
+      const auto places = places_of(train_.size(), takes_all);
+      const auto all = static_cast<double>(train_.predictions());
+      passes().take(TrainingPasses{
+          .count = std::ssize(places),
+          .at = [&](std::int64_t number) -> TrainingPass {
+            const BatchPlace& place = places[static_cast<std::size_t>(number)];
+            const double weight = place.is_own ? own_weight : 0;
+            const auto share = static_cast<double>(train_.predictions(place.positions())) / all;
+            return {.batch = train_.batch(place.begin, place.count),
+                    .mean_share = weight * share,
+                    .of_sum = TrainingPass::OfSum{.divisor = all, .factor = weight}};
+          },
+          .together = together_,
+          .reduces = is_joint,
+          .stop = stop});
+      if (stop.stop_requested()) return stopped();
       if (together_ != nullptr && !is_joint) {
         torch::Tensor sums = held.gradient();
         together_->sum(sums);
@@ -238,20 +236,28 @@ class TorchTrainer final : public Trainer {
       const c10::InferenceMode inference;
       load(weights);
       if (holdout_.size() == 0) return EvalReport{};
-      Measurement measured = first().measurement();
-      Routing* const routing = first().routing();
+      Measurement measured = passes().measurement();
+      Routing* const routing = passes().routing();
       if (routing != nullptr) routing->clear();
       const bool takes_all = together_ != nullptr && together_->passes_are_joint();
-      FL_CHECK(for_each_batch(holdout_.size(), takes_all, stop, [&](const BatchPlace& place) {
-        const OwnBatch batch = first().own_of(holdout_.batch(place.begin, place.count));
-        first().begin_pass(batch, place.is_own ? 1 : 0, nullptr);
-        const torch::Tensor outputs = first().forward(batch.inputs, false);
-        if (place.is_own) measured.add(outputs, batch.targets);
-      }));
+      const auto places = places_of(holdout_.size(), takes_all);
+      passes().take(EvaluationPasses{
+          .count = std::ssize(places),
+          .at =
+              [&](std::int64_t number) {
+                const BatchPlace& place = places[static_cast<std::size_t>(number)];
+                return EvaluationPasses::Evaluated{holdout_.batch(place.begin, place.count),
+                                                   place.is_own};
+              },
+          .take = [&](const torch::Tensor& outputs,
+                      const torch::Tensor& targets) { measured.add(outputs, targets); },
+          .together = together_,
+          .stop = stop});
+      if (stop.stop_requested()) return stopped();
       if (together_ != nullptr) {
-        measured.join([this](torch::Tensor& sums) { together_->sum(sums); }, together_->rank(),
-                      together_->size());
-        if (routing != nullptr) together_->sum(routing->measured());
+        const auto sum = [this](torch::Tensor& sums) { sum_over_parts(sums); };
+        measured.join(sum, together_->rank(), together_->size());
+        if (routing != nullptr) sum(routing->measured());
       }
       EvalReport report = measured.report(holdout_);
       if (routing != nullptr)
@@ -285,6 +291,7 @@ class TorchTrainer final : public Trainer {
 
  private:
   Learner& first() { return learners_.front(); }
+  Passes& passes() { return first().passes(); }
   [[nodiscard]] std::int64_t evaluation_batch() const {
     const ModelSpec& spec = learners_.front().spec();
     if (spec.task != ModelSpec::Task::language) return evaluated_at_once;
@@ -297,35 +304,36 @@ class TorchTrainer final : public Trainer {
   struct BatchPlace {
     std::int64_t begin = 0;
     std::int64_t count = 0;
-    bool is_own = true;   // Else this rank computes it for the sake of the others.
-    bool is_last = true;  // This rank's last one.
+    bool is_own = true;  // Else this rank computes it for the sake of the others.
     [[nodiscard]] torch::Tensor positions() const {
       return torch::arange(begin, begin + count, torch::kInt64);
     }
   };
-  /// Calls work(place) for all batches of `all` examples; of ranks each takes every N-th, so that
-  /// the batches are the same ones for any number of ranks. `takes_all`: each rank makes as many
-  /// passes as any, those that are missing with batches of others. Errors: cancelled.
-  template <class Work>
-  Result<void> for_each_batch(std::int64_t all, bool takes_all, const std::stop_token& stop,
-                              const Work& work) {
+  /// This rank's batches of `all` examples; of ranks each takes every N-th, so that the batches are
+  /// the same ones for any number of ranks. `takes_all`: each rank has as many as any, those that
+  /// are missing with batches of others.
+  [[nodiscard]] std::vector<BatchPlace> places_of(std::int64_t all, bool takes_all) const {
     const std::int64_t at_once = evaluation_batch();
     const std::int64_t batches = (all + at_once - 1) / at_once;
     const std::int64_t turns = (batches + ranks() - 1) / ranks();
     const std::int64_t rank = together_ == nullptr ? 0 : together_->rank();
+    std::vector<BatchPlace> places;
     for (std::int64_t turn = 0; turn < turns; ++turn) {
-      if (stop.stop_requested()) return Error(Errc::cancelled, "the work was stopped");
-      if (together_ != nullptr) together_->advance();
       const std::int64_t number = turn * ranks() + rank;
       const bool is_own = number < batches;
       if (!is_own && !takes_all) break;
       const std::int64_t begin = (is_own ? number : 0) * at_once;
-      work(BatchPlace{.begin = begin,
-                      .count = std::min(at_once, all - begin),
-                      .is_own = is_own,
-                      .is_last = turn + 1 == turns});
+      places.push_back({.begin = begin, .count = std::min(at_once, all - begin), .is_own = is_own});
     }
-    return {};
+    return places;
+  }
+  static Error stopped() { return {Errc::cancelled, "the work was stopped"}; }
+
+  /// Adds up what ranks have measured of the parts of a batch, and of the stages of a pipeline.
+  void sum_over_parts(torch::Tensor& sums) {
+    together_->sum(sums);
+    if (PipelineGroup* const stages = together_->groups().pipeline; stages != nullptr)
+      stages->sum(sums);
   }
 
   void load(std::span<const float> weights) {

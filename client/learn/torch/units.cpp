@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -121,7 +122,9 @@ Units::Units(const Module& module, const ModelSpec& spec)
     at = unit.begin + unit.count;
   }
   FL_ASSERT(!units_.empty());
-  units_.front().is_shared = spec.family == ModelSpec::Family::transformer;  // Tied embedding.
+  if (spec.family != ModelSpec::Family::transformer) return;
+  units_.front().is_shared = true;  // Tied embedding.
+  units_.back().uses = 0;
 }
 
 bool Units::is_recomputed(std::size_t unit) const {
@@ -139,9 +142,15 @@ torch::Tensor Units::compute(std::size_t unit, const torch::Tensor& inputs) {
 }
 
 torch::Tensor Units::forward(const torch::Tensor& inputs) {
+  std::vector<std::size_t> all(units_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return forward(inputs, all);
+}
+
+torch::Tensor Units::forward(const torch::Tensor& inputs, const std::vector<std::size_t>& units) {
   const bool has_backward = torch::GradMode::is_enabled();
   torch::Tensor values = inputs;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+  for (const std::size_t unit : units) {
     if (keeper_ != nullptr) keeper_->before_forward(unit);
     if (has_backward && is_recomputed(unit)) {
       values = Recomputed::apply(anchor_, values, this, unit);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace fl {
@@ -27,7 +28,8 @@ struct Unit {
   std::vector<torch::Tensor> statistics;    // Changed by a forward pass in training.
   std::int64_t begin = 0;                   // Where its parameters begin in the model's vector.
   std::int64_t count = 0;
-  bool is_shared = false;  // A later unit uses its parameters, too.
+  bool is_shared = false;                // A later unit uses its parameters, too,
+  std::optional<std::size_t> uses = {};  // which is that of this one's.
 };
 
 /// Where the parameters of the units come from and go to. Functions may throw.
@@ -63,6 +65,9 @@ class Units {
 
   /// The module's outputs.
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs);
+  /// The outputs of some units, which follow each other.
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& inputs,
+                                      const std::vector<std::size_t>& units);
 
  private:
   class Recomputed;

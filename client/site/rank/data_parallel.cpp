@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/rank/data_parallel.hpp"
 
+#include "client/learn/torch/layer.hpp"
+#include "client/learn/torch/units.hpp"
 #include "client/site/rank/comm_hook.hpp"
 #include "client/site/rank/reducer_group.hpp"
 #include "client/site/rank/reduction.hpp"
@@ -9,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -86,46 +89,73 @@ void DataParallel::leave() {
   GroupedParallel::leave();
 }
 
-/// All parameters, of which this rank's optimizer steps a part or all.
+/// All parameters of its layers, of which this rank's optimizer steps a part or all.
 class DataParallel::Held final : public WholeParameters {
  public:
-  Held(const Module& module, const Layout& layout, torch::Device device, DataParallel& parallel)
-      : WholeParameters(module, layout, device), parallel_(parallel) {}
+  Held(const Module& module, const Layout& layout, torch::Device device, Units& units,
+       DataParallel& parallel)
+      : WholeParameters(module, layout, device, {}, parallel.groups().pipeline == nullptr),
+        module_(module),
+        units_(units),
+        parallel_(parallel) {}
   void prepare() override {
-    if (TensorGroup* const group = parallel_.groups().tensor; group != nullptr)
-      hold_part(parallel_.part_of_layers(group->rank()), group);
-    const Piece stepped = parallel_.stepped_by(parallel_.sharers().rank());
+    const std::int64_t member = parallel_.member();
+    if (parallel_.groups().pipeline != nullptr) take_stages(member);
+    if (parallel_.shares_layers()) hold_part(parallel_.part_of_layers(member), parallel_.groups());
+    const Piece stepped = parallel_.stepped_by(member);
     step_only(stepped.begin, stepped.count);
   }
 
  private:
+  /// Takes the layers that this rank has in its group, if they are others than before.
+  void take_stages(std::int64_t member) {
+    const std::vector<Unit>& units = units_.units();
+    std::vector<std::size_t> here = parallel_.units_of(member, units.size());
+    if (here == taken_) return;
+    drop_values(*module_);
+    std::vector<torch::Tensor> parameters;
+    for (const std::size_t unit : here)
+      std::ranges::copy(units[unit].parameters, std::back_inserter(parameters));
+    take_parameters(parameters);
+    parallel_.held_ = weights();
+    taken_ = std::move(here);
+  }
+
+  Module module_;
+  Units& units_;
   DataParallel& parallel_;
+  std::vector<std::size_t> taken_;  // The units of a pipeline's stages.
 };
 
 std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const Layout& layout,
-                                                   torch::Device device, Units& /*units*/) {
+                                                   torch::Device device, Units& units) {
   hold_layout(layout);
-  auto held = std::make_unique<Held>(module, layout, device, *this);
+  auto held = std::make_unique<Held>(module, layout, device, units, *this);
   held_ = held->weights();
   return held;
 }
 
-/// The parameters of the layers that one of sharers() steps.
-Piece DataParallel::stepped_by(std::int64_t rank) const {
-  if (!steps_parts_) return {0, held_.size(0), 0};
-  const RankPart part = part_of(held_.size(0), rank, sharers().size());
+/// The number of parameters in the layers that one of all ranks has.
+std::int64_t DataParallel::elements_of(std::int64_t member) const {
+  return shares_layers() ? part_of_layers(member).elements : held_.size(0);
+}
+
+/// Those of them that it steps.
+Piece DataParallel::stepped_by(std::int64_t member) const {
+  const std::int64_t all = elements_of(member);
+  if (!steps_parts_) return {0, all, 0};
+  const RankPart part = part_of(all, sharer_of(member), sharers().size());
   return {part.begin, part.end - part.begin, 0};
 }
 
 std::vector<Piece> DataParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, {{0, held_.size(0), 0}});
+  return in_model(rank, {{0, elements_of(rank), 0}});
 }
 
 std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
-  const std::int64_t place = sharer_of(rank);
   // Where ranks step the same parameters, the first of them writes.
-  if (!steps_parts_ && place > 0) return {};
-  return in_model(rank, {stepped_by(place)}, &LayersPart::owned);
+  if (!steps_parts_ && sharer_of(rank) > 0) return {};
+  return in_model(rank, {stepped_by(rank)}, &LayersPart::owned);
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {
@@ -233,7 +263,19 @@ void DataParallel::take_unused() {
   }
 }
 
-void DataParallel::after_step(std::vector<torch::Tensor>& parameters, bool is_last) {
+void DataParallel::backward_stage(const std::vector<std::size_t>& /*units*/,
+                                  const std::function<void()>& work) {
+  times().backward();
+  work();
+  times().backward_ended(false);
+}
+
+void DataParallel::reduce_stages(const std::vector<torch::Tensor>& parameters) {
+  before_forward(parameters, true);
+  backward(root_of(parameters), true);
+}
+
+void DataParallel::after_step(const std::vector<torch::Tensor>& parameters, bool is_last) {
   const auto begin = StepTimes::Clock::now();
   conductor().run([&](Ranks& ranks) {
     if (steps_parts_)

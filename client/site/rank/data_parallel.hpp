@@ -65,7 +65,10 @@ class DataParallel final : public GroupedParallel {
   [[nodiscard]] bool passes_are_joint() const override { return false; }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void backward(const torch::Tensor& loss, bool is_last) override;
-  void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
+  void backward_stage(const std::vector<std::size_t>& units,
+                      const std::function<void()>& work) override;
+  void reduce_stages(const std::vector<torch::Tensor>& parameters) override;
+  void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   bool on_any(bool here) override {
     const bool may_differ = is_local_ || shares_layers();
     return may_differ ? ranks().sum(std::int64_t{here}) > 0 : here;
@@ -75,14 +78,15 @@ class DataParallel final : public GroupedParallel {
   class Held;
   void take_hook(std::unique_ptr<GradientHook> hook, std::size_t bucket_bytes, bool is_local,
                  UnusedParameters unused);
-  [[nodiscard]] Piece stepped_by(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t elements_of(std::int64_t member) const;
+  [[nodiscard]] Piece stepped_by(std::int64_t member) const;
   void make_reducer(const std::vector<torch::Tensor>& parameters);
   void run_backward(const torch::Tensor& loss, bool is_last);
   void check_buckets() const;
   void take_unused();
 
   const bool steps_parts_;
-  torch::Tensor held_;  // All weights of the layers, fp32; undefined before hold().
+  torch::Tensor held_;  // All weights of its layers, fp32; undefined before hold().
   std::unique_ptr<GradientHook> hook_;
   std::shared_ptr<c10d::Reducer> reducer_;  // Made with the group's first step.
   std::shared_ptr<c10d::Logger> logger_;    // The Reducer calls it while it looks for parameters.

@@ -53,7 +53,8 @@ class GradientHook {
   virtual void reduce(Bucket& bucket, Ranks& ranks) = 0;
   /// Called after each step of the optimizer, like reduce(); is_last: no other step follows in this
   /// round, so the parameters must become the same on all ranks. Throws RankFailure.
-  virtual void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) {
+  virtual void after_step(const std::vector<torch::Tensor>& parameters, bool is_last,
+                          Ranks& ranks) {
     (void)parameters, (void)is_last, (void)ranks;
   }
   /// The format in which gradients travel, if the hook does nothing but sum them up: then ranks may

@@ -5,41 +5,69 @@
 #include "shared/base/error.hpp"
 
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <numeric>
+#include <string>
 
 namespace fl::site {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// It depends on its inputs, and has no gradient for them.
+struct Root : torch::autograd::Function<Root> {
+  static torch::Tensor forward(AutogradContext* context, const at::TensorList& inputs) {
+    context->saved_data["inputs"] = static_cast<std::int64_t>(inputs.size());
+    return torch::zeros({});
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
+    return variable_list(static_cast<std::size_t>(context->saved_data["inputs"].toInt()));
+  }
+};
+
+}  // namespace
+
+torch::Tensor GroupedParallel::root_of(const std::vector<torch::Tensor>& parameters) {
+  return Root::apply(at::TensorList(parameters));
+}
 
 void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
   Grid grid{.tp = static_cast<int>(tensor_ranks_.division().ranks),
-            .cp = static_cast<int>(context_ranks_.division().ranks)};
+            .cp = static_cast<int>(context_ranks_.division().ranks),
+            .pp = static_cast<int>(pipeline_ranks_.division().ranks)};
   FL_ASSERT(ranks_->size() % grid.together() == 0);
   grid.dp = ranks_->size() / grid.together();
   const Mesh mesh = mesh_of(grid);
-  const Mesh layers({{"sharers", grid.dp * grid.cp}, {"tp", grid.tp}});
+  const Mesh layers({{"pp", grid.pp}, {"sharers", grid.dp * grid.cp}, {"tp", grid.tp}});
   const int rank = ranks_->rank();
-  const int part = mesh.place_of(rank)[2];
+  // The first of a group names it.
+  const auto named = [](const char* what, const std::vector<int>& members) {
+    return fmt::format("{} {}", what, members.front());
+  };
   const auto observe = [this](Ranks& group) {
     group.observe([this](const Ranks::Call& call) {
       times_.called_beside(call);
       on_progress_();
     });
   };
-  const auto group = [&](const Mesh& of, const char* axis, const std::string& name) {
-    return ranks_->subgroup(of.group_of(axis, rank), name);
+  const auto group = [&](const Mesh& of, const char* axis, const char* what) {
+    const std::vector<int> members = of.group_of(axis, rank);
+    return ranks_->subgroup(members, named(what, members));
   };
-  gradient_ranks_ = group(layers, "sharers", fmt::format("gradients {}", part));
-  if (shares_layers()) {
-    own_sharers_ = group(layers, "sharers", fmt::format("sharers {}", part));
-    observe(*own_sharers_);
-    auto with_layers = group(mesh, "tp", fmt::format("layers {}", rank / grid.tp));
-    observe(*with_layers);
-    tensor_ranks_.enter(std::move(with_layers));
-  }
-  if (context_ranks_.is_divided()) {
-    auto with_texts = group(mesh, "cp", fmt::format("texts {} {}", rank / grid.together(), part));
-    observe(*with_texts);
-    context_ranks_.enter(std::move(with_texts));
-  }
+  const auto observed = [&](const Mesh& of, const char* axis, const char* what) {
+    auto made = group(of, axis, what);
+    observe(*made);
+    return made;
+  };
+  gradient_ranks_ = group(layers, "sharers", "gradients");
+  if (shares_layers()) own_sharers_ = observed(layers, "sharers", "sharers");
+  if (tensor_ranks_.is_divided()) tensor_ranks_.enter(observed(mesh, "tp", "layers"));
+  if (context_ranks_.is_divided()) context_ranks_.enter(observed(mesh, "cp", "texts"));
+  if (pipeline_ranks_.is_divided()) pipeline_ranks_.enter(observed(mesh, "pp", "stages"), times_);
   observe(*ranks_);
   gradient_ranks_->observe([this](const Ranks::Call& call) {
     times_.called(call);
@@ -51,6 +79,7 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
 void GroupedParallel::leave() {
   conductor_.reset();
   gradient_ranks_.reset();
+  pipeline_ranks_.leave();
   context_ranks_.enter(nullptr);
   tensor_ranks_.enter(nullptr);
   own_sharers_.reset();
@@ -69,18 +98,31 @@ void GroupedParallel::sum_of_all(torch::Tensor& values) {
   on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
 }
 
-LayersPart GroupedParallel::part_of_layers(std::int64_t rank) const {
-  return part_of_model(layout_, tensor_ranks_.division(), rank);
+LayersPlace GroupedParallel::place_in_layers(std::int64_t member) const {
+  return {.tensor = member % tensor_ranks_.division().ranks, .pipeline = member / stage_size()};
+}
+
+LayersPart GroupedParallel::part_of_layers(std::int64_t member) const {
+  return part_of_model(layout_, layers_division(), place_in_layers(member));
+}
+
+std::vector<std::size_t> GroupedParallel::units_of(std::int64_t member, std::size_t units) const {
+  if (pipeline_ranks_.is_divided())
+    return units_on_rank(pipeline_ranks_.division(), place_in_layers(member).pipeline,
+                         blocks_of(layout_));
+  std::vector<std::size_t> all(units);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
 }
 
 std::int64_t GroupedParallel::sharer_of(std::int64_t member) const {
-  return member / tensor_ranks_.division().ranks;
+  return member % stage_size() / tensor_ranks_.division().ranks;
 }
 
 std::vector<Piece> GroupedParallel::in_model(std::int64_t member, std::vector<Piece> held,
                                              std::vector<Piece> LayersPart::*which) const {
   if (!shares_layers()) return held;
-  return within(part_of_layers(tensor_rank_of(member)).*which, held);
+  return within(part_of_layers(member).*which, held);
 }
 
 }  // namespace fl::site

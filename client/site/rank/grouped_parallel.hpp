@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupedParallel: what all kinds of Parallel do with their ranks, which lie in a grid: those that
 // follow each other have layers together (tp), such groups the texts (cp), and groups of these take
-// the parts of a batch (dp).
+// the parts of a batch (dp); as many ranks again have each of the other stages of a pipeline (pp).
 #pragma once
 
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/parallel.hpp"
 #include "client/site/rank/pass_ranks.hpp"
+#include "client/site/rank/pipeline_ranks.hpp"
 #include "client/site/rank/ranks.hpp"
 #include "client/site/rank/step_times.hpp"
 
@@ -22,6 +23,7 @@ namespace fl::site {
 struct PassDivision {
   TensorDivision layers = {};
   ContextDivision texts = {};
+  PipelineDivision stages = {};
 };
 
 /// Used by the thread that trains. A class that derives from it calls leave() in its destructor,
@@ -32,7 +34,8 @@ class GroupedParallel : public Parallel {
   GroupedParallel(std::function<void()> on_progress, const PassDivision& division)
       : on_progress_(std::move(on_progress)),
         tensor_ranks_(division.layers),
-        context_ranks_(division.texts) {}
+        context_ranks_(division.texts),
+        pipeline_ranks_(division.stages) {}
   GroupedParallel(const GroupedParallel&) = delete;
   GroupedParallel& operator=(const GroupedParallel&) = delete;
 
@@ -53,8 +56,12 @@ class GroupedParallel : public Parallel {
   [[nodiscard]] std::int64_t member() const override { return ranks_->rank(); }
   [[nodiscard]] std::int64_t members() const override { return ranks_->size(); }
   [[nodiscard]] PassGroups groups() override {
-    return {.tensor = shares_layers() ? &tensor_ranks_ : nullptr,
-            .context = context_ranks_.is_divided() ? &context_ranks_ : nullptr};
+    return {.tensor = tensor_ranks_.is_divided() ? &tensor_ranks_ : nullptr,
+            .context = context_ranks_.is_divided() ? &context_ranks_ : nullptr,
+            .pipeline = pipeline_ranks_.is_divided() ? &pipeline_ranks_ : nullptr};
+  }
+  void observe_waiting(std::function<void(bool)> on_waiting) override {
+    pipeline_ranks_.observe_waiting(std::move(on_waiting));
   }
   void advance() override { on_progress_(); }
   void broadcast(torch::Tensor& values) override;
@@ -72,12 +79,22 @@ class GroupedParallel : public Parallel {
   /// The ranks that have the same part of the layers, and other parts of a batch or of its texts,
   /// for the thread that trains.
   [[nodiscard]] Ranks& sharers() const { return own_sharers_ ? *own_sharers_ : *ranks_; }
-  [[nodiscard]] bool shares_layers() const { return tensor_ranks_.is_divided(); }
+  [[nodiscard]] bool shares_layers() const { return layers_division().is_divided(); }
+  [[nodiscard]] LayersDivision layers_division() const {
+    return {.tensors = tensor_ranks_.division(), .stages = pipeline_ranks_.division()};
+  }
 
   /// Call in hold(), with the model's layout.
   void hold_layout(const Layout& layout) { layout_ = layout; }
-  /// The part of the layers that a rank of tensor_group() has; with shares_layers() only.
-  [[nodiscard]] LayersPart part_of_layers(std::int64_t rank) const;
+  /// The numbers of one of all ranks in the groups that divide the layers.
+  [[nodiscard]] LayersPlace place_in_layers(std::int64_t member) const;
+  /// The part of the layers that one of all ranks has; with shares_layers() only.
+  [[nodiscard]] LayersPart part_of_layers(std::int64_t member) const;
+  /// The units of a model of so many of which one of all ranks has the parameters.
+  [[nodiscard]] std::vector<std::size_t> units_of(std::int64_t member, std::size_t units) const;
+  /// A loss that gives no parameter a gradient. Its backward pass tells, for all of them, that they
+  /// have theirs.
+  [[nodiscard]] static torch::Tensor root_of(const std::vector<torch::Tensor>& parameters);
   /// The number of one of all ranks among sharers().
   [[nodiscard]] std::int64_t sharer_of(std::int64_t member) const;
   /// Where stretches lie in the model, of the vector that one of all ranks has of the layers: all
@@ -87,8 +104,9 @@ class GroupedParallel : public Parallel {
       std::vector<Piece> LayersPart::*which = &LayersPart::pieces) const;
 
  private:
-  [[nodiscard]] std::int64_t tensor_rank_of(std::int64_t member) const {
-    return member % tensor_ranks_.division().ranks;
+  /// As many ranks have each stage of a pipeline.
+  [[nodiscard]] std::int64_t stage_size() const {
+    return members() / pipeline_ranks_.division().ranks;
   }
 
   const std::function<void()> on_progress_;
@@ -99,6 +117,7 @@ class GroupedParallel : public Parallel {
   std::unique_ptr<Ranks> own_sharers_;  // Null: all ranks have the same layers.
   TensorRanks tensor_ranks_;
   ContextRanks context_ranks_;
+  PipelineRanks pipeline_ranks_;
   std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
   std::optional<Conductor> conductor_;
   Layout layout_;

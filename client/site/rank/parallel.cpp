@@ -38,6 +38,23 @@ Result<void> check_zero(const ParallelSettings& settings, const ParsedHook& hook
   return {};
 }
 
+/// Errors: invalid_input, for flags that don't go with a pipeline.
+Result<void> check_stages(const ParallelSettings& settings, const PipelineDivision& stages) {
+  if (stages.ranks == 1) return {};
+  if (settings.unused_parameters != "refuse")
+    return Error(Errc::invalid_input,
+                 fmt::format("--unused-parameters {} does not go with --parallel pp={}: each "
+                             "layer of a stage has its part of every pass",
+                             settings.unused_parameters, settings.pp));
+  if (stages.schedule == PipelineSchedule::zero_bubble && settings.zero >= 2)
+    return Error(Errc::invalid_input,
+                 fmt::format("--zero {} does not go with --pipeline zb-h1: gradients that are "
+                             "computed later can't go to the ranks that have the parts with each "
+                             "pass; --zero 1 goes with it",
+                             settings.zero));
+  return {};
+}
+
 /// Whether ranks get sums of their own parts only. With stage 1 a hook, a topology or a way to find
 /// unused parameters may want whole gradients on all ranks.
 bool sums_parts(const ParallelSettings& settings, const ParsedHook& hook) {
@@ -53,12 +70,16 @@ Result<std::unique_ptr<Parallel>> make_parallel(const ParallelSettings& settings
                                                 std::function<void()> on_progress) {
   FL_TRY(const ParsedHook hook, check_reduction(settings.hook, settings.topology));
   FL_CHECK(check_zero(settings, hook));
-  if (settings.tp < 1 || settings.cp < 1)
-    return Error(Errc::invalid_input, fmt::format("tp {}, cp {}", settings.tp, settings.cp));
+  if (settings.tp < 1 || settings.cp < 1 || settings.pp < 1)
+    return Error(Errc::invalid_input,
+                 fmt::format("tp {}, cp {}, pp {}", settings.tp, settings.cp, settings.pp));
   FL_TRY(const ContextWay way, parse_context_way(settings.context_parallel));
+  FL_TRY(const PipelineDivision stages, parse_pipeline(settings.pipeline, settings.pp));
+  FL_CHECK(check_stages(settings, stages));
   const PassDivision division{
       .layers = {.ranks = settings.tp, .divides_tokens = settings.sequence_parallel},
-      .texts = {.ranks = settings.cp, .way = way}};
+      .texts = {.ranks = settings.cp, .way = way},
+      .stages = stages};
   if (!sums_parts(settings, hook))
     return std::unique_ptr<Parallel>(
         std::make_unique<DataParallel>(std::move(on_progress), settings.zero == 1, division));

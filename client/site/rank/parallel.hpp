@@ -36,6 +36,9 @@ class Parallel : public StepSync {
   /// Ends the group, so that ranks that wait for this one notice. Nothing happens without a group.
   virtual void leave() = 0;
   [[nodiscard]] virtual bool has_group() const = 0;
+  /// From now on `on_waiting` is told when this rank begins to wait for another one's work, of
+  /// which the wait says nothing, and when that ends.
+  virtual void observe_waiting(std::function<void(bool)> on_waiting) = 0;
   /// All ranks, for the thread that trains. Between two rounds only.
   [[nodiscard]] virtual Ranks& ranks() = 0;
 

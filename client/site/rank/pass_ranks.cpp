@@ -60,5 +60,6 @@ torch::Tensor PassRanks<Group>::pass_on(const torch::Tensor& values) {
 
 template class PassRanks<TensorGroup>;
 template class PassRanks<ContextGroup>;
+template class PassRanks<PipelineGroup>;
 
 }  // namespace fl::site

@@ -13,10 +13,10 @@
 
 namespace fl::site {
 
-/// `Group`: TensorGroup or ContextGroup. The thread that trains, and that of a backward pass while
-/// it lasts.
+/// `Group`: TensorGroup, ContextGroup or PipelineGroup. The thread that trains, and that of a
+/// backward pass while it lasts.
 template <class Group>
-class PassRanks final : public Group {
+class PassRanks : public Group {
  public:
   using Division = typename Group::Division;
   explicit PassRanks(Division division) : division_(division) {}
@@ -34,6 +34,9 @@ class PassRanks final : public Group {
   [[nodiscard]] torch::Tensor exchange(const torch::Tensor& parts) override;
   [[nodiscard]] torch::Tensor sum_parts(const torch::Tensor& parts) override;
   [[nodiscard]] torch::Tensor pass_on(const torch::Tensor& values) override;
+
+ protected:
+  [[nodiscard]] Ranks& ranks() const { return *ranks_; }
 
  private:
   [[nodiscard]] torch::Tensor exchange_there(const torch::Tensor& there);

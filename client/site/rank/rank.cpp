@@ -63,6 +63,7 @@ std::string setup_of(const ParallelSettings& settings) {
   if (settings.sequence_parallel) setup += ", sequence parallel";
   if (settings.cp != usual.cp)
     setup += fmt::format(", cp {} {}", settings.cp, settings.context_parallel);
+  if (settings.pp != usual.pp) setup += fmt::format(", pp {} {}", settings.pp, settings.pipeline);
   if (settings.hook != usual.hook) setup += fmt::format(", hook {}", settings.hook);
   if (settings.topology != usual.topology) setup += fmt::format(", topology {}", settings.topology);
   return setup;
@@ -127,6 +128,8 @@ Result<void> Rank::choose_parallel(const json& request) {
   if (parallel_) return {};
   FL_TRY(const auto settings, parse_as<ParallelSettings>(request.value("parallel", json())));
   FL_TRY(parallel_, make_parallel(settings, [this] { link_.advance(); }));
+  // What stages before this one do is no progress of this rank, and yet it rightly waits.
+  parallel_->observe_waiting([this](bool waits) { link_.count_waiting(waits); });
   setup_ = setup_of(settings);
   return {};
 }

@@ -11,6 +11,8 @@ namespace fl::site {
 
 namespace {
 
+const char* name_of(Ranks::Way way) { return way == Ranks::Way::send ? "send" : "receive"; }
+
 std::uint64_t bytes_of(const torch::Tensor& values) {
   return static_cast<std::uint64_t>(values.nbytes());
 }
@@ -76,8 +78,8 @@ Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::millis
 
 Ranks::~Ranks() = default;
 
-void Ranks::await(c10d::Work& work) const {
-  if (!work.wait(timeout_)) throw std::runtime_error("it was aborted");
+void Ranks::await(c10d::Work& work, int times) const {
+  if (!work.wait(times * timeout_)) throw std::runtime_error("it was aborted");
   if (work.exception()) std::rethrow_exception(work.exception());
 }
 
@@ -164,29 +166,32 @@ void Ranks::barrier() {
   });
 }
 
-void Ranks::send(const torch::Tensor& values, int to) {
-  const Transfer transfer{.rank = to, .tensor = values};
-  exchange({&transfer, 1}, {});
+Ranks::Posted Ranks::post(Way way, const Transfer& transfer, int tag) {
+  FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
+  Posted posted{.work = {}, .transfer = transfer, .way = way};
+  if (transfer.tensor.numel() == 0) return posted;
+  std::vector<at::Tensor> tensors = {transfer.tensor};
+  guarded(name_of(way), transfer.rank, [&] {
+    posted.work = way == Way::send ? backend_->send(tensors, transfer.rank, tag)
+                                   : backend_->recv(tensors, transfer.rank, tag);
+  });
+  return posted;
 }
 
-void Ranks::receive(torch::Tensor& values, int from) {
-  const Transfer transfer{.rank = from, .tensor = values};
-  exchange({}, {&transfer, 1});
+void Ranks::finish(Posted& posted, int times) {
+  if (!posted.work) return;
+  const Turn turn(*this, name_of(posted.way));
+  guarded(name_of(posted.way), posted.transfer.rank, [&] { await(*posted.work, times); });
+  if (posted.way == Way::send) sent_.add(bytes_of(posted.transfer.tensor));
 }
 
 /// `tags` counts the transfers that were started with each rank in that direction.
 Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags) {
   Works started;
   for (const Transfer& transfer : transfers) {
-    FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
-    started.emplace_back();
-    if (transfer.tensor.numel() == 0) continue;
-    const int tag = tags.at(static_cast<size_t>(transfer.rank))++;
-    std::vector<at::Tensor> tensors = {transfer.tensor};
-    guarded(way == Way::send ? "send" : "receive", transfer.rank, [&] {
-      started.back() = way == Way::send ? backend_->send(tensors, transfer.rank, tag)
-                                        : backend_->recv(tensors, transfer.rank, tag);
-    });
+    const bool is_empty = transfer.tensor.numel() == 0;
+    const int tag = is_empty ? 0 : tags.at(static_cast<size_t>(transfer.rank))++;
+    started.push_back(post(way, transfer, tag).work);
     if (way == Way::send) sent_.add(bytes_of(transfer.tensor));
   }
   return started;

@@ -103,8 +103,18 @@ class Ranks {
   /// Returns when all ranks have called it.
   void barrier();
 
-  void send(const torch::Tensor& values, int to);
-  void receive(torch::Tensor& values, int from);
+  enum class Way { send, receive };
+  /// A transfer that goes on while this rank does something else.
+  struct Posted {
+    c10::intrusive_ptr<c10d::Work> work;
+    Transfer transfer;
+    Way way = Way::send;
+  };
+  /// Begins a transfer, which meets the one of the same number `tag` at the other end. Call
+  /// finish(), which waits at most `times` as long as other calls do; until then the tensor must
+  /// not change. A group has either such transfers or exchange() between two ranks.
+  [[nodiscard]] Posted post(Way way, const Transfer& transfer, int tag);
+  void finish(Posted& posted, int times);
   /// Takes steps one after the other; what a step sends may depend on what earlier steps received.
   /// The n-th send to a rank meets the n-th receive of that rank from this one. Empty tensors are
   /// skipped at both ends. Over Gloo all receives are started at once. So a tensor into which a
@@ -158,9 +168,8 @@ class Ranks {
   void run(const char* operation, const Start& start);
   template <class Body>
   void guarded(const char* operation, int peer, const Body& body);
-  void await(c10d::Work& work) const;
+  void await(c10d::Work& work, int times = 1) const;
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;  // An empty tensor has a null.
-  enum class Way { send, receive };
   Works start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags);
   void exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected);
 
@@ -178,6 +187,16 @@ class Ranks {
   Observer observer_;
   std::unique_ptr<NearSums> near_;  // Null if all sums go through the backend.
 };
+
+/// Sends to a rank, or receives from it, as an exchange().
+inline void send(Ranks& ranks, const torch::Tensor& values, int to) {
+  const Transfer transfer{.rank = to, .tensor = values};
+  ranks.exchange({&transfer, 1}, {});
+}
+inline void receive(Ranks& ranks, const torch::Tensor& values, int from) {
+  const Transfer transfer{.rank = from, .tensor = values};
+  ranks.exchange({}, {&transfer, 1});
+}
 
 /// Calls call(there) with the values on the group's device, where they may not be, and copies back
 /// what the call made of them.

@@ -29,19 +29,28 @@ void StepTimes::begin_round(bool keeps_spans) {
   spans_.clear();
   calls_.clear();
   ready_.reset();
+  is_in_forward_ = false;
   compute_ = exposed_ = reducing_ = calling_ = 0;
 }
 
 void StepTimes::forward() {
   const MutexLock lock(mutex_);
-  part_began_ = Clock::now();
+  const TimePoint now = Clock::now();
+  end_forward(now);  // In a pipeline there may be several in a row.
+  is_in_forward_ = true;
+  part_began_ = now;
+}
+
+void StepTimes::end_forward(TimePoint now) {
+  if (!std::exchange(is_in_forward_, false)) return;
+  compute_ += seconds(now - part_began_);
+  keep("forward", steps_track, part_began_, now);
 }
 
 void StepTimes::backward() {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
-  compute_ += seconds(now - part_began_);
-  keep("forward", steps_track, part_began_, now);
+  end_forward(now);
   part_began_ = now;
 }
 
@@ -74,6 +83,15 @@ void StepTimes::waited_for_parameters(TimePoint begin) {
 
 void StepTimes::waited_for_gradients(TimePoint begin) {
   waited_within("wait for gradients", begin);
+}
+
+void StepTimes::waited_for_stage(TimePoint begin) {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  end_forward(begin);
+  exposed_ += seconds(now - begin);
+  keep("wait for a stage", steps_track, begin, now);
+  part_began_ = now;
 }
 
 void StepTimes::waited_within(const char* what, TimePoint begin) {

@@ -40,6 +40,8 @@ class StepTimes {
   /// needed, or for gradients on their way, of which there were too many.
   void waited_for_parameters(TimePoint begin);
   void waited_for_gradients(TimePoint begin);
+  /// In a pipeline it waited since `begin` for the stage before or behind: a part of the bubble.
+  void waited_for_stage(TimePoint begin);
 
   /// A bucket's gradients go to the conductor. Called by the thread of the backward pass.
   void bucket_ready();
@@ -61,6 +63,7 @@ class StepTimes {
 
  private:
   void waited_within(const char* what, TimePoint begin);
+  void end_forward(TimePoint now) FL_REQUIRES(mutex_);
   void keep_coding(TimePoint begin, TimePoint end) FL_REQUIRES(mutex_);
   void keep(std::string_view name, const char* track, TimePoint begin, TimePoint end,
             std::uint64_t bytes = 0) FL_REQUIRES(mutex_);
@@ -74,6 +77,7 @@ class StepTimes {
   std::vector<std::pair<TimePoint, TimePoint>> calls_ FL_GUARDED_BY(mutex_);
   /// When the training thread began what it does now.
   TimePoint part_began_ FL_GUARDED_BY(mutex_){};
+  bool is_in_forward_ FL_GUARDED_BY(mutex_) = false;
   /// When the newest bucket of this backward pass was ready.
   std::optional<TimePoint> ready_ FL_GUARDED_BY(mutex_);
   double compute_ FL_GUARDED_BY(mutex_) = 0;

@@ -116,9 +116,9 @@ void tree_reduce(torch::Tensor& values, const Members& members, Ranks& ranks) {
   torch::Tensor received = scratch_for(values, values.numel());
   for (int distance = 1; distance < size; distance *= 2) {
     if (place % (2 * distance) != 0)
-      return ranks.send(values, members[static_cast<std::size_t>(place - distance)]);
+      return send(ranks, values, members[static_cast<std::size_t>(place - distance)]);
     if (place + distance >= size) continue;
-    ranks.receive(received, members[static_cast<std::size_t>(place + distance)]);
+    receive(ranks, received, members[static_cast<std::size_t>(place + distance)]);
     values.add_(received);
   }
 }
@@ -131,9 +131,9 @@ void tree_broadcast(torch::Tensor& values, const Members& members, Ranks& ranks)
   while (distance < size) distance *= 2;
   for (distance /= 2; distance >= 1; distance /= 2) {
     if (place % (2 * distance) == distance)
-      ranks.receive(values, members[static_cast<std::size_t>(place - distance)]);
+      receive(ranks, values, members[static_cast<std::size_t>(place - distance)]);
     else if (place % (2 * distance) == 0 && place + distance < size)
-      ranks.send(values, members[static_cast<std::size_t>(place + distance)]);
+      send(ranks, values, members[static_cast<std::size_t>(place + distance)]);
   }
 }
 

@@ -31,13 +31,13 @@ void for_each_slice(std::span<float> values, const std::vector<Piece>& pieces, c
 
 void send_slices(std::span<float> values, const std::vector<Piece>& pieces, int to, Ranks& ranks) {
   for_each_slice(values, pieces,
-                 [&](const torch::Tensor& slice) { ranks.send(slice.to(ranks.device()), to); });
+                 [&](const torch::Tensor& slice) { send(ranks, slice.to(ranks.device()), to); });
 }
 
 void receive_slices(std::span<float> values, const std::vector<Piece>& pieces, int from,
                     Ranks& ranks) {
   for_each_slice(values, pieces, [&](torch::Tensor slice) {
-    on_device_of(ranks, slice, [&](torch::Tensor& there) { ranks.receive(there, from); });
+    on_device_of(ranks, slice, [&](torch::Tensor& there) { receive(ranks, there, from); });
   });
 }
 

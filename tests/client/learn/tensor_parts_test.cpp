@@ -38,7 +38,7 @@ std::vector<std::int64_t> elements_of(const std::string& tensor, const Layout& l
   for (const Layout::Tensor& one : layout.tensors()) {
     if (one.name != tensor) continue;
     const auto offset = static_cast<std::int64_t>(one.offset);
-    for (const Piece& piece : part_of_model(layout, division, rank).pieces)
+    for (const Piece& piece : part_of_model(layout, {.tensors = division}, {.tensor = rank}).pieces)
       for (std::int64_t i = piece.begin; i < piece.begin + piece.count; ++i)
         if (i >= offset && i < offset + static_cast<std::int64_t>(one.elements))
           found.push_back(i - offset);
@@ -63,7 +63,8 @@ TEST_CASE("each element of a model is on a rank, and owned by one") {
       std::vector<int> there(layout.elements());
       std::vector<int> owned(layout.elements());
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const LayersPart part = part_of_model(layout, {.ranks = ranks}, rank);
+        const LayersPart part =
+            part_of_model(layout, {.tensors = {.ranks = ranks}}, {.tensor = rank});
         count(part.pieces, there);
         count(part.owned, owned);
         CHECK(part.summed.empty());
@@ -109,7 +110,9 @@ TEST_CASE("a rank has whole heads of queries, keys and values, and columns of wh
 
 TEST_CASE("with divided tokens ranks add up what belongs to tokens, and nothing else") {
   const Layout layout = builtin_layout(experts).value();
-  const auto summed = part_of_model(layout, {.ranks = 2, .divides_tokens = true}, 1).summed;
+  const auto summed =
+      part_of_model(layout, {.tensors = {.ranks = 2, .divides_tokens = true}}, {.tensor = 1})
+          .summed;
   std::vector<int> counts(layout.elements());
   count(summed, counts);
   for (const Layout::Tensor& tensor : layout.tensors()) {

@@ -39,7 +39,7 @@ TEST_CASE("the doctor says whether a grid divides a model") {
   const auto line = [](const GridPlan& plan) { return diagnose_grid(plan, two_and_two).front(); };
   CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).verdict == Verdict::ok);
   CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).text ==
-        "dp=2,tp=2,cp=1 divides " + two_blocks);
+        "dp=2,tp=2,cp=1,pp=1 divides " + two_blocks);
   CHECK(line({.grid = {.dp = 2, .tp = 2}}).verdict == Verdict::warn);
   const DoctorLine heads =
       line({.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = two_blocks + ",vocab=257"});
@@ -52,6 +52,26 @@ TEST_CASE("the doctor says whether a grid divides a model") {
       .grid = {.dp = 2, .tp = 1, .cp = 2}, .way = ContextWay::ulysses, .model = odd};
   CHECK(line(by_heads).verdict == Verdict::ok);
   CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = "nothing"}).verdict == Verdict::fail);
+  const GridPlan four_stages{.grid = {.dp = 2, .pp = 2},
+                             .stages = parse_pipeline("interleaved:2", 2).value(),
+                             .model = two_blocks};
+  CHECK(line(four_stages).text.find("its 2 layers are no multiple of 4") != std::string::npos);
+}
+
+TEST_CASE("the doctor tells where the ranks of a pipeline are, and how long they wait") {
+  const auto lines_for = [](const char* pipeline, const std::vector<RankFacts>& facts) {
+    const GridPlan plan{.grid = {.dp = 2, .pp = 2}, .stages = parse_pipeline(pipeline, 2).value()};
+    return diagnose_grid(plan, facts);
+  };
+  const DoctorLine far = lines_for("1f1b", two_and_two).back();
+  CHECK(far.verdict == Verdict::ok);
+  CHECK(far.text.find("pipelines go over several machines") != std::string::npos);
+  CHECK(far.text.find("2 of 2, such as ranks 0 (a) to 2 (b)") != std::string::npos);
+  CHECK(far.text.ends_with("ranks wait 1/M of the time that they compute"));
+  const DoctorLine near = lines_for("zb-h1", ranks_on({"a", "a", "a", "a"})).back();
+  CHECK(near.text.starts_with("each pipeline is on one machine"));
+  CHECK(near.text.ends_with("ranks wait 1/(3 M) of the time that they compute"));
+  CHECK(lines_for("interleaved:2", two_and_two).back().text.find("1/(2 M)") != std::string::npos);
 }
 
 TEST_CASE("the doctor warns where ranks that divide layers are on several machines") {

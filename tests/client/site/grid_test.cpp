@@ -8,6 +8,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fl::test {
 
@@ -35,6 +36,18 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
         "--parallel tp=3,cp=2 takes a multiple of 6 ranks, and the site has 4");
   CHECK(fill_grid(parse_grid("dp=1,cp=2").value(), 4).error().message() ==
         "--parallel dp=1,cp=2 takes 2 ranks, and the site has 4");
+  CHECK(fill_grid(parse_grid("pp=2").value(), 6)->dp == 3);
+  CHECK(fill_grid(parse_grid("pp=2,tp=2").value(), 6).error().message() ==
+        "--parallel tp=2,pp=2 takes a multiple of 4 ranks, and the site has 6");
+}
+
+TEST_CASE("ranks of tp follow each other, and those of pp are farthest apart") {
+  const Mesh mesh = mesh_of({.dp = 2, .tp = 2, .cp = 2, .pp = 2});
+  CHECK(mesh.size() == 16);
+  CHECK(mesh.group_of("tp", 0) == std::vector{0, 1});
+  CHECK(mesh.group_of("cp", 0) == std::vector{0, 2});
+  CHECK(mesh.group_of("dp", 0) == std::vector{0, 4});
+  CHECK(mesh.group_of("pp", 3) == std::vector{3, 11});
 }
 
 TEST_CASE("when ranks are lost a group has all parts of the layers") {
@@ -45,6 +58,7 @@ TEST_CASE("when ranks are lost a group has all parts of the layers") {
   const Grid both = parse_grid("tp=2,cp=3").value();
   CHECK(both.together() == 6);
   CHECK(usable_ranks(both, 11) == 6);
+  CHECK(usable_ranks(parse_grid("tp=2,pp=2").value(), 7) == 4);
 }
 
 TEST_CASE("what is no grid is refused with the reason") {
@@ -60,8 +74,8 @@ TEST_CASE("what is no grid is refused with the reason") {
            std::pair("tp=2,tp=2", "tp stands there twice"),
            std::pair("tp=1,tp=1", "tp stands there twice"),
            std::pair("cp=2,cp=2", "cp stands there twice"),
-           std::pair("dp=2,pp=4", "pp would divide a chain of layers, which this release can't do"),
-           std::pair("ep=2", "ep would divide experts"),
+           std::pair("pp=2,pp=2", "pp stands there twice"),
+           std::pair("ep=2", "ep would divide experts, which this release can't do"),
        }) {
     const std::string text = row.first;
     CAPTURE(text);

@@ -30,10 +30,12 @@ struct Shape {
   bool divides_tokens = false;
   int cp = 1;
   ContextWay way = ContextWay::ring;
-  [[nodiscard]] int size() const { return dp * tp * cp; }
+  int pp = 1;
+  const char* pipeline = "1f1b";
+  [[nodiscard]] int size() const { return dp * tp * cp * pp; }
   [[nodiscard]] std::string name() const {
-    return fmt::format("dp={},tp={},cp={}{} way {}", dp, tp, cp,
-                       divides_tokens ? ", divided tokens" : "", static_cast<int>(way));
+    return fmt::format("dp={},tp={},cp={},pp={}{} way {} {}", dp, tp, cp, pp,
+                       divides_tokens ? ", divided tokens" : "", static_cast<int>(way), pipeline);
   }
 };
 
@@ -43,6 +45,7 @@ inline Training training_of(const std::string& model, const Shape& shape) {
   training.tp = shape.tp;
   training.divides_tokens = shape.divides_tokens;
   training.texts = {.ranks = shape.cp, .way = shape.way};
+  training.stages = parse_pipeline(shape.pipeline, shape.pp).value();
   training.topology = parse_topology("alltoall").value();
   training.settings = {.local_steps = 4, .batch_size = 4, .lr = 0.05, .momentum = 0.9, .seed = 9};
   training.data = [] { return made_up_texts(ragged_lengths()); };

@@ -433,21 +433,26 @@ TEST_CASE("a rank whose work hangs is dropped, though it shows life and no other
   rank.join();
 }
 
-TEST_CASE("what a rank computes counts as progress where it says so") {
-  const auto hub = hub_of(2, 5s);
-  const auto waiting = enter(*hub, 0, 2);
-  const auto loading = enter(*hub, 1, 2);
+TEST_CASE("what a rank computes, or waits for another one, counts as progress where it says so") {
+  const auto hub = hub_of(3, 5s);
+  const auto hanging = enter(*hub, 0, 3);
+  const auto loading = enter(*hub, 1, 3);
+  const auto waiting = enter(*hub, 2, 3);
   std::thread rank([&] {
     CHECK(loading->next().has_value());
+    CHECK(waiting->next().has_value());
     loading->count_computing(true);
+    waiting->count_waiting(true);
     volatile double sum = 0;
-    while (hub->members().size() == 2) sum = sum + 1;
+    while (hub->members().size() == 3) sum = sum + 1;
     loading->answer(json::object());
+    waiting->answer(json::object());
   });
-  // Both are of this process, whose time it is; one that does not count it is dropped.
-  const auto answers = hub->ask(to_all(2, {{"type", "load"}}), {});
+  // All are of this process, whose time it is; one that does not count it is dropped.
+  const auto answers = hub->ask(to_all(3, {{"type", "load"}}), {});
   CHECK(!answers[0].has_value());
   CHECK(answers[1].has_value());
+  CHECK(answers[2].has_value());
   rank.join();
 }
 

@@ -74,7 +74,15 @@ class WatchedSync final : public StepSync {
     after_forward_.note();
     own_.backward(loss, is_last);
   }
-  void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override {
+  void backward_stage(const std::vector<std::size_t>& units,
+                      const std::function<void()>& work) override {
+    after_forward_.note();
+    own_.backward_stage(units, work);
+  }
+  void reduce_stages(const std::vector<torch::Tensor>& parameters) override {
+    own_.reduce_stages(parameters);
+  }
+  void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) override {
     own_.after_step(parameters, is_last);
   }
   void broadcast(torch::Tensor& values) override { own_.broadcast(values); }

@@ -85,11 +85,45 @@ TEST_CASE("an exchange meets in order, whoever starts first") {
     for (int i = 0; i < 4; ++i)
       right += receives[static_cast<size_t>(i)].tensor.eq(10 * previous + i).all().item<bool>();
     torch::Tensor value = torch::tensor({1.5F});
-    if (ranks.rank() == 0) ranks.send(value, 2);
-    if (ranks.rank() == 2) ranks.receive(value.zero_(), 0);
+    if (ranks.rank() == 0) send(ranks, value, 2);
+    if (ranks.rank() == 2) receive(ranks, value.zero_(), 0);
     right += value.item<float>() == 1.5F;
   });
   CHECK(right == 3 * 5);
+}
+
+TEST_CASE(
+    "a posted transfer goes on by itself, meets its number, and may take longer than a call") {
+  const RankOptions hurried = loopback(std::chrono::seconds(1));
+  std::atomic<int> right = 0;
+  on_ranks(
+      2,
+      [&](Ranks& ranks) {
+        torch::Tensor first = torch::full({1000}, 1 + ranks.rank());
+        torch::Tensor second = torch::full({1000}, 10 + ranks.rank());
+        if (ranks.rank() == 0) {
+          auto one = ranks.post(Ranks::Way::send, {1, first}, 5);
+          auto two = ranks.post(Ranks::Way::send, {1, second}, 6);
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          CHECK(ranks.bytes_sent() == 0);  // What has not been waited for does not count yet.
+          ranks.finish(one, 3);
+          ranks.finish(two, 3);
+          CHECK(ranks.bytes_sent() == 2 * 1000 * sizeof(std::int64_t));
+          auto late = ranks.post(Ranks::Way::send, {1, first}, 7);
+          ranks.finish(late, 3);
+          return;
+        }
+        auto two = ranks.post(Ranks::Way::receive, {0, first}, 6);
+        auto one = ranks.post(Ranks::Way::receive, {0, second}, 5);
+        ranks.finish(two, 1);
+        ranks.finish(one, 1);
+        right += first.eq(10).all().item<bool>() && second.eq(1).all().item<bool>();
+        auto late = ranks.post(Ranks::Way::receive, {0, first}, 7);
+        ranks.finish(late, 3);
+        right += first.eq(1).all().item<bool>();
+      },
+      hurried);
+  CHECK(right == 2);
 }
 
 TEST_CASE("a step of an exchange sends what the steps before it have received") {
@@ -309,7 +343,7 @@ TEST_CASE("a rank that hangs is noticed by the deadline, and named where one wai
       [&](Ranks& ranks) {
         torch::Tensor values = values_of(ranks.rank(), 10);
         ranks.sum(values);
-        if (ranks.rank() == 0) until_failed([&] { ranks.receive(values, 1); }, 1);
+        if (ranks.rank() == 0) until_failed([&] { receive(ranks, values, 1); }, 1);
         if (ranks.rank() == 2) until_failed([&] { ranks.sum(values); }, -1);
         while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       },

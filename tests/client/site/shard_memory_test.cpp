@@ -125,4 +125,25 @@ TEST_CASE("a context of four ranks takes of each what a quarter of it takes of o
   }
 }
 
+TEST_CASE("a rank of a pipeline keeps as many passes as there are ranks, or with GPipe all") {
+  const auto training_by = [](const char* pipeline) {
+    Training training;
+    training.model = "transformer:layers=4,width=128,heads=4,context=256";
+    training.stages = parse_pipeline(pipeline, 2).value();
+    training.settings = {.local_steps = 1, .batch_size = 4, .accumulate = 8, .lr = 0.05, .seed = 9};
+    training.data = [] { return made_up_texts(std::vector<std::uint16_t>(32, 257), 256); };
+    return training;
+  };
+  const RankMemory all = measure_training(2, training_by("gpipe")).front();
+  for (const char* const pipeline : {"1f1b", "zb-h1"}) {
+    const RankMemory few = measure_training(2, training_by(pipeline)).front();
+    CAPTURE(pipeline);
+    CAPTURE(all.after_forward);
+    CAPTURE(few.after_forward);
+    // 2 of 8 passes, beside weights and what libtorch takes.
+    CHECK(few.after_forward <= 0.25F * all.after_forward + other_megabytes);
+    CHECK(all.after_forward > 4 * other_megabytes);
+  }
+}
+
 }  // namespace fl::test

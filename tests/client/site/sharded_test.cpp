@@ -506,7 +506,11 @@ TEST_CASE("flags that don't go with parts are refused with the reason") {
         std::pair(ParallelSettings{.unused_parameters = "find", .zero = 3},
                   "--zero 3 does not go with --unused-parameters find"),
         std::pair(ParallelSettings{.bucket_mb = "8", .zero = 2},
-                  "--zero 2 does not go with --bucket-mb 8")}) {
+                  "--zero 2 does not go with --bucket-mb 8"),
+        std::pair(ParallelSettings{.unused_parameters = "find", .pp = 2},
+                  "--unused-parameters find does not go with --parallel pp=2"),
+        std::pair(ParallelSettings{.zero = 2, .pp = 2, .pipeline = "zb-h1"},
+                  "--zero 2 does not go with --pipeline zb-h1")}) {
     CHECK(refused(row.first).starts_with(row.second));
   }
 }

@@ -175,8 +175,8 @@ TEST_CASE("a pass sends as many bytes as the formulas say") {
         std::iota(all.begin(), all.end(), 0);
         TensorRanks group({.ranks = size, .divides_tokens = divides_tokens});
         group.enter(ranks.subgroup(all, "layers"));
-        ColumnLinearImpl first(width, 4 * width, &group);
-        RowLinearImpl second(4 * width, width, &group);
+        ColumnLinearImpl first(width, 4 * width, {.tensor = &group});
+        RowLinearImpl second(4 * width, width, {.tensor = &group});
         const torch::Tensor x =
             torch::rand({n, divides_tokens ? length / size : length, width}).requires_grad_();
         const std::uint64_t before = ranks.bytes_sent();

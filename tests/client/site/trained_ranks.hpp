@@ -36,6 +36,7 @@ struct Training {
   int tp = 1;               // Ranks that have layers together.
   bool divides_tokens = false;
   ContextDivision texts = {};
+  PipelineDivision stages = {};
   bool recomputes = false;
   bool prefetches = true;
   bool offloads_optimizer = false;
@@ -65,7 +66,8 @@ inline std::unique_ptr<Parallel> enter_parallel(
   const auto format = parsed->hook->plain_format();
   const PassDivision division{
       .layers = {.ranks = training.tp, .divides_tokens = training.divides_tokens},
-      .texts = training.texts};
+      .texts = training.texts,
+      .stages = training.stages};
   if (training.zero >= 1 && format) {
     auto together = std::make_unique<ShardedParallel>(
         on_progress,
@@ -168,9 +170,9 @@ inline std::vector<float> train_alone(Training training, std::uint32_t size) {
 
 /// How far what ranks make of the weights is from what one process does.
 inline double distance_from_alone(int size, const Training& training) {
-  return distance(
-      training, joined_update(train_ranks(size, training)),
-      train_alone(training, static_cast<std::uint32_t>(size / training.tp / training.texts.ranks)));
+  const auto together = training.tp * training.texts.ranks * training.stages.ranks;
+  return distance(training, joined_update(train_ranks(size, training)),
+                  train_alone(training, static_cast<std::uint32_t>(size / together)));
 }
 
 }  // namespace fl::test

@@ -27,7 +27,8 @@ class PostLocalSgd final : public GradientHook {
   }
 
   /// The last step of a round always makes the mean, because the ranks have one update.
-  void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) override {
+  void after_step(const std::vector<torch::Tensor>& parameters, bool is_last,
+                  Ranks& ranks) override {
     const bool is_due =
         step_ >= settings_.start && (step_ - settings_.start) % settings_.period == 0;
     if (is_due || is_last) {
@@ -37,7 +38,7 @@ class PostLocalSgd final : public GradientHook {
       torch::Tensor mean = torch::cat(flat).to(ranks.device());
       divide_and_sum(mean, ranks);
       std::int64_t offset = 0;
-      for (torch::Tensor& parameter : parameters) {
+      for (const torch::Tensor& parameter : parameters) {
         parameter.copy_(mean.narrow(0, offset, parameter.numel()).view_as(parameter));
         offset += parameter.numel();
       }

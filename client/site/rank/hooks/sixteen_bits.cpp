@@ -27,7 +27,8 @@ class SixteenBits final : public GradientHook {
     }
     bucket.gradient = gradient;
   }
-  void after_step(std::vector<torch::Tensor>& parameters, bool is_last, Ranks& ranks) override {
+  void after_step(const std::vector<torch::Tensor>& parameters, bool is_last,
+                  Ranks& ranks) override {
     inner_->after_step(parameters, is_last, ranks);
   }
   [[nodiscard]] std::optional<torch::ScalarType> plain_format() const override {

@@ -10,8 +10,9 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
-#include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -56,7 +57,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     if (gathered_.empty()) divide();  // For the group that has been entered.
     // A pass that ended early may have left work and gradients.
     parallel_.conductor().run([](Ranks&) {});
-    for (GatheredUnit& unit : gathered_) unit.forget();
+    for_each_unit([](GatheredUnit& unit) { unit.forget(); });
     reached_.reset();
   }
 
@@ -68,46 +69,48 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 
   void before_forward(std::size_t unit) override {
     is_mixed_ = MixedPass::current().has_value();
-    gathered_[unit].gather_ahead(is_mixed_);
-    if (parallel_.options_.prefetches && unit + 1 < gathered_.size())
-      gathered_[unit + 1].gather_ahead(is_mixed_);
-    gathered_[unit].gather(is_mixed_);
+    gather(unit, unit + 1);
   }
 
   void after_forward(std::size_t unit) override {
     if (!parallel_.options_.frees_parameters) return;
     const bool is_last = unit + 1 == gathered_.size();
     const bool has_backward = torch::GradMode::is_enabled();
-    // The backward pass begins with the last unit.
-    const bool stays = units_.units()[unit].is_shared || (is_last && has_backward);
-    if (!stays) gathered_[unit].free();
+    // The backward pass begins with the last unit. What is shared is used there.
+    const bool is_used_later = units_.units()[unit].is_shared && is_here(gathered_.size() - 1);
+    const bool stays = is_used_later || (is_last && has_backward);
+    if (!stays) gathered_[unit]->free();
     if (is_last && !has_backward) free_all();
   }
 
   void before_backward(std::size_t unit) override {
     // Now the unit behind this one is done.
-    if (parallel_.options_.frees_parameters && reached_) gathered_[*reached_].free();
+    if (parallel_.options_.frees_parameters && reached_) gathered_[*reached_]->free();
     reached_ = units_.units()[unit].is_shared ? std::nullopt : std::optional(unit);
-    gathered_[unit].gather_ahead(is_mixed_);
-    if (parallel_.options_.prefetches && unit > 0) gathered_[unit - 1].gather_ahead(is_mixed_);
-    if (unit + units_on_way_max < gathered_.size())
-      gathered_[unit + units_on_way_max].limit_sending();
-    gathered_[unit].gather(is_mixed_);
+    if (is_here(unit + units_on_way_max)) gathered_[unit + units_on_way_max]->limit_sending();
+    gather(unit, unit - 1);
   }
 
-  /// `reduces`: in the backward pass that follows gradients go to the ranks that have the parts.
-  void expect_gradients(bool reduces) {
+  /// `reduces`: in the backward pass that follows gradients go to the ranks that have the parts:
+  /// those of these units, and of what they use.
+  void expect_gradients(bool reduces, const std::vector<std::size_t>& units) {
     reduces_ = reduces;
-    for (GatheredUnit& unit : gathered_)
-      if (reduces) unit.expect_gradients();
+    expected_.clear();
+    if (!reduces) return;
+    expected_ = units;
+    if (const auto used = units_.units()[units.back()].uses; used && *used != units.front())
+      expected_.push_back(*used);
+    for (const std::size_t unit : expected_) gathered_[unit]->expect_gradients();
   }
+  /// Of all units.
+  void expect_gradients(bool reduces) { expect_gradients(reduces, here_); }
   void end_backward() {
     if (reduces_) await_gradients();
     reached_.reset();
     if (parallel_.options_.frees_parameters) free_all();
   }
   void outdate() {
-    for (GatheredUnit& unit : gathered_) unit.outdate();
+    for_each_unit([](GatheredUnit& unit) { unit.outdate(); });
   }
   void drop_units() { gathered_.clear(); }
 
@@ -117,17 +120,38 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
  private:
   void await_gradients() {
     std::size_t missing = 0;
-    for (const GatheredUnit& unit : gathered_) missing += unit.is_reduced() ? 0 : 1;
+    for (const std::size_t unit : expected_) missing += gathered_[unit]->is_reduced() ? 0 : 1;
     if (missing > 0)
       throw std::logic_error(fmt::format(
           "{} of {} layers' gradients were not summed, because a parameter got no gradient in this "
           "step: such a model needs --unused-parameters find, which goes with --zero 0 and 1",
-          missing, gathered_.size()));
-    for (GatheredUnit& unit : gathered_) unit.await_reduced();
+          missing, expected_.size()));
+    for (const std::size_t unit : expected_) gathered_[unit]->await_reduced();
+  }
+
+  /// Whether this rank has the unit: with a pipeline others have some.
+  [[nodiscard]] bool is_here(std::size_t unit) const {
+    return unit < gathered_.size() && gathered_[unit] != nullptr;
+  }
+  template <class Call>
+  void for_each_unit(const Call& call) {
+    for (const auto& unit : gathered_)
+      if (unit) call(*unit);
+  }
+
+  /// Brings a unit's parameters together, with those that it uses, and meanwhile those of the unit
+  /// that comes next.
+  void gather(std::size_t unit, std::size_t next) {
+    const auto used = units_.units()[unit].uses;
+    if (used) gathered_[*used]->gather_ahead(is_mixed_);
+    gathered_[unit]->gather_ahead(is_mixed_);
+    if (parallel_.options_.prefetches && is_here(next)) gathered_[next]->gather_ahead(is_mixed_);
+    if (used) gathered_[*used]->gather(is_mixed_);
+    gathered_[unit]->gather(is_mixed_);
   }
 
   void free_all() {
-    for (GatheredUnit& unit : gathered_) unit.free();
+    for_each_unit([](GatheredUnit& unit) { unit.free(); });
   }
 
   /// Has the unit told of each of its gradients, once a backward pass.
@@ -137,7 +161,7 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
       using torch::autograd::variable_list;
       accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
           [this, number](const variable_list& outputs, const variable_list& /*inputs*/) {
-            if (reduces_) gathered_[number].note_gradient();
+            if (reduces_) gathered_[number]->note_gradient();
             return outputs;
           }));
       accumulators_.push_back(std::move(accumulator));
@@ -146,20 +170,29 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
 
   /// Divides the parameters over the ranks of a new group.
   void divide() {
-    const std::vector<UnitCut> cuts = cut_units(parallel_.extents_, parallel_.sharers().size());
+    const std::int64_t member = parallel_.member();
+    const std::vector<UnitCut> cuts =
+        cut_units(parallel_.extents_of(member), parallel_.sharers().size());
     const auto fp32 = torch::dtype(torch::kFloat32).device(device_);
     const ShardedVectors vectors{.weights = torch::zeros({elements_of(cuts)}, fp32),
                                  .gradient = torch::zeros({elements_of(cuts)}, fp32),
                                  .ranks = parallel_.sharers().size(),
                                  .exchange = parallel_.exchange_};
-    if (TensorGroup* const group = parallel_.groups().tensor; group != nullptr)
-      hold_part(parallel_.part_of_layers(group->rank()), group);
+    if (parallel_.shares_layers()) hold_part(parallel_.part_of_layers(member), parallel_.groups());
     hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.sharers().rank()));
     drop_units();
+    drop_values(*module_);
     const std::vector<Unit>& units = units_.units();
-    for (std::size_t number = 0; number < units.size(); ++number)
-      gathered_.emplace_back(number, units[number], cuts[number], vectors, parallel_.conductor(),
-                             parallel_.times());
+    here_ = parallel_.units_of(member, units.size());
+    gathered_.resize(units.size());
+    std::vector<torch::Tensor> parameters;
+    for (std::size_t i = 0; i < here_.size(); ++i) {
+      const Unit& unit = units[here_[i]];
+      gathered_[here_[i]] = std::make_unique<GatheredUnit>(
+          here_[i], unit, cuts[i], vectors, parallel_.conductor(), parallel_.times());
+      std::ranges::copy(unit.parameters, std::back_inserter(parameters));
+    }
+    train(std::move(parameters));
   }
 
   Module module_;
@@ -167,10 +200,12 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   torch::Device device_;
   ShardedParallel& parallel_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  std::deque<GatheredUnit> gathered_;
-  std::optional<std::size_t> reached_;  // The unit where the backward pass is.
-  bool reduces_ = true;                 // As expect_gradients() was told.
-  bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
+  std::vector<std::unique_ptr<GatheredUnit>> gathered_;  // By unit; null: other ranks have it.
+  std::vector<std::size_t> here_;                        // The units that this rank has.
+  std::vector<std::size_t> expected_;                    // As expect_gradients() was told.
+  std::optional<std::size_t> reached_;                   // The unit where the backward pass is.
+  bool reduces_ = true;                                  // As expect_gradients() was told.
+  bool is_mixed_ = false;  // The pass is a MixedPass, or goes back through one.
 };
 
 ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options,
@@ -211,12 +246,23 @@ std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, cons
   return held;
 }
 
+/// The places of the units that one of all ranks has, in its vector of these.
+std::vector<Extent> ShardedParallel::extents_of(std::int64_t member) const {
+  std::vector<Extent> extents;
+  std::int64_t at = 0;
+  for (const std::size_t unit : units_of(member, extents_.size())) {
+    extents.push_back({at, extents_[unit].count});
+    at += extents_[unit].count;
+  }
+  return extents;
+}
+
 std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_, sharers().size()), sharer_of(rank)));
+  return in_model(rank, pieces_of(cut_units(extents_of(rank), sharers().size()), sharer_of(rank)));
 }
 
 std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_, sharers().size()), sharer_of(rank)),
+  return in_model(rank, pieces_of(cut_units(extents_of(rank), sharers().size()), sharer_of(rank)),
                   &LayersPart::owned);
 }
 
@@ -234,7 +280,23 @@ void ShardedParallel::backward(const torch::Tensor& loss, bool is_last) {
   times().backward_ended(is_last);
 }
 
-void ShardedParallel::after_step(std::vector<torch::Tensor>& /*parameters*/, bool /*is_last*/) {
+void ShardedParallel::backward_stage(const std::vector<std::size_t>& units,
+                                     const std::function<void()>& work) {
+  held_->expect_gradients(!options_.keeps_gradients, units);
+  times().backward();
+  work();
+  held_->end_backward();
+  times().backward_ended(false);
+}
+
+void ShardedParallel::reduce_stages(const std::vector<torch::Tensor>& parameters) {
+  if (!options_.keeps_gradients) return;  // They have gone after each pass.
+  before_forward(parameters, true);
+  backward(root_of(parameters), true);
+}
+
+void ShardedParallel::after_step(const std::vector<torch::Tensor>& /*parameters*/,
+                                 bool /*is_last*/) {
   held_->outdate();
 }
 

@@ -10,6 +10,8 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -51,14 +53,18 @@ class ShardedParallel final : public GroupedParallel {
   [[nodiscard]] bool passes_are_joint() const override { return true; }
   void before_forward(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   void backward(const torch::Tensor& loss, bool is_last) override;
-  void after_step(std::vector<torch::Tensor>& parameters, bool is_last) override;
+  void backward_stage(const std::vector<std::size_t>& units,
+                      const std::function<void()>& work) override;
+  void reduce_stages(const std::vector<torch::Tensor>& parameters) override;
+  void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   bool on_any(bool here) override { return ranks().sum(std::int64_t{here}) > 0; }
 
  private:
   class Held;
+  [[nodiscard]] std::vector<Extent> extents_of(std::int64_t member) const;
   const Options options_;
   torch::ScalarType exchange_ = torch::kFloat32;
-  std::vector<Extent> extents_;  // The units' places in the vector of the layers' parameters.
+  std::vector<Extent> extents_;  // The units' places in a vector of all of them.
   Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.
 };
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/learn/torch/passes.hpp"
+
+#include "client/learn/torch/divided_attention.hpp"
+#include "client/learn/torch/guarded.hpp"
+#include "client/learn/torch/layer.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace fl {
+
+Passes::Passes(ModelSpec spec, Module module, const PassGroups& groups, NumberFormat low)
+    : spec_(std::move(spec)),
+      module_(std::move(module)),
+      units_(module_, spec_),
+      groups_(groups),
+      low_(low),
+      routing_(routing_of(*module_)) {}
+
+Measurement Passes::measurement() const { return {spec_, parameters_->target(), groups_}; }
+
+void Passes::set_training(bool is_training) {
+  if (module_->is_training() != is_training) module_->train(is_training);
+}
+
+torch::Tensor Passes::forward(const torch::Tensor& inputs, bool is_training) {
+  if (is_training && inputs.size(0) == 1 && norms_one_value(spec_)) {
+    throw UnfitBatch(fmt::format(
+        "the BatchNorms of this model can't train on a batch of one example, as its images are of "
+        "{}x{} pixels: choose another --batch-size, so that none is left alone, or larger images",
+        spec_.input[1], spec_.input[2]));
+  }
+  set_training(is_training);
+  return units_.forward(inputs);
+}
+
+double Passes::take(const TrainingPasses& passes) {
+  if (groups_.pipeline != nullptr) return take_staged(passes);
+  double sum = 0;
+  for (std::int64_t number = 0; number < passes.count && !passes.stop.stop_requested(); ++number)
+    sum += take_one(passes, number);
+  return sum;
+}
+
+void Passes::take(const EvaluationPasses& passes) {
+  if (groups_.pipeline != nullptr) return take_staged(passes);
+  for (std::int64_t number = 0; number < passes.count && !passes.stop.stop_requested(); ++number) {
+    if (passes.together != nullptr) passes.together->advance();
+    const EvaluationPasses::Evaluated evaluated = passes.at(number);
+    const OwnBatch batch = begin(evaluated);
+    const torch::Tensor outputs = forward(batch.inputs, false);
+    if (evaluated.counts) passes.take(outputs, batch.targets);
+  }
+}
+
+double Passes::take_one(const TrainingPasses& passes, std::int64_t number) {
+  StepSync* const together = passes.together;
+  const bool is_reduced = passes.reduces && number + 1 == passes.count;
+  if (together != nullptr) together->before_forward(parameters_->trained(), is_reduced);
+  const TrainingPass pass = passes.at(number);
+  // What is computed for others' sake leaves no trace.
+  const bool is_own = pass.mean_share != 0;
+  const torch::Tensor before = is_own ? torch::Tensor() : parameters_->statistics().clone();
+  const OwnBatch batch = begin(pass, passes);
+  const torch::Tensor outputs = [&] {
+    std::optional<MixedPass> mixed;
+    if (passes.is_low) mixed.emplace(batch.inputs.device(), low_);
+    return forward(batch.inputs, true).to(torch::kFloat32);
+  }();
+  torch::Tensor loss = loss_of_pass(pass, batch, outputs);
+  const auto counted = loss.item<double>();
+  if (passes.scale != 1) loss = loss * passes.scale;
+  if (together != nullptr)
+    together->backward(loss, is_reduced);
+  else
+    loss.backward();
+  if (!is_own) parameters_->statistics().copy_(before);
+  return counted;
+}
+
+torch::Tensor Passes::loss_of_pass(const TrainingPass& pass, const OwnBatch& batch,
+                                   const torch::Tensor& outputs) const {
+  const auto loss = [&](at::Reduction::Reduction reduction) {
+    return loss_of(spec_, parameters_->target(), outputs, batch.targets, reduction, groups_.tensor);
+  };
+  if (pass.of_sum)
+    return loss(at::Reduction::Sum).div(pass.of_sum->divisor).mul(pass.of_sum->factor);
+  // If a rank has a part of the tokens, none of these may have a target; then they have no mean.
+  if (batch.predictions) return loss(at::Reduction::Sum) * (pass.mean_share / *batch.predictions);
+  return loss(at::Reduction::Mean) * pass.mean_share;
+}
+
+/// This rank's tokens of a batch, if it has texts together with others; else all of it.
+Passes::OwnBatch Passes::own_of(const Batch& whole) const {
+  if (groups_.context == nullptr) return {whole, std::nullopt};
+  const torch::Tensor places =
+      own_places(*groups_.context, whole.targets.size(1), whole.targets.device());
+  return {{whole.inputs.index_select(1, places), whole.targets.index_select(1, places)},
+          whole.targets.ne(no_target).sum().item<double>()};
+}
+
+Passes::OwnBatch Passes::begin(const TrainingPass& pass, const TrainingPasses& passes) {
+  OwnBatch batch = own_of(pass.batch);
+  begin_routing(batch, pass.mean_share * passes.scale, passes.together);
+  return batch;
+}
+
+Passes::OwnBatch Passes::begin(const EvaluationPasses::Evaluated& evaluated) {
+  OwnBatch batch = own_of(evaluated.batch);
+  begin_routing(batch, evaluated.counts ? 1 : 0, nullptr);
+  return batch;
+}
+
+/// `weight`: by which the mean loss of the whole batch is multiplied before the backward pass; 0 if
+/// others need the pass alone. `together`: the ranks that take the pass with this one; may be null.
+void Passes::begin_routing(const OwnBatch& batch, double weight, StepSync* together) {
+  if (!routing_) return;
+  Routing::Pass pass{.counted = batch.targets.flatten().ne(no_target), .weight = weight};
+  if (batch.predictions) pass.weight *= pass.counted.sum().item<double>() / *batch.predictions;
+  if (weight == 0) pass.counted.zero_();
+  if (together != nullptr) pass.sum = [together](torch::Tensor& values) { together->sum(values); };
+  routing_->begin(std::move(pass));
+}
+
+/// The shape of what goes between the units of a transformer.
+std::vector<std::int64_t> Passes::shape_between(const OwnBatch& batch) const {
+  const std::int64_t tokens = batch.targets.size(1);
+  const bool has_part = groups_.tensor != nullptr && groups_.tensor->division().divides_tokens;
+  return {batch.targets.size(0), has_part ? tokens / groups_.tensor->division().ranks : tokens,
+          spec_.width};
+}
+
+Pipeline::Model Passes::staged() const {
+  Pipeline::Model model;
+  model.blocks = spec_.layers;
+  model.device = parameters_->weights().device();
+  return model;
+}
+
+double Passes::take_staged(const TrainingPasses& passes) {
+  set_training(true);
+  const std::int64_t count = microbatches_for(groups_.pipeline->division(), passes.count);
+  // Where the schedule wants more passes, the first one is taken again, for nothing.
+  const auto pass_at = [&](std::int64_t number) {
+    TrainingPass pass = passes.at(number < passes.count ? number : 0);
+    if (number >= passes.count) {
+      pass.mean_share = 0;
+      if (pass.of_sum) pass.of_sum->factor = 0;
+    }
+    return pass;
+  };
+  Pipeline::Model model = staged();
+  model.begin = [&](std::int64_t number) { return begin(pass_at(number), passes).inputs; };
+  model.shape = [&](std::int64_t number) { return shape_between(own_of(pass_at(number).batch)); };
+  model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>& units) {
+    std::optional<MixedPass> mixed;
+    if (passes.is_low) mixed.emplace(values.device(), low_);
+    return units_.forward(values, units).to(torch::kFloat32);
+  };
+  model.loss = [&](std::int64_t number, const torch::Tensor& outputs) {
+    const TrainingPass pass = pass_at(number);
+    return loss_of_pass(pass, own_of(pass.batch), outputs) * passes.scale;
+  };
+  Pipeline pipeline(model, *groups_.pipeline, *passes.together);
+  const double sum = pipeline.train(count, passes.stop);
+  if (passes.reduces && !passes.stop.stop_requested())
+    passes.together->reduce_stages(parameters_->trained());
+  return sum / passes.scale;
+}
+
+void Passes::take_staged(const EvaluationPasses& passes) {
+  set_training(false);
+  const auto evaluated_at = [&](std::int64_t number) {
+    EvaluationPasses::Evaluated evaluated = passes.at(number < passes.count ? number : 0);
+    if (number >= passes.count) evaluated.counts = false;
+    return evaluated;
+  };
+  Pipeline::Model model = staged();
+  model.begin = [&](std::int64_t number) { return begin(evaluated_at(number)).inputs; };
+  model.shape = [&](std::int64_t number) {
+    return shape_between(own_of(evaluated_at(number).batch));
+  };
+  model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>& units) {
+    return units_.forward(values, units);
+  };
+  Pipeline pipeline(model, *groups_.pipeline, *passes.together);
+  const auto take = [&](std::int64_t number, const torch::Tensor& outputs) {
+    const EvaluationPasses::Evaluated evaluated = evaluated_at(number);
+    if (evaluated.counts) passes.take(outputs, own_of(evaluated.batch).targets);
+  };
+  pipeline.evaluate(microbatches_for(groups_.pipeline->division(), passes.count), take,
+                    passes.stop);
+}
+
+}  // namespace fl
