@@ -120,6 +120,13 @@ Result<PipelineDivision> parse_pipeline(std::string_view text, std::int64_t rank
   return refuse();
 }
 
+std::string pipeline_text(const PipelineDivision& division) {
+  const auto* const known =
+      std::ranges::find(schedule_names, division.schedule, &ScheduleName::schedule);
+  return division.chunks == 1 ? std::string(known->name)
+                              : fmt::format("{}:{}", known->name, division.chunks);
+}
+
 Result<void> check_pipeline(const ModelSpec& spec, std::string_view model,
                             const PipelineDivision& division) {
   if (division.ranks == 1) return {};

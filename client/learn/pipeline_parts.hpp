@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct PipelineDivision {
 
 /// "gpipe", "1f1b", "interleaved:N" with N chunks, or "zb-h1". Errors: invalid_input.
 [[nodiscard]] Result<PipelineDivision> parse_pipeline(std::string_view text, std::int64_t ranks);
+
+/// The text of such a division.
+[[nodiscard]] std::string pipeline_text(const PipelineDivision& division);
 
 /// Errors: invalid_input for a model that can't be divided so, with the number that does not fit.
 [[nodiscard]] Result<void> check_pipeline(const ModelSpec& spec, std::string_view model,

@@ -34,7 +34,7 @@ bool keeps_method(const HookResult& result) { return result.hook->loss != HookLo
 /// Says what a plan spends on its gradients if it has no hook.
 std::string without_hook(const Plan& plan) {
   const std::string name = plan.division.family();
-  if (plan.division.dp == 1)
+  if (plan.division.sharers() == 1)
     return fmt::format("With {} there is one replica, and no gradients are reduced.", name);
   if (plan.division.zero > 1)
     return fmt::format("{} reduces gradients by itself: communication hooks do not apply.", name);
@@ -52,9 +52,9 @@ std::vector<HookResult> compare_hooks(const Plan& plan, const ModelShape& shape,
                                       double code_bytes_s) {
   const Division& how = plan.division;
   std::vector<HookResult> results;
-  if (how.dp == 1 || how.zero > 1) return results;
+  if (how.sharers() == 1 || how.zero > 1) return results;
   const double values = shape.parameters / real(how.tp * how.pp);
-  const Links links{data_group(machines, how), how.dp, machines.intra_bytes_s,
+  const Links links{data_group(machines, how), how.sharers(), machines.intra_bytes_s,
                     machines.inter_bytes_s};
   const HookSizes sizes{.gradient_bits = 8 * parameter_bytes(precision).gradients,
                         .hidden = real(shape.hidden),

@@ -47,18 +47,26 @@ double layer_activation_bytes(const ModelShape& shape, std::int64_t sequences, s
   return values * (34 + scores) / real(tp);
 }
 
+double microbatches_in_flight(const PipelineDivision& stages, std::int64_t microbatches) {
+  const std::int64_t chunks = stages.chunks;
+  if (chunks == 1) return real(std::min(stages.ranks, microbatches));
+  const std::int64_t most = 2 * (stages.ranks - 1) + (chunks - 1) * stages.ranks + 1;
+  return real(std::min(most, microbatches * chunks)) / real(chunks);
+}
+
 double stage_activation_bytes(const ModelShape& shape, std::int64_t sequences,
-                              std::int64_t microbatches, std::int64_t tp, std::int64_t pp,
-                              Recompute recompute, PlanPrecision precision) {
-  const double layers = real(shape.layers) / real(pp);
+                              std::int64_t microbatches, std::int64_t tp,
+                              const PipelineDivision& stages, Recompute recompute,
+                              PlanPrecision precision) {
+  const double layers = real(shape.layers) / real(stages.ranks);
   const double one = layers * layer_activation_bytes(shape, sequences, tp, recompute, precision);
   const double values = input_values(shape, sequences);
-  const double in_flight = real(std::min(pp, microbatches));
+  const double in_flight = microbatches_in_flight(stages, microbatches);
   // The embedding's dropout mask; the last norm and its product with the embedding, then the logits
   // in fp32.
   const double first = in_flight * (one + values / real(tp));
   const double logits = 4 * values / real(tp) * (1 + real(shape.vocabulary) / real(shape.hidden));
-  const double last = one + logits + (pp == 1 ? values / real(tp) : 0);
+  const double last = one + logits + (stages.ranks == 1 ? values / real(tp) : 0);
   const double again =
       recompute == Recompute::full
           ? layer_activation_bytes(shape, sequences, tp, Recompute::selective, precision)
@@ -75,8 +83,9 @@ double step_flops(const ModelShape& shape, std::int64_t batch, Recompute recompu
   return tokens * once;
 }
 
-double pipeline_bubble(std::int64_t pp, std::int64_t microbatches) {
-  return real(pp - 1) / real(microbatches);
+double pipeline_bubble(const PipelineDivision& stages, std::int64_t microbatches) {
+  const bool puts_off = stages.schedule == PipelineSchedule::zero_bubble;
+  return real(stages.ranks - 1) / real(microbatches * (puts_off ? 3 : stages.chunks));
 }
 
 double all_reduce_bytes(double vector_bytes, std::int64_t ranks) {
@@ -91,8 +100,16 @@ double tensor_parallel_bytes(const ModelShape& shape, std::int64_t sequences, st
 }
 
 double pipeline_bytes(const ModelShape& shape, std::int64_t sequences, std::int64_t tp,
-                      PlanPrecision precision) {
-  return 2 * input_values(shape, sequences) * parameter_bytes(precision).weights / real(tp);
+                      std::int64_t chunks, PlanPrecision precision) {
+  return 2 * real(chunks) * input_values(shape, sequences) * parameter_bytes(precision).weights /
+         real(tp);
+}
+
+double context_parallel_bytes(const ModelShape& shape, std::int64_t sequences, std::int64_t tp,
+                              std::int64_t cp, Recompute recompute, PlanPrecision precision) {
+  const double times = recompute == Recompute::full ? 8 : 6;
+  const double values = input_values(shape, sequences) / real(tp);
+  return times * real(cp - 1) * values * parameter_bytes(precision).weights;
 }
 
 DataParallelBytes data_parallel_bytes(double parameters, PlanPrecision precision, int zero,

@@ -4,10 +4,13 @@
 // against published cases.
 //
 // Sources: ZeRO (Rajbhandari 2020), Megatron-LM (Narayanan 2021), activations (Korthikanti 2022),
-// PaLM, appendix B (Chowdhery 2022), ZeRO-Offload (Ren 2021). tp, pp, dp: the ranks of tensor,
-// pipeline and data parallelism. "Sent" is what one GPU sends; it receives as much.
+// PaLM, appendix B (Chowdhery 2022), ZeRO-Offload (Ren 2021), ZB-H1 (Qi 2024), ring attention (Liu
+// 2024). tp, cp, pp, dp: the ranks of tensor, context, pipeline and data parallelism. "Sent" is
+// what one GPU sends; it receives as much. With context parallelism the shape's sequence is that of
+// one rank, where nothing else is said.
 #pragma once
 
+#include "client/learn/pipeline_parts.hpp"
 #include "client/site/plan/inputs.hpp"
 
 #include <cstdint>
@@ -49,12 +52,18 @@ struct StateMemory {
                                             std::int64_t tp, Recompute recompute,
                                             PlanPrecision precision);
 
-/// Activations that the busiest pipeline stage keeps, in bytes a GPU. The first stage of 1F1B has
-/// min(pp, microbatches) microbatches in flight, the last has one and the logits (Korthikanti 2022,
-/// sections 4.2.3 and 4.3). With full recomputation, one layer's activations are there once more.
+/// The microbatches of which the first rank of a pipeline has the activations: min(pp,
+/// microbatches) of 1F1B and ZB-H1; of interleaved stages (2 (pp - 1) + (v - 1) pp + 1) / v
+/// (Narayanan 2021, section 2.2).
+[[nodiscard]] double microbatches_in_flight(const PipelineDivision& stages,
+                                            std::int64_t microbatches);
+
+/// Activations that the busiest rank of a pipeline keeps, in bytes a GPU. The first one has those
+/// of microbatches_in_flight(), the last of one and the logits (Korthikanti 2022, sections 4.2.3
+/// and 4.3). With full recomputation, one layer's activations are there once more.
 [[nodiscard]] double stage_activation_bytes(const ModelShape& shape, std::int64_t sequences,
                                             std::int64_t microbatches, std::int64_t tp,
-                                            std::int64_t pp, Recompute recompute,
+                                            const PipelineDivision& stages, Recompute recompute,
                                             PlanPrecision precision);
 
 /// Arithmetic of a step over so many sequences, in FLOPs of all GPUs: 6 parameters + 12 layers
@@ -62,9 +71,10 @@ struct StateMemory {
 /// 4/3. Selective does attention's scores again: 4 layers hidden sequence more for each token.
 [[nodiscard]] double step_flops(const ModelShape& shape, std::int64_t batch, Recompute recompute);
 
-/// The part of the step that a pipeline stands idle, relative to its work: (pp - 1) / microbatches
-/// (Narayanan 2021, section 2.2).
-[[nodiscard]] double pipeline_bubble(std::int64_t pp, std::int64_t microbatches);
+/// The part of the step that a pipeline stands idle, relative to its work: (pp - 1) / microbatches,
+/// a v-th of it with v stages a rank (Narayanan 2021, section 2.2), a third with ZB-H1 (Qi 2024,
+/// section 2.3, where the three passes take as long).
+[[nodiscard]] double pipeline_bubble(const PipelineDivision& stages, std::int64_t microbatches);
 
 /// Bytes that one of n ranks sends in a ring: all-reduce 2 (n - 1) / n of the vector,
 /// reduce-scatter and all-gather (of the whole vector) half of it (Patarasuk 2009).
@@ -78,9 +88,17 @@ struct StateMemory {
                                            PlanPrecision precision);
 
 /// Bytes that one GPU sends for pipeline parallelism in one microbatch: s b h values forward and as
-/// many backward, divided among the tensor-parallel ranks (Narayanan 2021, section 4.1).
+/// many backward, divided among the tensor-parallel ranks (Narayanan 2021, section 4.1), for each
+/// of its `chunks` stages.
 [[nodiscard]] double pipeline_bytes(const ModelShape& shape, std::int64_t sequences,
-                                    std::int64_t tp, PlanPrecision precision);
+                                    std::int64_t tp, std::int64_t chunks, PlanPrecision precision);
+
+/// Bytes that one GPU sends for context parallelism in one layer and microbatch, in a ring: keys
+/// and values of a rank go to the cp - 1 others, forward and back, and back their gradients too
+/// (Liu 2024, section 3); full recomputation does the forward part again.
+[[nodiscard]] double context_parallel_bytes(const ModelShape& shape, std::int64_t sequences,
+                                            std::int64_t tp, std::int64_t cp, Recompute recompute,
+                                            PlanPrecision precision);
 
 /// Bytes that one GPU sends for data parallelism in a step, of `parameters` on it (Rajbhandari
 /// 2020, section 7). Gradients are reduced once a step without ZeRO and in ZeRO-1, and in ZeRO-2

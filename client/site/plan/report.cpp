@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 namespace fl::site {
@@ -68,29 +69,31 @@ void write_head(std::string& out, const PlanReport& report) {
 void write_plans(std::string& out, const PlanReport& report) {
   const auto at = std::back_inserter(out);
   fmt::format_to(
-      at, "{:<24} {:>5} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-      "plan", "dp", "tp", "pp", "micro", "recompute", "memory", "step", "compute", "bubble",
-      "tp+pp", "dp", "sent");
+      at, "{:<24} {:>5} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+      "plan", "dp", "tp", "cp", "pp", "micro", "recompute", "memory", "step", "compute", "bubble",
+      "passes", "dp", "sent");
   int row = 0;
   for (const Plan& plan : report.plans) {
     if (!plan.misfit.empty() || row++ == report.rows_max) break;
     const Division& how = plan.division;
     fmt::format_to(
-        at, "{:<24} {:>5} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-        how.family(), how.dp, how.tp, how.pp, how.micro_batch, name_of(how.recompute),
+        at,
+        "{:<24} {:>5} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+        how.family(), how.dp, how.tp, how.cp, how.pp, how.micro_batch, name_of(how.recompute),
         in_bytes(plan.memory_bytes), in_seconds(plan.step_s),
         in_seconds(plan.compute_s + plan.host_s), in_seconds(plan.bubble_s),
-        in_seconds(plan.tensor_s + plan.pipeline_s), in_seconds(plan.exposed_s),
-        in_bytes(plan.tensor_bytes + plan.pipeline_bytes + plan.data_bytes.gradients +
-                 plan.data_bytes.weights));
+        in_seconds(plan.tensor_s + plan.context_s + plan.pipeline_s), in_seconds(plan.exposed_s),
+        in_bytes(plan.tensor_bytes + plan.context_bytes + plan.pipeline_bytes +
+                 plan.data_bytes.gradients + plan.data_bytes.weights));
   }
   if (row > 0)
-    out += "memory: of a GPU. dp: what the computation does not hide. sent: by a GPU in a step.\n";
+    out +=
+        "memory: of a GPU. passes: what tp, cp and pp send. dp: what the computation does not "
+        "hide. sent: by a GPU in a step.\n";
 }
 
 /// Names what a plan needs and this release's ranks lack; empty if they can train by it.
 std::string lacks(const Division& how, const ModelShape& shape) {
-  if (how.pp > 1) return "pipelines";
   if (shape.vocabulary % how.tp == 0) return "";
   return fmt::format("a way to divide a vocabulary of {} by {}", shape.vocabulary, how.tp);
 }
@@ -100,20 +103,30 @@ std::string lacks(const Division& how, const ModelShape& shape) {
 RankLoad load_of(const Plan& plan, const PlanReport& report) {
   const Division& how = plan.division;
   const ModelShape& shape = report.shape;
-  const double parameters = shape.parameters / real(how.tp);
-  RankLoad load = rank_load(parameters, parameters / real(shape.layers),
+  // Both ends of a pipeline have the embedding of the vocabulary.
+  const double embedding = how.pp > 1 ? real(shape.vocabulary * shape.hidden) : 0;
+  const double parameters =
+      ((shape.parameters - embedding) / real(how.pp) + embedding) / real(how.tp);
+  RankLoad load = rank_load(parameters, shape.parameters / real(how.tp * shape.layers),
                             {.zero = how.zero,
-                             .ranks = how.dp,
+                             .ranks = how.sharers(),
                              .offload = how.offload,
                              .recomputes = how.recompute == Recompute::full,
                              .precision = report.training.precision,
                              .microbatches = plan.microbatches});
-  const double layers = how.recompute == Recompute::full ? 1 : real(shape.layers);
+  const double in_flight = microbatches_in_flight(how.stages(), plan.microbatches);
+  const double layers =
+      how.recompute == Recompute::full ? 1 : real(shape.layers) / real(how.pp) * in_flight;
   const double whole_inputs =
-      2 * layers *
+      2 * layers / real(how.cp) *
       layer_activation_bytes(shape, how.micro_batch, 1, Recompute::full, report.training.precision);
   load.on_gpu += plan.activation_bytes + whole_inputs * (1 - 1 / real(how.tp));
-  load.sent += plan.tensor_bytes;
+  // Values between stages, and the gradients of keys and values, travel in fp32.
+  const double narrow = 4 / parameter_bytes(report.training.precision).weights;
+  const double forward = how.recompute == Recompute::full ? 4.0 / 8 : 2.0 / 6;
+  const double keys_back = plan.context_bytes * (1 - forward) / 2;
+  load.sent += plan.tensor_bytes + plan.context_bytes + keys_back * (narrow - 1) +
+               plan.pipeline_bytes * narrow;
   return load;
 }
 
@@ -129,50 +142,61 @@ bool fits(const RankLoad& load, const SiteMachines& machines) {
 std::string flags_of(const Plan& plan, PlanPrecision precision) {
   const Division& how = plan.division;
   std::string flags = "fl-client";
-  if (how.dp * how.tp > 1) {
-    flags += fmt::format(" --site (or --ranks {}) --parallel dp={}", how.dp * how.tp, how.dp);
-    if (how.tp > 1) flags += fmt::format(",tp={} --sequence-parallel", how.tp);
+  if (const std::int64_t ranks = how.dp * how.tp * how.cp * how.pp; ranks > 1) {
+    flags += fmt::format(" --site (or --ranks {}) --parallel dp={}", ranks, how.dp);
+    if (how.tp > 1) flags += fmt::format(",tp={}", how.tp);
+    if (how.cp > 1) flags += fmt::format(",cp={}", how.cp);
+    if (how.pp > 1) flags += fmt::format(",pp={}", how.pp);
+    if (how.tp > 1) flags += " --sequence-parallel";
+    if (how.pp > 1) flags += fmt::format(" --pipeline {}", pipeline_text(how.stages()));
     flags += fmt::format(" --zero {}", how.zero);
   }
   if (how.offload) flags += " --offload optimizer";
   flags += fmt::format(" --recompute {} --precision {}",
                        how.recompute == Recompute::full ? "full" : "none", name_of(precision));
-  if (how.dp > 1 && precision != PlanPrecision::fp32)
+  if (how.sharers() > 1 && precision != PlanPrecision::fp32)
     flags += fmt::format(" --hook {}", name_of(precision));
   return flags + fmt::format("; fl-server --batch-size {} --accumulate {}", how.micro_batch,
                              plan.microbatches);
 }
 
-/// The fastest plan that ranks of this release can train by.
+/// What a rank takes and sends, in words.
+std::string text_of(const RankLoad& load) {
+  std::string takes = in_bytes(load.on_gpu) + " of a GPU";
+  if (load.on_host > 0) takes += ", and as a part of the host's memory " + in_bytes(load.on_host);
+  if (load.sent > 0) takes += fmt::format(", and sends {} a step", in_bytes(load.sent));
+  return takes;
+}
+
+/// The fastest plan that ranks of this release can train by; nothing if there is none.
+std::optional<Plan> plan_for_ranks(const PlanReport& report) {
+  return search_plan(report.shape, report.machines, report.training, [&](const Plan& plan) {
+    return lacks(plan.division, report.shape).empty() &&
+           fits(load_of(plan, report), report.machines);
+  });
+}
+
+/// Why ranks of this release can't train by the first plan, and the flags for one by which they
+/// can.
 void write_flags(std::string& out, const PlanReport& report) {
   const auto at = std::back_inserter(out);
-  for (const Plan& plan : report.plans) {
-    if (!plan.misfit.empty()) break;
-    const bool is_first = &plan == &report.plans.front();
-    const std::string family = plan.division.family();
-    if (const std::string what = lacks(plan.division, report.shape); !what.empty()) {
-      if (is_first)
-        fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n", family,
-                       what);
-      continue;
-    }
-    const RankLoad load = load_of(plan, report);
-    std::string takes = in_bytes(load.on_gpu) + " of a GPU";
-    if (load.on_host > 0) takes += ", and as a part of the host's memory " + in_bytes(load.on_host);
-    if (load.sent > 0) takes += fmt::format(", and sends {} a step", in_bytes(load.sent));
-    if (!fits(load, report.machines)) {
-      if (is_first)
-        fmt::format_to(at,
-                       "\n{}: a rank of this release, whose weights are fp32, takes {}: too "
-                       "much.\n",
-                       family, takes);
-      continue;
-    }
-    fmt::format_to(at, "\nfor {}: {}\nA rank of this release, whose weights are fp32, takes {}.\n",
-                   family, flags_of(plan, report.training.precision), takes);
+  const Plan& first = report.plans.front();
+  const std::string family = first.division.family();
+  if (const std::string what = lacks(first.division, report.shape); !what.empty()) {
+    fmt::format_to(at, "\n{} is arithmetic only: ranks of this release lack {}.\n", family, what);
+  } else if (const RankLoad load = load_of(first, report); !fits(load, report.machines)) {
+    fmt::format_to(at,
+                   "\n{}: a rank of this release, whose weights are fp32, takes {}: too much.\n",
+                   family, text_of(load));
+  }
+  const auto plan = plan_for_ranks(report);
+  if (!plan) {
+    out += "\nRanks of this release can train by none of the plans that fit.\n";
     return;
   }
-  out += "\nRanks of this release can train by none of the plans that fit.\n";
+  fmt::format_to(at, "\nfor {}: {}\nA rank of this release, whose weights are fp32, takes {}.\n",
+                 plan->division.family(), flags_of(*plan, report.training.precision),
+                 text_of(load_of(*plan, report)));
 }
 
 void write_misfits(std::string& out, const PlanReport& report) {
@@ -181,10 +205,10 @@ void write_misfits(std::string& out, const PlanReport& report) {
     if (plan.misfit.empty()) continue;
     if (std::exchange(is_first, false)) out += "\ndoes not fit\n";
     const Division& how = plan.division;
-    const std::string what =
-        plan.memory_bytes < 1e17
-            ? fmt::format("{} (dp {}, tp {}, pp {})", how.family(), how.dp, how.tp, how.pp)
-            : how.family();
+    const std::string what = plan.memory_bytes < 1e17
+                                 ? fmt::format("{} (dp {}, tp {}, cp {}, pp {})", how.family(),
+                                               how.dp, how.tp, how.cp, how.pp)
+                                 : how.family();
     fmt::format_to(std::back_inserter(out), "{:<46} {}\n", what, plan.misfit);
   }
 }
@@ -211,7 +235,9 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
   if (plan.step_s == 0) return row;
   row.update({{"dp", how.dp},
               {"tp", how.tp},
+              {"cp", how.cp},
               {"pp", how.pp},
+              {"pipeline", pipeline_text(how.stages())},
               {"zero", how.zero},
               {"offload", how.offload},
               {"micro_batch", how.micro_batch},
@@ -222,12 +248,14 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
               {"activation_bytes", plan.activation_bytes},
               {"host_bytes", plan.host_bytes},
               {"tensor_sent_bytes", plan.tensor_bytes},
+              {"context_sent_bytes", plan.context_bytes},
               {"pipeline_sent_bytes", plan.pipeline_bytes},
               {"data_sent_bytes", plan.data_bytes.gradients + plan.data_bytes.weights},
               {"step_s", plan.step_s},
               {"compute_s", plan.compute_s},
               {"bubble_s", plan.bubble_s},
               {"tensor_s", plan.tensor_s},
+              {"context_s", plan.context_s},
               {"pipeline_s", plan.pipeline_s},
               {"data_s", plan.gradients_s + plan.weights_s},
               {"data_exposed_s", plan.exposed_s},
@@ -283,6 +311,7 @@ std::string plan_json(const PlanReport& report) {
                             {"saved_s", result.saved_s},
                             {"loses", name_of(result.hook->loss)}});
   }
+  if (const auto plan = plan_for_ranks(report)) all["for_ranks"] = as_json(*plan, report);
   all["hooks_plan"] = report.plans[advice.plan].division.family();
   all["advice"] = advice.text;
   return json_text(all) + "\n";

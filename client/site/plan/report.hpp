@@ -21,8 +21,8 @@ struct PlanReport {
 
 /// Shows no hooks if no plan fits.
 [[nodiscard]] std::string plan_text(const PlanReport& report);
-/// One object: "model", "plans" (bytes and seconds as numbers), "hooks" of the plan
-/// "hooks_plan", "advice".
+/// One object: "model", "plans" (bytes and seconds as numbers), "for_ranks" (the plan of the flags,
+/// if ranks of this release can train by one), "hooks" of the plan "hooks_plan", "advice".
 [[nodiscard]] std::string plan_json(const PlanReport& report);
 
 }  // namespace fl::site

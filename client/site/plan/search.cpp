@@ -13,6 +13,13 @@ namespace fl::site {
 
 namespace {
 
+/// The shape as far as one rank has it of each sequence.
+ModelShape own_shape(const ModelShape& shape, const Division& how) {
+  ModelShape own = shape;
+  own.sequence /= how.cp;
+  return own;
+}
+
 /// The part of a microbatch's computation that is the backward pass, with recomputation in it.
 double backward_part(Recompute recompute) {
   return recompute == Recompute::full ? 3.0 / 4 : 2.0 / 3;
@@ -22,10 +29,11 @@ void add_memory(Plan& plan, const ModelShape& shape, const SiteMachines& machine
                 const PlanTraining& training) {
   const Division& how = plan.division;
   const double parameters = shape.parameters / real(how.tp * how.pp);
-  plan.state = state_memory(parameters, training.precision, how.zero, how.dp, how.offload);
-  plan.activation_bytes = stage_activation_bytes(shape, how.micro_batch, plan.microbatches, how.tp,
-                                                 how.pp, how.recompute, training.precision);
-  if (how.zero == 3 && how.dp > 1) {
+  plan.state = state_memory(parameters, training.precision, how.zero, how.sharers(), how.offload);
+  plan.activation_bytes =
+      stage_activation_bytes(own_shape(shape, how), how.micro_batch, plan.microbatches, how.tp,
+                             how.stages(), how.recompute, training.precision);
+  if (how.zero == 3 && how.sharers() > 1) {
     const ParameterBytes each = parameter_bytes(training.precision);
     plan.working_bytes = 2 * parameters / real(shape.layers) * (each.weights + each.gradients);
   }
@@ -44,16 +52,21 @@ void add_memory(Plan& plan, const ModelShape& shape, const SiteMachines& machine
 
 void add_traffic(Plan& plan, const ModelShape& shape, const PlanTraining& training) {
   const Division& how = plan.division;
+  const ModelShape own = own_shape(shape, how);
   const double layers = real(shape.layers) / real(how.pp);
   const double times = real(plan.microbatches);
   plan.tensor_bytes =
       times * layers *
-      tensor_parallel_bytes(shape, how.micro_batch, how.tp, how.recompute, training.precision);
+      tensor_parallel_bytes(own, how.micro_batch, how.tp, how.recompute, training.precision);
+  plan.context_bytes = times * layers *
+                       context_parallel_bytes(own, how.micro_batch, how.tp, how.cp, how.recompute,
+                                              training.precision);
   if (how.pp > 1)
     plan.pipeline_bytes =
-        times * pipeline_bytes(shape, how.micro_batch, how.tp, training.precision);
-  plan.data_bytes = data_parallel_bytes(shape.parameters / real(how.tp * how.pp),
-                                        training.precision, how.zero, how.dp, plan.microbatches);
+        times * pipeline_bytes(own, how.micro_batch, how.tp, how.chunks, training.precision);
+  plan.data_bytes =
+      data_parallel_bytes(shape.parameters / real(how.tp * how.pp), training.precision, how.zero,
+                          how.sharers(), plan.microbatches);
 }
 
 void add_host_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
@@ -61,7 +74,7 @@ void add_host_time(Plan& plan, const ModelShape& shape, const SiteMachines& mach
   const Division& how = plan.division;
   if (!how.offload) return;
   const ParameterBytes each = parameter_bytes(training.precision);
-  const double own = shape.parameters / real(how.tp * how.pp * how.dp);
+  const double own = shape.parameters / real(how.tp * how.pp * how.sharers());
   const double of_node = own * real(std::min(machines.gpus, machines.gpus_per_node));
   plan.host_s = own * (each.gradients + each.weights) / machines.host_bytes_s +
                 host_adam_seconds(of_node, machines.host_memory_bytes_s);
@@ -73,7 +86,13 @@ void add_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
   plan.compute_s = step_flops(shape, training.batch, how.recompute) /
                    (real(machines.gpus) * machines.flops_s * machines.utilisation);
   if (plan.tensor_bytes > 0) plan.tensor_s = plan.tensor_bytes / machines.intra_bytes_s;
-  plan.bubble_s = (plan.compute_s + plan.tensor_s) * pipeline_bubble(how.pp, plan.microbatches);
+  if (plan.context_bytes > 0) {
+    const bool is_inside = how.tp * how.cp <= std::min(machines.gpus, machines.gpus_per_node);
+    plan.context_s =
+        plan.context_bytes / (is_inside ? machines.intra_bytes_s : machines.inter_bytes_s);
+  }
+  plan.bubble_s = (plan.compute_s + plan.tensor_s + plan.context_s) *
+                  pipeline_bubble(how.stages(), plan.microbatches);
   if (plan.pipeline_bytes > 0) {
     const bool is_inside = machines.gpus <= machines.gpus_per_node;
     plan.pipeline_s =
@@ -82,8 +101,8 @@ void add_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
   // The bytes of an all-reduce of this vector are those that the plan sends.
   const GroupShape group = data_group(machines, how);
   const auto seconds = [&](double sent) {
-    if (how.dp == 1) return 0.0;
-    const double vector = sent / all_reduce_bytes(1, how.dp);
+    if (how.sharers() == 1) return 0.0;
+    const double vector = sent / all_reduce_bytes(1, how.sharers());
     return all_reduce_seconds(vector, group.local, group.nodes, machines.intra_bytes_s,
                               machines.inter_bytes_s);
   };
@@ -95,8 +114,8 @@ void add_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
   plan.exposed_s = exposed_seconds(plan.gradients_s, gradient_window(plan)) +
                    exposed_seconds(plan.weights_s, weights_window);
   add_host_time(plan, shape, machines, training);
-  plan.step_s = plan.compute_s + plan.bubble_s + plan.tensor_s + plan.pipeline_s + plan.exposed_s +
-                plan.host_s;
+  plan.step_s = plan.compute_s + plan.bubble_s + plan.tensor_s + plan.context_s + plan.pipeline_s +
+                plan.exposed_s + plan.host_s;
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -117,7 +136,7 @@ auto order_of(const Plan& plan) {
   const bool fits = plan.misfit.empty();
   const auto rank = fits ? std::llround(std::log(plan.step_s) * 100)
                          : std::llround(std::min(plan.memory_bytes, 1e18));
-  return std::tuple(!fits, rank, how.offload, how.pp, how.tp, how.zero,
+  return std::tuple(!fits, rank, how.offload, how.pp, how.chunks, how.cp, how.tp, how.zero,
                     how.recompute == Recompute::full, -how.micro_batch);
 }
 
@@ -125,21 +144,38 @@ bool is_better(const Plan& a, const Plan& b) { return order_of(a) < order_of(b);
 
 /// The kinds of division that are compared. ZeRO-2 and 3 are not combined with pipelines: they
 /// would reduce the gradients, or gather the weights, in each of a pipeline's many microbatches.
-std::vector<Division> families() {
+std::vector<Division> families(const ModelShape& shape) {
   std::vector<Division> all;
-  for (const bool has_tp : {false, true}) {
-    for (const bool has_pp : {false, true}) {
-      for (const auto& [zero, offload] :
-           {std::pair{0, false}, {1, false}, {2, false}, {3, false}, {2, true}, {3, true}}) {
-        if (has_pp && zero > 1) continue;
-        Division& one = all.emplace_back();
-        one.zero = zero;
-        one.offload = offload;
-        one.tp = has_tp ? 2 : 1;
-        one.pp = has_pp ? 2 : 1;
+  for (const bool has_cp : {false, true}) {
+    if (has_cp && shape.sequence < long_sequence) continue;
+    for (const bool has_tp : {false, true}) {
+      for (const bool has_pp : {false, true}) {
+        for (const auto& [zero, offload] :
+             {std::pair{0, false}, {1, false}, {2, false}, {3, false}, {2, true}, {3, true}}) {
+          if (has_pp && zero > 1) continue;
+          Division& one = all.emplace_back();
+          one.zero = zero;
+          one.offload = offload;
+          one.tp = has_tp ? 2 : 1;
+          one.cp = has_cp ? 2 : 1;
+          one.pp = has_pp ? 2 : 1;
+        }
       }
     }
   }
+  return all;
+}
+
+/// The schedules of a pipeline that are compared: those that wait least.
+struct StagesChoice {
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_back;
+  std::int64_t chunks = 1;
+};
+std::vector<StagesChoice> schedules_of(const ModelShape& shape, std::int64_t pp) {
+  if (pp == 1) return {StagesChoice()};
+  std::vector<StagesChoice> all{{PipelineSchedule::zero_bubble, 1}};
+  for (const std::int64_t chunks : {4, 8})
+    if (shape.layers % (pp * chunks) == 0) all.push_back({PipelineSchedule::interleaved, chunks});
   return all;
 }
 
@@ -155,6 +191,9 @@ std::string impossible(const ModelShape& shape, const SiteMachines& machines,
   if (family.tp > 1 && !any_above_1(divisors(in_node), shape.heads))
     return fmt::format("no number that divides the {} GPUs of a node divides {} heads too", in_node,
                        shape.heads);
+  if (family.cp > 1 && !any_above_1(divisors(machines.gpus), shape.sequence / 2))
+    return fmt::format("no number that divides {} GPUs divides half of {} tokens too",
+                       machines.gpus, shape.sequence);
   if (family.pp > 1 && !any_above_1(divisors(machines.gpus), shape.layers))
     return fmt::format("no number that divides {} GPUs divides {} layers too", machines.gpus,
                        shape.layers);
@@ -164,57 +203,79 @@ std::string impossible(const ModelShape& shape, const SiteMachines& machines,
       machines.gpus, training.batch);
 }
 
+/// Calls use(tp, cp, pp) for each grid of a family; the ranks of dp are the rest.
+void for_each_grid(const ModelShape& shape, const SiteMachines& machines, const Division& family,
+                   const std::function<void(Division&)>& use) {
+  const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);
+  for (const std::int64_t tp : divisors(in_node)) {
+    if ((tp > 1) != (family.tp > 1) || shape.heads % tp != 0) continue;
+    for (const std::int64_t cp : divisors(machines.gpus / tp)) {
+      if ((cp > 1) != (family.cp > 1) || (cp > 1 && shape.sequence % (2 * cp * tp) != 0)) continue;
+      for (const std::int64_t pp : divisors(machines.gpus / (tp * cp))) {
+        if ((pp > 1) != (family.pp > 1) || shape.layers % pp != 0) continue;
+        Division one = family;
+        one.tp = tp;
+        one.cp = cp;
+        one.pp = pp;
+        one.dp = machines.gpus / (tp * cp * pp);
+        use(one);
+      }
+    }
+  }
+}
+
 /// Calls use(division) for each division of a family.
 void for_each_division(const ModelShape& shape, const SiteMachines& machines,
                        const PlanTraining& training, const Division& family,
                        const std::function<void(const Division&)>& use) {
-  const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);
   // Without replicas there is nothing to divide among them; offload is ZeRO-2's then.
   const bool is_sharded = family.zero > 0 && !(family.zero == 2 && family.offload);
   std::vector<Recompute> recomputes{training.recompute};
   if (training.any_recompute) recomputes = {Recompute::selective, Recompute::full};
-  for (const std::int64_t tp : divisors(in_node)) {
-    if ((tp > 1) != (family.tp > 1) || shape.heads % tp != 0) continue;
-    for (const std::int64_t pp : divisors(machines.gpus / tp)) {
-      if ((pp > 1) != (family.pp > 1) || shape.layers % pp != 0) continue;
-      Division one = family;
-      one.tp = tp;
-      one.pp = pp;
-      one.dp = machines.gpus / (tp * pp);
-      if (training.batch % one.dp != 0 || (one.dp == 1 && is_sharded)) continue;
-      const std::int64_t sequences = training.batch / one.dp;
-      for (one.micro_batch = 1; sequences % one.micro_batch == 0; one.micro_batch *= 2) {
+  for_each_grid(shape, machines, family, [&](Division& one) {
+    if (training.batch % one.dp != 0 || (one.sharers() == 1 && is_sharded)) return;
+    const std::int64_t sequences = training.batch / one.dp;
+    for (one.micro_batch = 1; sequences % one.micro_batch == 0; one.micro_batch *= 2) {
+      for (const auto& [schedule, chunks] : schedules_of(shape, one.pp)) {
+        // Interleaved stages take microbatches in groups.
+        if (chunks > 1 && sequences / one.micro_batch % one.pp != 0) continue;
+        one.schedule = schedule;
+        one.chunks = chunks;
         for (const Recompute recompute : recomputes) {
           one.recompute = recompute;
           use(one);
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace
 
 std::string Division::family() const {
   std::string name;
-  if (dp > 1) name = zero > 0 ? fmt::format("ZeRO-{}", zero) : "DP";
-  if (dp * tp * pp == 1 && !offload) name = "one GPU";
+  if (zero > 0 && sharers() > 1)
+    name = fmt::format("ZeRO-{}", zero);
+  else if (dp > 1)
+    name = "DP";
+  if (dp * tp * cp * pp == 1 && !offload) name = "one GPU";
   const auto add = [&name](const char* part) {
     name += (name.empty() ? "" : " + ") + std::string(part);
   };
   if (offload) add("offload");
   if (tp > 1) add("TP");
+  if (cp > 1) add("CP");
   if (pp > 1) add("PP");
   return name;
 }
 
 GroupShape data_group(const SiteMachines& machines, const Division& division) {
   const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);
-  // Neighbours of a data-parallel group are tp ranks apart.
-  const std::int64_t local =
-      std::min(division.dp, std::max<std::int64_t>(1, in_node / division.tp));
-  if (division.dp % local != 0) return {.local = 1, .nodes = division.dp};
-  return {.local = local, .nodes = division.dp / local};
+  // Neighbours of such a group are tp ranks apart.
+  const std::int64_t all = division.sharers();
+  const std::int64_t local = std::min(all, std::max<std::int64_t>(1, in_node / division.tp));
+  if (all % local != 0) return {.local = 1, .nodes = all};
+  return {.local = local, .nodes = all / local};
 }
 
 double exposed_seconds(double communication_s, double window_s) {
@@ -240,7 +301,7 @@ Plan make_plan(const ModelShape& shape, const SiteMachines& machines, const Plan
 std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& machines,
                                const PlanTraining& training) {
   std::vector<Plan> found;
-  for (const Division& family : families()) {
+  for (const Division& family : families(shape)) {
     std::optional<Plan> best;
     for_each_division(shape, machines, training, family, [&](const Division& division) {
       Plan plan = make_plan(shape, machines, training, division);
@@ -257,6 +318,20 @@ std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& mach
   }
   std::ranges::stable_sort(found, is_better);
   return found;
+}
+
+std::optional<Plan> search_plan(const ModelShape& shape, const SiteMachines& machines,
+                                const PlanTraining& training,
+                                const std::function<bool(const Plan&)>& suits) {
+  std::optional<Plan> best;
+  for (const Division& family : families(shape)) {
+    for_each_division(shape, machines, training, family, [&](const Division& division) {
+      Plan plan = make_plan(shape, machines, training, division);
+      if (!plan.misfit.empty() || (best && !is_better(plan, *best)) || !suits(plan)) return;
+      best = std::move(plan);
+    });
+  }
+  return best;
 }
 
 }  // namespace fl::site

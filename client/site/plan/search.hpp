@@ -6,24 +6,34 @@
 #include "client/site/plan/inputs.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace fl::site {
 
-/// How a training is divided. Ranks are numbered tensor parallelism first, then data, then pipeline
-/// parallelism, as Megatron-LM does it, so that a tensor-parallel group is inside a node.
+/// How a training is divided. Ranks are numbered tensor parallelism first, then context, data and
+/// pipeline parallelism, as Megatron-LM does it, so that a tensor-parallel group is inside a node.
 struct Division {
   std::int64_t dp = 1;
   std::int64_t tp = 1;
+  std::int64_t cp = 1;  // In a ring.
   std::int64_t pp = 1;
-  int zero = 0;  // 0: plain data parallelism; ZeRO-1, 2, 3.
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_back;
+  std::int64_t chunks = 1;  // The stages of a rank.
+  int zero = 0;             // 0: plain data parallelism; ZeRO-1, 2, 3.
   bool offload = false;
   std::int64_t micro_batch = 1;  // Sequences.
   Recompute recompute = Recompute::selective;
 
   /// "ZeRO-1 + TP", "DP", "ZeRO-2 + offload + PP".
   [[nodiscard]] std::string family() const;
+  [[nodiscard]] PipelineDivision stages() const {
+    return {.ranks = pp, .schedule = schedule, .chunks = chunks};
+  }
+  /// The ranks with the same layers, over which gradients are added up.
+  [[nodiscard]] std::int64_t sharers() const { return dp * cp; }
 };
 
 struct Plan {
@@ -39,6 +49,7 @@ struct Plan {
 
   // Bytes that one GPU sends in a step.
   double tensor_bytes = 0;
+  double context_bytes = 0;
   double pipeline_bytes = 0;
   DataParallelBytes data_bytes;
 
@@ -46,6 +57,7 @@ struct Plan {
   double compute_s = 0;  // With recomputation, without the bubble.
   double bubble_s = 0;
   double tensor_s = 0;
+  double context_s = 0;
   double pipeline_s = 0;
   double gradients_s = 0;  // Reducing the gradients, hidden parts included.
   double weights_s = 0;    // Gathering the weights, hidden parts included.
@@ -56,7 +68,10 @@ struct Plan {
   std::string misfit;  // Why it can't be used; "": it fits.
 };
 
-/// The ranks of a data-parallel group: on each node, and the nodes.
+/// Sequences of so many tokens are worth dividing.
+inline constexpr std::int64_t long_sequence = 16'384;
+
+/// The ranks over which gradients are added up: on each node, and the nodes.
 struct GroupShape {
   std::int64_t local = 1;
   std::int64_t nodes = 1;
@@ -73,7 +88,7 @@ inline constexpr double overlap_efficiency = 0.8;
 /// the gathering of weights.
 [[nodiscard]] double gradient_window(const Plan& plan);
 
-/// The plan of one division. The division must be possible: dp tp pp = gpus, and so on.
+/// The plan of one division. The division must be possible: dp tp cp pp = gpus, and so on.
 [[nodiscard]] Plan make_plan(const ModelShape& shape, const SiteMachines& machines,
                              const PlanTraining& training, const Division& division);
 
@@ -81,5 +96,9 @@ inline constexpr double overlap_efficiency = 0.8;
 /// misses least first. A family that is not possible at all has a plan with nothing but `misfit`.
 [[nodiscard]] std::vector<Plan> search_plans(const ModelShape& shape, const SiteMachines& machines,
                                              const PlanTraining& training);
+/// The best of all plans that fit and of which `suits` says so, if there is one.
+[[nodiscard]] std::optional<Plan> search_plan(const ModelShape& shape, const SiteMachines& machines,
+                                              const PlanTraining& training,
+                                              const std::function<bool(const Plan&)>& suits);
 
 }  // namespace fl::site

@@ -221,6 +221,7 @@ std::string refusal_of_pipeline(const std::string& model, const std::string& tex
 TEST_CASE("the schedules of pipelines are those of the tables") {
   for (const Table& table : tables) {
     const PipelineDivision division = pipeline_of(table.schedule, table.ranks);
+    CHECK(pipeline_text(division) == table.schedule);
     for (std::size_t rank = 0; rank < table.operations.size(); ++rank) {
       CAPTURE(table.schedule);
       CAPTURE(rank);

@@ -41,6 +41,10 @@ SiteMachines two_nodes(double inter_bytes_s = 25e9) {
   return site;
 }
 
+PipelineDivision interleaved(std::int64_t ranks, std::int64_t chunks) {
+  return {.ranks = ranks, .schedule = PipelineSchedule::interleaved, .chunks = chunks};
+}
+
 const HookResult& hook(const std::vector<HookResult>& all, const std::string& name) {
   return *std::ranges::find_if(all, [&](const HookResult& one) { return one.hook->spec == name; });
 }
@@ -118,11 +122,15 @@ TEST_CASE("activations are those of Korthikanti's table 2") {
 
   // The first of 8 stages has 8 microbatches of 12 layers in flight, and their dropout masks.
   const double in_flight = 25'165'824.0 / 8 * (8 * 12 * 34 + 8);
-  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, 8, Recompute::selective, bf16) ==
+  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, {.ranks = 8}, Recompute::selective, bf16) ==
         Approx(in_flight));
   // Without a pipeline the logits come on top: 4 s b h (1 + v / h) bytes, v / h = 4.1667.
   const double alone = 25'165'824.0 / 8 * (96 * 34 + 1 + 4 * (1 + 51'200.0 / 12'288));
-  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, 1, Recompute::selective, bf16) == Approx(alone));
+  CHECK(stage_activation_bytes(gpt3(), 1, 64, 8, {}, Recompute::selective, bf16) == Approx(alone));
+  // With 3 stages a rank the first one has (14 + 16 + 1) / 3 microbatches of 12 layers in flight.
+  CHECK(microbatches_in_flight(interleaved(8, 3), 64) == Approx(31.0 / 3));
+  CHECK(microbatches_in_flight(interleaved(8, 3), 8) == Approx(8));
+  CHECK(microbatches_in_flight({.ranks = 8}, 4) == 4);
 }
 
 TEST_CASE("arithmetic of GPT-3 takes 34 days on 1024 GPUs") {
@@ -141,9 +149,23 @@ TEST_CASE("traffic of tensor, pipeline and data parallelism") {
   CHECK(tensor_parallel_bytes(gpt3(), 1, 8, Recompute::selective, bf16) == Approx(352'321'536.0));
   CHECK(tensor_parallel_bytes(gpt3(), 1, 8, Recompute::full, bf16) == Approx(528'482'304.0));
   CHECK(tensor_parallel_bytes(gpt3(), 1, 1, Recompute::full, bf16) == 0);
-  CHECK(pipeline_bytes(gpt3(), 1, 8, bf16) == Approx(12'582'912.0));
-  CHECK(pipeline_bubble(8, 56) == Approx(0.125));
-  CHECK(pipeline_bubble(1, 4) == 0);
+  CHECK(pipeline_bytes(gpt3(), 1, 8, 1, bf16) == Approx(12'582'912.0));
+  CHECK(pipeline_bytes(gpt3(), 1, 8, 3, bf16) == Approx(3 * 12'582'912.0));
+  CHECK(pipeline_bubble({.ranks = 8}, 56) == Approx(0.125));
+  CHECK(pipeline_bubble({}, 4) == 0);
+  // Narayanan 2021, section 2.2: a v-th of it. Qi 2024, section 2.3: a third.
+  CHECK(pipeline_bubble(interleaved(8, 2), 56) == Approx(0.0625));
+  CHECK(pipeline_bubble({.ranks = 8, .schedule = PipelineSchedule::zero_bubble}, 56) ==
+        Approx(0.125 / 3));
+  // 131,072 tokens of LLaMA 70B over 16 ranks of context parallelism and 8 of tensor parallelism: a
+  // rank has 8,192 tokens of 1,024 values, whose keys and values go to 15 others twice, and their
+  // gradients once: 6 * 15 * 8,388,608 * 2 bytes in a layer.
+  const ModelShape part{
+      .parameters = 70e9, .layers = 80, .hidden = 8192, .heads = 64, .sequence = 8192};
+  CHECK(context_parallel_bytes(part, 1, 8, 16, Recompute::selective, bf16) ==
+        Approx(1'509'949'440.0));
+  CHECK(context_parallel_bytes(part, 1, 8, 16, Recompute::full, bf16) == Approx(2'013'265'920.0));
+  CHECK(context_parallel_bytes(part, 1, 8, 1, Recompute::full, bf16) == 0);
 
   // LLaMA 70B, 64 replicas: 140 GB of gradients, 2 * 63 / 64 of it in a ring.
   const auto sent = [](int zero, std::int64_t microbatches) {
@@ -196,6 +218,50 @@ TEST_CASE("every plan that fits divides all GPUs and stays within the memory") {
       CHECK(plan.step_s >= plans.front().step_s * 0.98);
     }
   }
+}
+
+TEST_CASE("long sequences are divided where a rank can't keep their activations") {
+  ModelShape shape = seven_billion();
+  shape.sequence = 131'072;
+  const auto plans = search_plans(shape, two_nodes(), {.batch = 4});
+  CHECK(plans.size() == 32);
+  const Plan& best = plans.front();
+  CAPTURE(best.division.family());
+  CHECK(best.misfit.empty());
+  CHECK(best.division.cp > 1);
+  for (const Plan& plan : plans) {
+    if (plan.step_s == 0) continue;
+    const Division& how = plan.division;
+    CHECK(how.dp * how.tp * how.cp * how.pp == 16);
+    CHECK((plan.context_bytes > 0) == (how.cp > 1));
+    // A quarter of the tokens on a rank, a quarter of the activations.
+    if (how.cp != 4) continue;
+    Division whole = how;
+    whole.dp *= 4;
+    whole.cp = 1;
+    const Plan other = make_plan(shape, two_nodes(), {.batch = 4 * 4}, whole);
+    CHECK(plan.activation_bytes == Approx(other.activation_bytes / 4));
+  }
+  shape.sequence = 8192;
+  for (const Plan& plan : search_plans(shape, two_nodes(), {})) CHECK(plan.division.cp == 1);
+}
+
+TEST_CASE("pipelines have the schedule that waits least") {
+  ModelShape shape = gpt3();
+  SiteMachines site = two_nodes();
+  site.gpus = 1024;
+  bool has_pipeline = false;
+  for (const Plan& plan : search_plans(shape, site, {.batch = 1536})) {
+    const Division& how = plan.division;
+    if (plan.step_s == 0 || how.pp == 1) continue;
+    has_pipeline = true;
+    CHECK(how.schedule != PipelineSchedule::one_forward_one_back);
+    CHECK(plan.bubble_s < (plan.compute_s + plan.tensor_s) *
+                              pipeline_bubble({.ranks = how.pp}, plan.microbatches) / 2);
+    CHECK(shape.layers % (how.pp * how.chunks) == 0);
+    if (how.chunks > 1) CHECK(plan.microbatches % how.pp == 0);
+  }
+  CHECK(has_pipeline);
 }
 
 TEST_CASE("a plan says why it does not fit") {
