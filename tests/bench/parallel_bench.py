@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that hold parts of a model, beside the formulas: what they take of memory and send, and how
-much of the sending is hidden behind the computing over links of a given rate.
+"""Ranks that hold parts of a model, beside the formulas: what they take of memory and send, with --zero
+and in grids of --parallel, how long the ranks of a pipeline wait, and how much of the sending is hidden
+behind the computing over links of a given rate.
 
     ./dev bench parallel [--ranks 4] [--rates 1gbit,400mbit]
 
-For the second table two ranks are in network namespaces of their own, and computing is played by
+For the last table two ranks are in network namespaces of their own, and computing is played by
 sleeping: a step of eight units. "hidden" is the part of the computing or of the sending, whichever is
 shorter, that the step does not take longer; once without and once with the next unit's parameters
 under way.
@@ -20,6 +21,7 @@ import places
 from wide_area import WideArea, enter_namespaces
 
 BENCH = places.BIN / "parallel_bench"
+GRIDS = places.BIN / "grid_bench"
 
 
 def overlap_at(rate, folder):
@@ -44,6 +46,9 @@ def main():
     options = parser.parse_args()
     enter_namespaces()
     subprocess.run([BENCH, "memory", str(options.ranks)], check=True)
+    for what in ("memory", "bubbles"):
+        print(flush=True)
+        subprocess.run([GRIDS, what], check=True)
     print("\nSeconds of a step of two ranks with --zero 3")
     names = ("computing", "sending", "one after the other", "next unit ahead", "hidden", "hidden ahead")
     print(f"{'rate':>9}" + "".join(f"{name:>21}" for name in names))

@@ -64,9 +64,13 @@ double stage_activation_bytes(const ModelShape& shape, std::int64_t sequences,
   const double in_flight = microbatches_in_flight(stages, microbatches);
   // The embedding's dropout mask; the last norm and its product with the embedding, then the logits
   // in fp32.
+  const double put_off =
+      layers * layer_activation_bytes(shape, sequences, tp, Recompute::selective, precision);
+  const bool puts_off = stages.schedule == PipelineSchedule::zero_bubble;
   const double first = in_flight * (one + values / real(tp));
   const double logits = 4 * values / real(tp) * (1 + real(shape.vocabulary) / real(shape.hidden));
-  const double last = one + logits + (stages.ranks == 1 ? values / real(tp) : 0);
+  const double last = one + logits + (stages.ranks == 1 ? values / real(tp) : 0) +
+                      (puts_off ? (in_flight - 1) * put_off : 0);
   const double again =
       recompute == Recompute::full
           ? layer_activation_bytes(shape, sequences, tp, Recompute::selective, precision)

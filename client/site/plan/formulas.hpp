@@ -60,7 +60,9 @@ struct StateMemory {
 
 /// Activations that the busiest rank of a pipeline keeps, in bytes a GPU. The first one has those
 /// of microbatches_in_flight(), the last of one and the logits (Korthikanti 2022, sections 4.2.3
-/// and 4.3). With full recomputation, one layer's activations are there once more.
+/// and 4.3). With ZB-H1 the last one also has, of as many microbatches as others have in flight,
+/// the inputs of dense layers and the gradients of their outputs, nearly as much as activations (Qi
+/// 2024, section 2.3). With full recomputation, one layer's activations are there once more.
 [[nodiscard]] double stage_activation_bytes(const ModelShape& shape, std::int64_t sequences,
                                             std::int64_t microbatches, std::int64_t tp,
                                             const PipelineDivision& stages, Recompute recompute,

@@ -166,14 +166,14 @@ std::vector<Division> families(const ModelShape& shape) {
   return all;
 }
 
-/// The schedules of a pipeline that are compared: those that wait least.
+/// The schedules of a pipeline that are compared: ZB-H1 waits least, and takes most memory.
 struct StagesChoice {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_back;
   std::int64_t chunks = 1;
 };
 std::vector<StagesChoice> schedules_of(const ModelShape& shape, std::int64_t pp) {
   if (pp == 1) return {StagesChoice()};
-  std::vector<StagesChoice> all{{PipelineSchedule::zero_bubble, 1}};
+  std::vector<StagesChoice> all{{PipelineSchedule::zero_bubble, 1}, StagesChoice()};
   for (const std::int64_t chunks : {4, 8})
     if (shape.layers % (pp * chunks) == 0) all.push_back({PipelineSchedule::interleaved, chunks});
   return all;

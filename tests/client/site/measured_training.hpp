@@ -24,6 +24,7 @@ struct RankMemory {
   float after = 0;           // After it.
   float sent_megabytes = 0;  // What it has sent, by formula (Parallel::gradient_bytes()).
   float steps = 0;
+  float all_megabytes = 0;  // What it has sent for all purposes, by formula (Ranks::bytes_sent()).
 };
 
 /// Trains twice, as many steps as the training says, and measures the second time, when libtorch
@@ -51,23 +52,26 @@ inline std::vector<RankMemory> measure_training(int size, const Training& traini
         const auto update = SharedValues::make(name("update"), elements).value();
         for (int turn = 0; turn < 2; ++turn) {
           const std::uint64_t sent = together->gradient_bytes();
+          const std::uint64_t all = ranks.bytes_sent();
           const auto report =
               trainer->train(weights.values(), training.settings, {}, update.values(), {}).value();
           found.sent_megabytes = static_cast<float>(together->gradient_bytes() - sent) / 1e6F;
+          found.all_megabytes = static_cast<float>(ranks.bytes_sent() - all) / 1e6F;
           found.steps = static_cast<float>(report.steps);
         }
         found.after = own_megabytes() - before;
         found.after_forward = after_forward.most();
         found.most = most.most();
-        return std::vector<float>{found.making, found.after_forward,  found.most,
-                                  found.after,  found.sent_megabytes, found.steps};
+        return std::vector<float>{found.making,       found.after_forward,  found.most,
+                                  found.after,        found.sent_megabytes, found.steps,
+                                  found.all_megabytes};
       },
       loopback(std::chrono::seconds(60)));
   std::vector<RankMemory> all;
   for (int rank = 0; rank < size; ++rank) {
     const std::vector<float> told = processes.told(rank);
-    if (told.size() != 6) throw std::runtime_error("rank " + std::to_string(rank) + " failed");
-    all.push_back({told[0], told[1], told[2], told[3], told[4], told[5]});
+    if (told.size() != 7) throw std::runtime_error("rank " + std::to_string(rank) + " failed");
+    all.push_back({told[0], told[1], told[2], told[3], told[4], told[5], told[6]});
   }
   return all;
 }

@@ -239,6 +239,42 @@ TEST_CASE("a pipeline goes on with the moments of another one, and of none") {
   }
 }
 
+TEST_CASE("each element of a model is written by one rank of a grid, which has read it") {
+  std::vector<Shape> shapes{staged(2, "1f1b"), staged(2, "interleaved:2", 2)};
+  shapes.push_back(staged(2, "1f1b"));
+  shapes.back().tp = 2;
+  const auto elements = builtin_layout(four_blocks).value().elements();
+  for (const Shape& shape : shapes) {
+    for (const int zero : {0, 1, 3}) {
+      CAPTURE(shape.name());
+      CAPTURE(zero);
+      Training training = training_of(four_blocks, shape);
+      training.zero = zero;
+      on_ranks(shape.size(), [&](Ranks& ranks) {
+        const auto together = enter_parallel(ranks, training);
+        const auto trainer = make_ranks_trainer(training, together.get());
+        std::vector<int> written(elements);
+        bool has_read = true;
+        for (int rank = 0; rank < shape.size(); ++rank) {
+          std::vector<bool> read(elements);
+          for (const Piece& piece : together->read_by(rank))
+            for (std::int64_t i = 0; i < piece.count; ++i)
+              read[static_cast<std::size_t>(piece.begin + i)] = true;
+          for (const Piece& piece : together->written_by(rank)) {
+            for (std::int64_t i = 0; i < piece.count; ++i) {
+              ++written[static_cast<std::size_t>(piece.begin + i)];
+              has_read = has_read && read[static_cast<std::size_t>(piece.begin + i)];
+            }
+          }
+        }
+        CHECK(has_read);
+        CHECK(std::ranges::count(written, 1) == std::ssize(written));
+        ranks.barrier();  // The other ranks may still enter.
+      });
+    }
+  }
+}
+
 TEST_CASE("a pipeline sends the values between stages and their gradients, and notes its waits") {
   for (const char* const pipeline : {"gpipe", "1f1b", "zb-h1", "interleaved:2"}) {
     CAPTURE(pipeline);
@@ -275,9 +311,10 @@ TEST_CASE("a dense layer that puts its weights' gradient off has the bits of lib
       const torch::Tensor wanted = dense_layer(nullptr, x, weight, used);
       wanted.backward(gradient);
       const torch::Tensor of_x = x.grad().clone();
-      const torch::Tensor of_weight = weight.grad().clone();
+      torch::Tensor of_weight = weight.grad().clone();
       x.mutable_grad().zero_();
-      weight.mutable_grad().zero_();
+      weight.mutable_grad().fill_(1);  // That of the microbatches before.
+      of_weight.add_(1);
       if (is_on) put_off.begin();
       const torch::Tensor made = dense_layer(&put_off, x, weight, used);
       CHECK(made.equal(wanted));
