@@ -126,11 +126,14 @@ Result<ModelSpec::Experts> read_experts(SpecOptions& options, std::string_view m
     return wrong(model, fmt::format("experts must be at most {}, and top at most experts",
                                     model_experts_max));
   }
-  if (capacity.empty() || capacity == "none") return experts;
+  // What is adaptive takes the most that any expert gets (Hwang et al., "Tutel", MLSys 2023,
+  // section 3.3); shapes need not be equal here, so that is none.
+  if (capacity.empty() || capacity == "none" || capacity == "adaptive") return experts;
   const auto number = number_in<double>(capacity);
   if (!number || !(*number > 0 && *number <= model_experts_max))
-    return wrong(
-        model, fmt::format("capacity={} must be none, or a number above 0 such as 1.25", capacity));
+    return wrong(model,
+                 fmt::format("capacity={} must be none, adaptive, or a number above 0 such as 1.25",
+                             capacity));
   experts.capacity = *number;
   return experts;
 }

@@ -73,6 +73,7 @@ TEST_CASE("sizes, task and loss stand in the model's name") {
   CHECK(experts.aux == 0.02);
   CHECK(experts.z == 0);
   CHECK(spec_of("transformer:experts=8,capacity=none").experts.capacity == 0);
+  CHECK(spec_of("transformer:experts=8,capacity=adaptive").experts.capacity == 0);
   CHECK(spec_of("transformer:experts=8").experts.top == 2);
 }
 
@@ -153,7 +154,8 @@ TEST_CASE("a text that is no model is refused, with what is wrong") {
       {"transformer:top=2", "no option 'top'"},
       {"transformer:experts=4,top=5", "top at most experts"},
       {"transformer:experts=1025", "at most 1024"},
-      {"transformer:experts=4,capacity=0", "capacity=0 must be none, or a number above 0"},
+      {"transformer:experts=4,capacity=0",
+       "capacity=0 must be none, adaptive, or a number above 0"},
       {"transformer:experts=4,capacity=nan", "must be none"},
       {"transformer:experts=4,aux=-1", "aux"},
       {"mlp:1" + std::string(600, '0'), "its 605 bytes are more than 512"},

@@ -10,20 +10,9 @@ import time
 import unittest
 
 from federation import BIN, wait_until
-from site_runs import SiteTest, largest_difference, ranks_of, setups_of, strike
+from site_runs import SiteTest, largest_difference, ranks_of, setups_of, strike, write_texts
 
 MODEL = "transformer:layers=2,width=16,heads=4,context=16"
-TEXTS = 12
-
-
-def write_texts(folder):
-    """Files of some words each, of unlike lengths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draw = random.Random(5)
-    for number in range(TEXTS):
-        words = (draw.choice(("the", "river", "takes", "what", "rain", "brings")) for _ in range(8))
-        (folder / f"{number:02d}.txt").write_text(" ".join(words), encoding="utf-8")
-    return folder
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")

@@ -12,6 +12,7 @@ from federation import BIN, SOURCE, FederationTest, free_port, wait_until, write
 
 sys.path.insert(0, str(SOURCE / "examples/cross-datacenter"))
 from cross_datacenter_test import can_shape_links
+from site_runs import write_texts
 from wide_area import HERE, WideArea, enter_namespaces, run
 
 EXAMPLES = 96
@@ -29,6 +30,7 @@ class SiteLinks(FederationTest):
         super().setUp()
         self.interfaces = collections.defaultdict(lambda: "eth0")  # The interfaces of each place.
         self.flags = ()  # How ranks share a step.
+        self.job = ("--model", "mlp:784-16-10", "--lr", 0.05, "--batch-size", 8, "--local-steps", 30)
 
     def start_rank(self, federation, rank, place, client_at):
         """With `self.flags`, at this place; None: here. `client_at`: the address of rank 0's machine."""
@@ -50,7 +52,7 @@ class SiteLinks(FederationTest):
             command += ["--site-interface", self.interfaces[place]]
         else:
             command = self.as_debian_names_it(federation, place, command)
-        command += ["--data", f"idx:{self.data}", "--threads", 1, "--rank-timeout", 5]
+        command += ["--data", self.data, "--threads", 1, "--rank-timeout", 5]
         command += self.flags
         if place:
             command = self.area.command(place, command)
@@ -72,11 +74,10 @@ class SiteLinks(FederationTest):
         address = f"{HERE}:{federation.port}"
         identity = federation.folder / "site/identity/identity.json"
         identity.write_text(json.dumps({"server": address}))
-        job = ("--model", "mlp:784-16-10", "--lr", 0.05, "--batch-size", 8, "--local-steps", 30)
         server = federation.server(
             *("--new-run", "--min-clients", 1, "--codec", "ecuq:2+ef", "--deadline", 0),
             *("--listen", f"0.0.0.0:{federation.port}", "--advertise", address),
-            *("--rounds", ROUNDS, *job),
+            *("--rounds", ROUNDS, *self.job),
         )
         client_at = client_at or self.area.addresses.get(places[0], HERE)
         ranks = [self.start_rank(federation, i, places[i], client_at) for i in (0, 1)]
@@ -86,25 +87,38 @@ class SiteLinks(FederationTest):
             self.expect_exit(program)
         return federation.digests()
 
+    def cut(self, federation, ranks):
+        """Cuts the link between the ranks, and mends it when it is noticed."""
+        wait_until("five rounds", lambda: federation.rounds_done() >= 5)
+        self.area.set_link("far", "down")
+        ranks[0].wait_for("rank 1")  # Named as the one that is missing.
+        done = federation.rounds_done()
+        self.area.set_link("far", "up")
+        # The rank has ended, as it has lost its client; a launcher starts it again.
+        wait_until("the end of rank 1", lambda: not ranks[1].running())
+        self.assertLess(federation.rounds_done(), ROUNDS)
+        again = self.start_rank(federation, 1, "far", HERE)
+        wait_until("more rounds", lambda: federation.rounds_done() > done + 1)
+        return [ranks[0], again]
+
+    def test_ranks_of_two_machines_that_divide_layers_go_on_after_a_cut(self):
+        with WideArea(("far",)) as self.area:
+            self.data = f"text:{write_texts(self.make('data').folder / 'texts')}"
+            model = ("--model", "transformer:layers=2,width=16,heads=2,context=16")
+            self.job = (*model, "--batch-size", 3, "--accumulate", 2, "--local-steps", 10)
+            for grid in "tp=2", "pp=2":
+                with self.subTest(grid=grid):
+                    self.flags = ("--parallel", grid)
+                    undisturbed = self.run_of(f"{grid}-undisturbed", (None, "far"))
+                    self.assertEqual(self.run_of(grid, (None, "far"), self.cut), undisturbed)
+                    self.assertEqual(len(undisturbed), ROUNDS + 1)
+
     def test_a_link_that_is_cut_and_mended_changes_nothing_in_the_model(self):
         with WideArea(("far",)) as self.area:
-            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            self.data = f"idx:{write_images(self.make('data').folder / 'images', EXAMPLES)}"
             undisturbed = self.run_of("undisturbed", (None, "far"))
 
-            def cut(federation, ranks):
-                wait_until("five rounds", lambda: federation.rounds_done() >= 5)
-                self.area.set_link("far", "down")
-                ranks[0].wait_for("rank 1")  # Named as the one that is missing.
-                done = federation.rounds_done()
-                self.area.set_link("far", "up")
-                # The rank has ended, as it has lost its client; a launcher starts it again.
-                wait_until("the end of rank 1", lambda: not ranks[1].running())
-                self.assertLess(federation.rounds_done(), ROUNDS)
-                again = self.start_rank(federation, 1, "far", HERE)
-                wait_until("more rounds", lambda: federation.rounds_done() > done + 1)
-                return [ranks[0], again]
-
-            disturbed = self.run_of("disturbed", (None, "far"), cut)
+            disturbed = self.run_of("disturbed", (None, "far"), self.cut)
 
             def cut_off(federation, ranks):
                 wait_until("five rounds", lambda: federation.rounds_done() >= 5)
@@ -119,7 +133,7 @@ class SiteLinks(FederationTest):
             cut_off = self.run_of("cut-off", ("far", "far"), cut_off)
             # Sums of two have the same bits, however they come together.
             self.flags = ("--zero", "3")
-            in_parts = self.run_of("in-parts", (None, "far"), cut)
+            in_parts = self.run_of("in-parts", (None, "far"), self.cut)
         self.assertEqual(len(undisturbed), ROUNDS + 1)
         self.assertEqual(disturbed, undisturbed)
         self.assertEqual(cut_off, undisturbed)
@@ -127,7 +141,7 @@ class SiteLinks(FederationTest):
 
     def test_machines_whose_own_names_are_loopback_train_without_an_interface(self):
         with WideArea(("near", "far")) as self.area:
-            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            self.data = f"idx:{write_images(self.make('data').folder / 'images', EXAMPLES)}"
             named = self.run_of("named", ("near", "far"))
             self.interfaces = collections.defaultdict(lambda: None)
             self.assertEqual(self.run_of("loopback", ("near", "far")), named)
@@ -136,7 +150,7 @@ class SiteLinks(FederationTest):
 
     def test_another_machine_takes_over_from_the_one_with_the_client(self):
         with WideArea(("near", "far", "spare")) as self.area:
-            self.data = write_images(self.make("data").folder / "images", EXAMPLES)
+            self.data = f"idx:{write_images(self.make('data').folder / 'images', EXAMPLES)}"
             undisturbed = self.run_of("undisturbed", ("near", "far"))
             spare_at = self.area.addresses["spare"]
             self.interfaces["spare"] = "wan0"  # Each machine has its own names.

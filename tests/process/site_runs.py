@@ -2,6 +2,7 @@
 """Helpers of the tests of a client that is a site of many ranks: real programs over Gloo on loopback."""
 
 import os
+import random
 import signal
 import time
 
@@ -10,6 +11,17 @@ from sim_test import read_tensors
 
 EXAMPLES = 96
 MODEL = "mlp:784-16-10"
+TEXTS = 12
+
+
+def write_texts(folder):
+    """Files of some words each, of unlike lengths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(5)
+    for number in range(TEXTS):
+        words = (draw.choice(("the", "river", "takes", "what", "rain", "brings")) for _ in range(8))
+        (folder / f"{number:02d}.txt").write_text(" ".join(words), encoding="utf-8")
+    return folder
 
 
 def ranks_of(client):
