@@ -285,6 +285,7 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.unused_parameters = options_.unused_parameters;
     group.measured = measured_.all();
     group.timeout_s = options_.timeout_s;
+    group.check_calls = options_.check_calls;
     requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
   }
   FL_TRY(const auto answers, ask_all(requests, stop));

@@ -83,6 +83,10 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
                  "Seconds that ranks wait for each other before one is taken for lost")
       ->check(real_number_in(1, 86400))
       ->capture_default_str();
+  app.add_flag("--check-calls", options.check_calls,
+               "Before each collective ranks compare which one they make, so that one that goes "
+               "another way is named, instead of others waiting for it; it costs a short message "
+               "each");
   app.add_option("--backend", options.backend, "How ranks talk: gloo (CPUs), nccl (GPUs) or auto")
       ->check(one_of({"gloo", "nccl", "auto"}))
       ->capture_default_str();
@@ -130,10 +134,11 @@ void declare_site_flags(CLI::App& app, SiteOptions& options) {
 
 void check_site_flags(const CLI::App& app, const SiteOptions& options) {
   if (!options.is_set()) {
-    for (const char* flag : {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology",
-                             "--bucket-mb", "--unused-parameters", "--zero", "--parallel",
-                             "--sequence-parallel", "--context-parallel", "--pipeline",
-                             "--site-interface", "--site-address", "--site-secret-file"}) {
+    for (const char* flag :
+         {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
+          "--unused-parameters", "--zero", "--parallel", "--sequence-parallel",
+          "--context-parallel", "--pipeline", "--check-calls", "--site-interface", "--site-address",
+          "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }

@@ -92,7 +92,8 @@ namespace fl::site {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ParallelSettings, hook, topology, unused_parameters, bucket_mb,
                                    zero, tp, sequence_parallel, cp, context_parallel, pp, pipeline)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
-                                   bucket_mb, unused_parameters, timeout_s, agent_address, measured)
+                                   bucket_mb, unused_parameters, timeout_s, check_calls,
+                                   agent_address, measured)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankLoaded, layout, train, holdout, summaries)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFiles, weights, correction, result)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankWork, run, settings, has_correction, has_result, files, away,

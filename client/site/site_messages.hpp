@@ -44,6 +44,7 @@ struct GroupOptions {
   std::string bucket_mb = {};        // Gradients are reduced in pieces of this size, or "auto".
   std::string unused_parameters = "refuse";
   double timeout_s = 60;           // The time limit of a collective.
+  bool check_calls = false;        // Before each, ranks compare which one they make.
   std::string agent_address = {};  // Where ranks of other machines reach the agent; "": none does.
   MeasuredChoices measured = {};   // The choices that the agent keeps.
 };

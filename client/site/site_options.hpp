@@ -26,6 +26,7 @@ struct SiteOptions {
   std::string context_parallel = "ring";  // How ranks that divide texts attend (context_parts.hpp).
   std::string pipeline = "1f1b";          // In which order stages work (pipeline_parts.hpp).
   int zero = 0;                           // The stage of ZeRO: what ranks hold a part of.
+  bool check_calls = false;               // Ranks compare their calls before each collective.
   std::string interface;                  // The network interface for ranks; "" for the host's own.
   std::string address;  // HOST:PORT where the agent listens; "" if the launcher says it.
   std::string secret_file;

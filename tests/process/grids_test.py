@@ -29,7 +29,7 @@ class Grids(SiteTest):
             ("tp 2, cp 2 ring", ("tp=2,cp=2",)),
             ("zero 1, cp 2 ulysses", ("cp=2", "--context-parallel", "ulysses", "--zero", 1)),
             ("zero 3, pp 2 1f1b", ("pp=2", "--zero", 3)),
-            ("tp 2, pp 2 zb-h1", ("tp=2,pp=2", "--pipeline", "zb-h1")),
+            ("tp 2, pp 2 zb-h1", ("tp=2,pp=2", "--pipeline", "zb-h1", "--check-calls")),
         )
         for number, (setup, flags) in enumerate(grids):
             with self.subTest(setup=setup):

@@ -50,6 +50,7 @@ std::unique_ptr<Ranks> make_gloo_ranks(Ranks::Store store, int rank, int size,
           return make_gloo_ranks(std::move(other), other_rank, other_size, options);
         });
     if (options.shares_memory) ranks->share_memory();
+    if (options.checks_order) ranks->check_order();
     return ranks;
   } catch (const std::exception& error) {
     throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, reason_of(error));

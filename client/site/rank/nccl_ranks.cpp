@@ -65,11 +65,13 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, i
     group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
                       c10::intrusive_ptr<c10d::Backend>(backend));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
-    return std::make_unique<Ranks>(
+    auto ranks = std::make_unique<Ranks>(
         std::move(group), cuda, std::move(store), options.timeout,
         [options, device](Ranks::Store other, int other_rank, int other_size) {
           return make_nccl_ranks(std::move(other), other_rank, other_size, device, options);
         });
+    if (options.checks_order) ranks->check_order();
+    return ranks;
   } catch (const std::exception& error) {
     throw RankFailure("making a group of " + std::to_string(size) + " ranks", -1, reason_of(error));
   }

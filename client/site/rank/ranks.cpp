@@ -72,9 +72,7 @@ Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::millis
       device_(device),
       store_(std::move(store)),
       timeout_(timeout),
-      maker_(std::move(maker)),
-      rank_(group_->getRank()),
-      size_(group_->getSize()) {}
+      maker_(std::move(maker)) {}
 
 Ranks::~Ranks() = default;
 
@@ -95,23 +93,31 @@ void Ranks::guarded(const char* operation, int peer, const Body& body) {
   }
 }
 
-void Ranks::run(const char* operation, const Start& start) {
-  guarded(operation, -1, [&] { await(*start()); });
+void Ranks::run(const char* operation, std::uint64_t bytes, const Start& start) {
+  guarded(operation, -1, [&] {
+    if (order_) order_->check(operation, bytes);
+    await(*start());
+  });
 }
+
+void Ranks::check_order() { order_ = std::make_unique<CallOrder>(backend_, device_, timeout_); }
 
 void Ranks::sum(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous());
-  if (size_ == 1 || values.numel() == 0) return;
+  if (size() == 1 || values.numel() == 0) return;
   const Turn turn(*this, "sum");
   if (near_ && near_->takes(values)) {
-    guarded("sum", -1, [&] { near_->sum(values, timeout_); });
+    guarded("sum", -1, [&] {
+      if (order_) order_->check("sum", bytes_of(values));
+      near_->sum(values, timeout_);
+    });
   } else {
-    run("sum", [&] {
+    run("sum", bytes_of(values), [&] {
       std::vector<at::Tensor> tensors = {values};
       return backend_->allreduce(tensors, {.timeout = timeout_});
     });
   }
-  sent_.add(2 * bytes_of(values) * (size_ - 1) / size_);
+  sent_.add(2 * bytes_of(values) * (size() - 1) / size());
 }
 
 std::int64_t Ranks::sum(std::int64_t value) {
@@ -121,36 +127,36 @@ std::int64_t Ranks::sum(std::int64_t value) {
 }
 
 void Ranks::broadcast(torch::Tensor& values, int root) {
-  FL_ASSERT(values.is_contiguous() && root >= 0 && root < size_);
-  if (size_ == 1 || values.numel() == 0) return;
+  FL_ASSERT(values.is_contiguous() && root >= 0 && root < size());
+  if (size() == 1 || values.numel() == 0) return;
   const Turn turn(*this, "broadcast");
-  run("broadcast", [&] {
+  run("broadcast", bytes_of(values), [&] {
     std::vector<at::Tensor> tensors = {values};
     return backend_->broadcast(tensors, {.rootRank = root, .timeout = timeout_});
   });
-  sent_.add(bytes_of(values) * children_of(rank_, size_, root, device_.is_cuda()));
+  sent_.add(bytes_of(values) * children_of(rank(), size(), root, device_.is_cuda()));
 }
 
 void Ranks::all_gather(torch::Tensor& out, const torch::Tensor& in) {
-  FL_ASSERT(in.is_contiguous() && out.is_contiguous() && out.numel() == in.numel() * size_);
+  FL_ASSERT(in.is_contiguous() && out.is_contiguous() && out.numel() == in.numel() * size());
   if (in.numel() == 0) return;
   const Turn turn(*this, "all-gather");
-  run("all-gather", [&] {
+  run("all-gather", bytes_of(in), [&] {
     torch::Tensor to = out.flatten();
     torch::Tensor from = in.flatten();
     return backend_->_allgather_base(to, from, {.timeout = timeout_});
   });
-  sent_.add(bytes_of(in) * (size_ - 1));
+  sent_.add(bytes_of(in) * (size() - 1));
 }
 
 void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
                        std::vector<std::int64_t> out_rows, std::vector<std::int64_t> in_rows) {
   FL_ASSERT(in.is_contiguous() && out.is_contiguous());
-  FL_ASSERT(std::cmp_equal(out_rows.size(), size_) && std::cmp_equal(in_rows.size(), size_));
+  FL_ASSERT(std::cmp_equal(out_rows.size(), size()) && std::cmp_equal(in_rows.size(), size()));
   const std::int64_t rows = in.size(0);
-  const std::int64_t sent = rows - in_rows[static_cast<size_t>(rank_)];
+  const std::int64_t sent = rows - in_rows[static_cast<size_t>(rank())];
   const Turn turn(*this, "all-to-all");
-  run("all-to-all", [&] {
+  run("all-to-all", 0, [&] {
     torch::Tensor from = in;
     return backend_->alltoall_base(out, from, out_rows, in_rows, {.timeout = timeout_});
   });
@@ -159,7 +165,7 @@ void Ranks::all_to_all(torch::Tensor& out, const torch::Tensor& in,
 
 void Ranks::barrier() {
   const Turn turn(*this, "barrier");
-  run("barrier", [&] {
+  run("barrier", 0, [&] {
     c10d::BarrierOptions options;
     options.timeout = timeout_;
     return backend_->barrier(options);
@@ -167,7 +173,7 @@ void Ranks::barrier() {
 }
 
 Ranks::Posted Ranks::post(Way way, const Transfer& transfer, int tag) {
-  FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank_);
+  FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank());
   Posted posted{.work = {}, .transfer = transfer, .way = way};
   if (transfer.tensor.numel() == 0) return posted;
   std::vector<at::Tensor> tensors = {transfer.tensor};
@@ -206,13 +212,13 @@ void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vecto
   backend_->startCoalescing();
   (void)start(Way::receive, step.receives, expected);
   (void)start(Way::send, step.sends, sent);
-  run("exchange", [&] { return backend_->endCoalescing(); });
+  guarded("exchange", -1, [&] { await(*backend_->endCoalescing()); });
 }
 
 void Ranks::exchange(std::span<const Step> steps) {
   Turn turn(*this, "exchange");
-  std::vector<int> sent(static_cast<size_t>(size_));
-  std::vector<int> expected(static_cast<size_t>(size_));
+  std::vector<int> sent(static_cast<size_t>(size()));
+  std::vector<int> expected(static_cast<size_t>(size()));
   const bool is_as_one = backend_->supportsCoalescing();
   std::vector<Works> in(steps.size());
   // Gloo sends nothing until the other end has said that it receives. When that message arrives
@@ -248,24 +254,25 @@ void Ranks::exchange(std::span<const Transfer> sends, std::span<const Transfer> 
 void Ranks::mean_in_rank_order(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous() && values.dim() == 1);
   const std::int64_t length = values.numel();
-  const std::int64_t part = (length + size_ - 1) / size_;
+  const std::int64_t part = (length + size() - 1) / size();
   std::vector<std::int64_t> lengths;  // lengths[r]: elements of the part that rank r adds up.
-  for (int i = 0; i < size_; ++i) lengths.push_back(std::clamp(length - i * part, 0L, part));
-  const std::int64_t own = lengths[static_cast<size_t>(rank_)];
+  for (int i = 0; i < size(); ++i) lengths.push_back(std::clamp(length - i * part, 0L, part));
+  const std::int64_t own = lengths[static_cast<size_t>(rank())];
 
-  torch::Tensor all = torch::empty({size_, part}, values.options());
-  torch::Tensor received = all.flatten().narrow(0, 0, size_ * own);
-  all_to_all(received, values, std::vector<std::int64_t>(static_cast<size_t>(size_), own), lengths);
+  torch::Tensor all = torch::empty({size(), part}, values.options());
+  torch::Tensor received = all.flatten().narrow(0, 0, size() * own);
+  all_to_all(received, values, std::vector<std::int64_t>(static_cast<size_t>(size()), own),
+             lengths);
   torch::Tensor mean = torch::zeros({part}, values.options());
   torch::Tensor sums = mean.narrow(0, 0, own);
-  for (int i = 0; i < size_; ++i) {
+  for (int i = 0; i < size(); ++i) {
     const torch::Tensor addend = received.narrow(0, i * own, own);
     if (i == 0)
       sums.copy_(addend);
     else
       sums.add_(addend);
   }
-  sums.div_(size_);
+  sums.div_(size());
   all_gather(all, mean);
   values.copy_(all.flatten().narrow(0, 0, length));
 }
@@ -273,25 +280,26 @@ void Ranks::mean_in_rank_order(torch::Tensor& values) {
 void Ranks::gather_parts(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous() && values.dim() == 1);
   const auto part = [&](int rank) {
-    const RankPart its = part_of(values.numel(), rank, size_);
+    const RankPart its = part_of(values.numel(), rank, size());
     return values.narrow(0, its.begin, its.end - its.begin);
   };
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_) continue;
-    sends.push_back({.rank = rank, .tensor = part(rank_)});
-    receives.push_back({.rank = rank, .tensor = part(rank)});
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    sends.push_back({.rank = other, .tensor = part(rank())});
+    receives.push_back({.rank = other, .tensor = part(other)});
   }
   exchange(sends, receives);
 }
 
 void Ranks::share_memory() {
-  near_ = NearSums::make(*store_, rank_, size_, [this](std::int64_t value) { return sum(value); });
+  near_ =
+      NearSums::make(*store_, rank(), size(), [this](std::int64_t value) { return sum(value); });
 }
 
 std::unique_ptr<Ranks> Ranks::subgroup(const std::vector<int>& members, const std::string& name) {
-  const auto place = std::ranges::find(members, rank_);
+  const auto place = std::ranges::find(members, rank());
   FL_ASSERT(place != members.end());
   auto group = maker_(c10::make_intrusive<c10d::PrefixStore>(name, store_),
                       static_cast<int>(place - members.begin()), static_cast<int>(members.size()));

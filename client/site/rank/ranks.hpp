@@ -10,6 +10,7 @@
 #pragma once
 
 #include "client/learn/torch/step_sync.hpp"
+#include "client/site/rank/call_order.hpp"
 #include "client/site/rank/near_sums.hpp"
 #include "client/site/rank/sent_bytes.hpp"
 
@@ -82,8 +83,8 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
   ~Ranks();
 
-  [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int rank() const { return group_->getRank(); }
+  [[nodiscard]] int size() const { return group_->getSize(); }
   [[nodiscard]] torch::Device device() const { return device_; }
 
   /// Sums over the ranks, in place, with the backend's own algorithm. All ranks get the same bits.
@@ -157,6 +158,9 @@ class Ranks {
   /// From now on sums of few values go through memory that the ranks share, if all are on one
   /// machine (near_sums.hpp). Their bits are the same. A collective.
   void share_memory();
+  /// From now on ranks compare their next call before each collective (CallOrder), so that one that
+  /// goes another way is named before others wait for it. All ranks of the group call this.
+  void check_order();
 
   /// For tests and other users of c10d. Whoever starts collectives on it keeps to the same rule:
   /// one thread at a time.
@@ -165,7 +169,8 @@ class Ranks {
  private:
   class Turn;
   using Start = std::function<c10::intrusive_ptr<c10d::Work>()>;
-  void run(const char* operation, const Start& start);
+  /// `bytes`: those of a tensor that is as large on all ranks, or 0.
+  void run(const char* operation, std::uint64_t bytes, const Start& start);
   template <class Body>
   void guarded(const char* operation, int peer, const Body& body);
   void await(c10d::Work& work, int times = 1) const;
@@ -179,13 +184,12 @@ class Ranks {
   Store store_;
   std::chrono::milliseconds timeout_;
   Maker maker_;
-  int rank_;
-  int size_;
   bool has_failed_ = false;
   std::atomic<bool> is_busy_ = false;
   SentBytes sent_;
   Observer observer_;
-  std::unique_ptr<NearSums> near_;  // Null if all sums go through the backend.
+  std::unique_ptr<NearSums> near_;    // Null if all sums go through the backend.
+  std::unique_ptr<CallOrder> order_;  // Null: calls are not compared.
 };
 
 /// Sends to a rank, or receives from it, as an exchange().
@@ -217,6 +221,8 @@ struct RankOptions {
   std::string address = {};
   /// Whether Gloo's groups and their subgroups call Ranks::share_memory().
   bool shares_memory = false;
+  /// Whether groups and their subgroups call Ranks::check_order().
+  bool checks_order = false;
 };
 
 /// A group of `size` ranks that meet at `store`, over Gloo, for tensors on the CPU. Throws

@@ -92,6 +92,47 @@ TEST_CASE("an exchange meets in order, whoever starts first") {
   CHECK(right == 3 * 5);
 }
 
+TEST_CASE("ranks that are about to make different calls hear so before they wait for each other") {
+  RankOptions options = loopback(std::chrono::seconds(30));
+  options.checks_order = true;
+  options.shares_memory = true;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::string what : {"other call", "other size", "one more", "none"}) {
+    CAPTURE(what);
+    std::atomic<int> named = 0;
+    std::atomic<int> right = 0;
+    on_ranks(
+        2,
+        [&](Ranks& ranks) {
+          const auto group = ranks.subgroup({0, 1}, "steps");
+          torch::Tensor values = torch::ones({8});
+          group->sum(values);
+          group->barrier();
+          try {
+            const bool is_odd = ranks.rank() == 1;
+            if (is_odd && what == "other size") values = torch::ones({9});
+            if (is_odd && what == "one more") group->barrier();
+            if (is_odd && what == "other call")
+              group->broadcast(values, 0);
+            else
+              group->sum(values);
+            right += values.eq(4).all().item<bool>();
+          } catch (const RankFailure& failure) {
+            const std::string_view text = failure.what();
+            named += text.find("ranks are about to make different calls, as number 3") !=
+                         std::string_view::npos &&
+                     text.find("rank 0 ") != std::string_view::npos &&
+                     text.find("rank 1 ") != std::string_view::npos &&
+                     text.find("sum of 32 bytes") != std::string_view::npos;
+          }
+        },
+        options);
+    CHECK(named == (what == "none" ? 0 : 2));
+    CHECK(right == (what == "none" ? 2 : 0));
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(25));
+}
+
 TEST_CASE(
     "a posted transfer goes on by itself, meets its number, and may take longer than a call") {
   const RankOptions hurried = loopback(std::chrono::seconds(1));
