@@ -5,11 +5,12 @@ all of it."""
 
 import os
 import random
+import re
 import signal
 import time
 import unittest
 
-from federation import BIN, wait_until
+from federation import BIN, SOURCE, wait_until
 from site_runs import SiteTest, largest_difference, ranks_of, setups_of, strike, write_texts
 
 MODEL = "transformer:layers=2,width=16,heads=4,context=16"
@@ -135,6 +136,20 @@ class Grids(SiteTest):
         with self.assertRaises(AssertionError):
             self.run_of("--ranks", 1, **job | {"name": "one"})
         self.assertIn("can't allocate memory", self.client.stderr())
+
+    def test_the_guide_s_commands_run(self):
+        guide = (SOURCE / "docs/guide/large-models.md").read_text(encoding="utf-8")
+        commands = re.findall(r"\| `fl-client (--ranks [^`]*)` \|$", guide, re.MULTILINE)
+        self.assertEqual(len(commands), 6)
+        model = "transformer:layers=4,width=16,heads=4,context=32,experts=4,capacity=2"
+        for number, command in enumerate(commands):
+            with self.subTest(command=command):
+                steps = ("--accumulate", 4, "--local-steps", 1)
+                job = {"rounds": 1, "batch": 1, "model": model, "server": steps}
+                self.run_of_text(*command.split(), name=f"guide-{number}", **job)
+                (setup,) = setups_of(self.federation)
+                for what in re.findall(r"(?:tp|cp|pp)=\d", command):
+                    self.assertIn(what.replace("=", " "), setup)
 
     def test_what_can_not_be_divided_is_refused_with_the_reason(self):
         federation = self.make()
