@@ -176,11 +176,11 @@ float step_s(const PipelineDivision& division, std::int64_t microbatches) {
     Pipeline::Model model;
     model.blocks = division.stages();
     model.begin = [&](std::int64_t) { return start; };
-    model.shape = [](std::int64_t) { return std::vector<std::int64_t>{1, 8, 32}; };
+    model.shape = [](const torch::Tensor&) { return std::vector<std::int64_t>{1, 8, 32}; };
     model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>&) {
       return PlayedStage::apply(values, division.chunks, group.put_off());
     };
-    model.loss = [](std::int64_t, const torch::Tensor& outputs) { return outputs.sum(); };
+    model.loss = [](const torch::Tensor& outputs) { return outputs.sum(); };
     for (int lap = 0; lap < laps; ++lap) {
       ranks.barrier();
       const auto begin = std::chrono::steady_clock::now();

@@ -124,46 +124,48 @@ void Passes::begin_routing(const OwnBatch& batch, double weight, StepSync* toget
   routing_->begin(std::move(pass));
 }
 
-/// The shape of what goes between the units of a transformer.
-std::vector<std::int64_t> Passes::shape_between(const OwnBatch& batch) const {
-  const std::int64_t tokens = batch.targets.size(1);
-  const bool has_part = groups_.tensor != nullptr && groups_.tensor->division().divides_tokens;
-  return {batch.targets.size(0), has_part ? tokens / groups_.tensor->division().ranks : tokens,
-          spec_.width};
-}
-
-Pipeline::Model Passes::staged() const {
+/// What passes of training and of evaluation have in common.
+Pipeline::Model Passes::staged() {
   Pipeline::Model model;
   model.blocks = spec_.layers;
-  model.device = parameters_->weights().device();
+  model.shape = [this](const torch::Tensor& inputs) {
+    const TensorGroup* const group = groups_.tensor;
+    const bool has_part = group != nullptr && group->division().divides_tokens;
+    const std::int64_t tokens =
+        has_part ? inputs.size(1) / group->division().ranks : inputs.size(1);
+    return std::vector<std::int64_t>{inputs.size(0), tokens, spec_.width};
+  };
+  model.forward = [this](const torch::Tensor& values, const std::vector<std::size_t>& units) {
+    return units_.forward(values, units);
+  };
   return model;
 }
 
 double Passes::take_staged(const TrainingPasses& passes) {
   set_training(true);
-  const std::int64_t count = microbatches_for(groups_.pipeline->division(), passes.count);
-  // Where the schedule wants more passes, the first one is taken again, for nothing.
-  const auto pass_at = [&](std::int64_t number) {
-    TrainingPass pass = passes.at(number < passes.count ? number : 0);
-    if (number >= passes.count) {
+  TrainingPass pass;
+  OwnBatch batch;
+  Pipeline::Model model = staged();
+  model.begin = [&](std::int64_t number) {
+    pass = passes.at(number < passes.count ? number : 0);
+    if (number >=
+        passes.count) {  // The schedule wants more: the first is taken again, for nothing.
       pass.mean_share = 0;
       if (pass.of_sum) pass.of_sum->factor = 0;
     }
-    return pass;
+    batch = begin(pass, passes);
+    return batch.inputs;
   };
-  Pipeline::Model model = staged();
-  model.begin = [&](std::int64_t number) { return begin(pass_at(number), passes).inputs; };
-  model.shape = [&](std::int64_t number) { return shape_between(own_of(pass_at(number).batch)); };
   model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>& units) {
     std::optional<MixedPass> mixed;
     if (passes.is_low) mixed.emplace(values.device(), low_);
     return units_.forward(values, units).to(torch::kFloat32);
   };
-  model.loss = [&](std::int64_t number, const torch::Tensor& outputs) {
-    const TrainingPass pass = pass_at(number);
-    return loss_of_pass(pass, own_of(pass.batch), outputs) * passes.scale;
+  model.loss = [&](const torch::Tensor& outputs) {
+    return loss_of_pass(pass, batch, outputs) * passes.scale;
   };
   Pipeline pipeline(model, *groups_.pipeline, *passes.together);
+  const std::int64_t count = microbatches_for(groups_.pipeline->division(), passes.count);
   const double sum = pipeline.train(count, passes.stop);
   if (passes.reduces && !passes.stop.stop_requested())
     passes.together->reduce_stages(parameters_->trained());
@@ -172,24 +174,20 @@ double Passes::take_staged(const TrainingPasses& passes) {
 
 void Passes::take_staged(const EvaluationPasses& passes) {
   set_training(false);
-  const auto evaluated_at = [&](std::int64_t number) {
-    EvaluationPasses::Evaluated evaluated = passes.at(number < passes.count ? number : 0);
-    if (number >= passes.count) evaluated.counts = false;
-    return evaluated;
-  };
+  bool counts = true;
+  OwnBatch batch;
   Pipeline::Model model = staged();
-  model.begin = [&](std::int64_t number) { return begin(evaluated_at(number)).inputs; };
-  model.shape = [&](std::int64_t number) {
-    return shape_between(own_of(evaluated_at(number).batch));
+  model.begin = [&](std::int64_t number) {
+    EvaluationPasses::Evaluated evaluated = passes.at(number < passes.count ? number : 0);
+    evaluated.counts = evaluated.counts && number < passes.count;
+    counts = evaluated.counts;
+    batch = begin(evaluated);
+    return batch.inputs;
   };
-  model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>& units) {
-    return units_.forward(values, units);
+  const auto take = [&](const torch::Tensor& outputs) {
+    if (counts) passes.take(outputs, batch.targets);
   };
   Pipeline pipeline(model, *groups_.pipeline, *passes.together);
-  const auto take = [&](std::int64_t number, const torch::Tensor& outputs) {
-    const EvaluationPasses::Evaluated evaluated = evaluated_at(number);
-    if (evaluated.counts) passes.take(outputs, own_of(evaluated.batch).targets);
-  };
   pipeline.evaluate(microbatches_for(groups_.pipeline->division(), passes.count), take,
                     passes.stop);
 }

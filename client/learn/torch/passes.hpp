@@ -108,8 +108,7 @@ class Passes {
   double take_one(const TrainingPasses& passes, std::int64_t number);
   double take_staged(const TrainingPasses& passes);
   void take_staged(const EvaluationPasses& passes);
-  [[nodiscard]] Pipeline::Model staged() const;
-  [[nodiscard]] std::vector<std::int64_t> shape_between(const OwnBatch& batch) const;
+  [[nodiscard]] Pipeline::Model staged();
 
   const ModelSpec spec_;
   const Module module_;

@@ -43,15 +43,15 @@ void Pipeline::evaluate(std::int64_t microbatches, const Take& take, const std::
        forward_schedule_of(group_.division(), group_.rank(), microbatches)) {
     if (stop.stop_requested()) return;
     const Passed passed = forward(operation);
-    if (is_last(stage_of(operation.chunk))) take(operation.microbatch, passed.outputs);
+    if (is_last(stage_of(operation.chunk))) take(passed.outputs);
   }
   group_.finish();
 }
 
-torch::Tensor Pipeline::receive(bool is_gradient, std::int64_t stage, std::int64_t microbatch) {
+torch::Tensor Pipeline::receive(const StageValues& what, const torch::Tensor& inputs) {
   torch::Tensor values =
-      torch::empty(model_.shape(microbatch), torch::dtype(torch::kFloat32).device(model_.device));
-  group_.receive({.is_gradient = is_gradient, .stage = stage, .microbatch = microbatch}, values);
+      torch::empty(model_.shape(inputs), torch::dtype(torch::kFloat32).device(inputs.device()));
+  group_.receive(what, values);
   return values;
 }
 
@@ -60,20 +60,18 @@ Pipeline::Passed Pipeline::forward(const PipelineOperation& operation) {
   const std::int64_t stage = stage_of(chunk);
   const bool has_backward = torch::GradMode::is_enabled();
   Passed passed;
-  torch::Tensor values;
+  torch::Tensor values = model_.begin(microbatch);
   if (stage > 0) {
-    values = receive(false, stage, microbatch);
+    values = receive({.stage = stage, .microbatch = microbatch}, values);
     if (has_backward) passed.inputs = values.requires_grad_();
   }
   together_.before_forward({}, false);
-  const torch::Tensor inputs = model_.begin(microbatch);
-  if (stage == 0) values = inputs;
   passed.outputs = model_.forward(values, units_[static_cast<std::size_t>(chunk)]);
   if (!is_last(stage)) {
-    group_.send({.is_gradient = false, .stage = stage + 1, .microbatch = microbatch},
+    group_.send({.stage = stage + 1, .microbatch = microbatch},
                 passed.outputs.detach().contiguous());
   } else if (has_backward) {
-    passed.outputs = model_.loss(microbatch, passed.outputs);
+    passed.outputs = model_.loss(passed.outputs);
     losses_.push_back(passed.outputs.detach());
   }
   return passed;
@@ -82,12 +80,13 @@ Pipeline::Passed Pipeline::forward(const PipelineOperation& operation) {
 void Pipeline::backward(const PipelineOperation& operation) {
   const auto [kind, microbatch, chunk] = operation;
   const std::int64_t stage = stage_of(chunk);
+  const torch::Tensor inputs = model_.begin(microbatch);  // Parts of it may be computed again.
   torch::Tensor gradient;
-  if (!is_last(stage)) gradient = receive(true, stage + 1, microbatch);
+  if (!is_last(stage))
+    gradient = receive({.is_gradient = true, .stage = stage + 1, .microbatch = microbatch}, inputs);
   const auto found = passed_.find({microbatch, chunk});
   const Passed passed = found->second;
   passed_.erase(found);
-  model_.begin(microbatch);  // Parts of it may be computed again.
   const bool puts_off = kind == Kind::inputs;
   if (puts_off) group_.put_off()->begin();
   together_.backward_stage(units_[static_cast<std::size_t>(chunk)],

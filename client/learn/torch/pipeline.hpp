@@ -27,17 +27,17 @@ class Pipeline {
  public:
   /// What a pipeline does with microbatches, which are numbered from 0.
   struct Model {
-    /// Call before each pass that has to do with a microbatch. Returns its inputs.
+    /// Call before each pass that has to do with a microbatch: the functions behind it are then
+    /// about this one. Returns its inputs.
     std::function<torch::Tensor(std::int64_t microbatch)> begin;
     /// The outputs of these units.
     std::function<torch::Tensor(const torch::Tensor& values, const std::vector<std::size_t>& units)>
         forward;
     /// The loss of the model's outputs, whose backward pass adds to the gradients.
-    std::function<torch::Tensor(std::int64_t microbatch, const torch::Tensor& outputs)> loss;
-    /// The shape of what goes between stages: fp32.
-    std::function<std::vector<std::int64_t>(std::int64_t microbatch)> shape;
+    std::function<torch::Tensor(const torch::Tensor& outputs)> loss;
+    /// The shape of what goes between stages, fp32, where these are the inputs.
+    std::function<std::vector<std::int64_t>(const torch::Tensor& inputs)> shape;
     std::int64_t blocks = 0;  // Those of the whole model.
-    torch::Device device = torch::kCPU;
   };
   /// `together`: of the same ranks. The arguments must outlive the object.
   Pipeline(const Model& model, PipelineGroup& group, StepSync& together);
@@ -45,8 +45,8 @@ class Pipeline {
   /// Takes the passes of a step, forward and back. The sums of the last stage's losses are
   /// returned on all ranks. After a stop request it ends early, and the group is of no use.
   double train(std::int64_t microbatches, const std::stop_token& stop);
-  /// Takes forward passes; the last stage's rank calls take(microbatch, outputs). A stop as above.
-  using Take = std::function<void(std::int64_t microbatch, const torch::Tensor& outputs)>;
+  /// Takes forward passes; the last stage's rank calls take(outputs). A stop as above.
+  using Take = std::function<void(const torch::Tensor& outputs)>;
   void evaluate(std::int64_t microbatches, const Take& take, const std::stop_token& stop);
 
  private:
@@ -60,8 +60,7 @@ class Pipeline {
   [[nodiscard]] bool is_last(std::int64_t stage) const {
     return stage + 1 == group_.division().stages();
   }
-  [[nodiscard]] torch::Tensor receive(bool is_gradient, std::int64_t stage,
-                                      std::int64_t microbatch);
+  [[nodiscard]] torch::Tensor receive(const StageValues& what, const torch::Tensor& inputs);
   [[nodiscard]] Passed forward(const PipelineOperation& operation);
   void backward(const PipelineOperation& operation);
   void add_weights(const PipelineOperation& operation);
