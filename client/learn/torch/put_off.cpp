@@ -49,6 +49,11 @@ struct Dense : torch::autograd::Function<Dense> {
 
 }  // namespace
 
+void PutOff::begin() {
+  work_.clear();
+  is_on_ = true;
+}
+
 PutOff::Work PutOff::take() {
   is_on_ = false;
   return std::exchange(work_, {});

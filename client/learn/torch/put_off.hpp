@@ -17,8 +17,9 @@ class PutOff {
  public:
   using Work = std::vector<std::function<void()>>;
 
-  /// From now on backward passes put work off. Call take() after each.
-  void begin() { is_on_ = true; }
+  /// From now on backward passes put work off. Call take() after each. What a pass that ended early
+  /// has left is forgotten.
+  void begin();
   /// The work that has been put off since begin(); from now on nothing is.
   [[nodiscard]] Work take();
 

@@ -37,6 +37,7 @@ void PipelineRanks::enter(std::unique_ptr<Ranks> ranks, StepTimes& times) {
 
 void PipelineRanks::leave() {
   sent_.clear();
+  if (put_off() != nullptr) static_cast<void>(put_off()->take());  // It may hold much memory.
   for (auto& way : ways_) way.reset();
   PassRanks::enter(nullptr);
 }

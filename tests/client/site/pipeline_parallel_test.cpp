@@ -329,4 +329,17 @@ TEST_CASE("a dense layer that puts its weights' gradient off has the bits of lib
   }
 }
 
+TEST_CASE("what a pass that ended early has put off is forgotten") {
+  PutOff put_off;
+  int done = 0;
+  put_off.begin();
+  put_off.add([&done] { done += 10; });  // A rank is lost: nobody takes it.
+  put_off.begin();
+  put_off.add([&done] { ++done; });
+  const PutOff::Work work = put_off.take();
+  CHECK(work.size() == 1);
+  for (const auto& later : work) later();
+  CHECK(done == 1);
+}
+
 }  // namespace fl::test
