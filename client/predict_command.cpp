@@ -75,8 +75,8 @@ Result<void> run_predict(const PredictOptions& options) {
 std::function<int()> declare_predict_command(CLI::App& app) {
   auto* const command = app.add_subcommand(
       "predict",
-      "Predicts classes or values of examples by a built-in model from fl-server, and prints them "
-      "as CSV, a line for each example\n"
+      "Predicts classes or values of examples, or how likely texts are, by a built-in model from "
+      "fl-server, and prints them as CSV, a line for each example\n"
       "  fl-server export model.safetensors\n"
       "  fl-client predict --model model.safetensors --data csv:new.csv > predictions.csv");
   // The client's flags are no flags of this command.

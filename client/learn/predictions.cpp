@@ -14,6 +14,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 namespace fl {
 
@@ -22,13 +23,9 @@ namespace {
 using Task = ModelSpec::Task;
 
 Result<void> check_task(const BuiltinModel& model) {
-  if (model.spec.task == Task::classification || model.spec.task == Task::regression) return {};
+  if (model.spec.family != ModelSpec::Family::synthetic) return {};
   return Error(Errc::invalid_input,
-               fmt::format("model \"{}\" predicts no classes or values of examples{}", model.model,
-                           model.spec.task == Task::language
-                               ? ", but the next byte of a text; in Python, "
-                                 "tributary_fl.load_builtin(FILE) gives you the model"
-                               : ""));
+               fmt::format("model \"{}\" predicts nothing of examples", model.model));
 }
 
 /// The standard deviation as the loss has it: above 0 even where rounding has made a variance 0.
@@ -71,6 +68,7 @@ std::string PredictionTable::value_name(std::size_t number) const {
 
 std::string PredictionTable::header() const {
   std::string line = set_.example_names.empty() ? "row" : csv_field(set_.example_heading);
+  if (model_.spec.task == Task::language) return line + ",predictions,loss,perplexity\n";
   const bool has_classes = model_.spec.task == Task::classification;
   if (has_classes) line += ",class";
   for (std::size_t i = 0; i < static_cast<std::size_t>(model_.spec.outputs); ++i)
@@ -79,20 +77,42 @@ std::string PredictionTable::header() const {
 }
 
 std::string PredictionTable::lines_of(std::span<const float> outputs) {
+  if (model_.spec.task == Task::language) return lines_of_texts(outputs);
   const auto each = static_cast<std::size_t>(model_.spec.outputs);
   FL_ASSERT(outputs.size() % each == 0);
   std::string lines;
   for (; !outputs.empty(); outputs = outputs.subspan(each)) {
-    FL_ASSERT(rows_ < set_.size());
-    const std::uint32_t row = rows_++;
-    lines +=
-        set_.example_names.empty() ? std::to_string(row + 1) : csv_field(set_.example_names[row]);
+    lines += next_name();
     if (model_.spec.task == Task::classification) {
       put_classes(lines, outputs.first(each));
     } else {
       put_values(lines, outputs.first(each));
     }
     lines += '\n';
+  }
+  return lines;
+}
+
+/// The first field of the next line.
+std::string PredictionTable::next_name() {
+  FL_ASSERT(rows_ < set_.size());
+  const std::uint32_t row = rows_++;
+  return set_.example_names.empty() ? std::to_string(row + 1) : csv_field(set_.example_names[row]);
+}
+
+std::string PredictionTable::lines_of_texts(std::span<const float> outputs) {
+  FL_ASSERT(outputs.size() % text_outputs == 0);
+  std::string lines;
+  for (; !outputs.empty(); outputs = outputs.subspan(text_outputs)) {
+    FL_ASSERT(rows_ < set_.size());
+    loss_ += outputs[0];
+    if (++windows_ < windows_in(set_.pieces[rows_].length, model_.spec.input[0])) continue;
+    const std::uint32_t predictions = set_.pieces[rows_].length - 1;
+    const double mean = std::exchange(loss_, 0) / predictions;
+    windows_ = 0;
+    const std::string name = next_name();
+    fmt::format_to(std::back_inserter(lines), "{},{},{},{}\n", name, predictions,
+                   static_cast<float>(mean), static_cast<float>(std::exp(mean)));
   }
   return lines;
 }

@@ -9,6 +9,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,6 +33,18 @@ inline constexpr std::int64_t no_target = -100;
 
 /// Examples of a batch that is only measured or predicted, unless they are text.
 inline constexpr std::int64_t evaluated_at_once = 500;
+
+/// A batch of text that is only measured has so many tokens at most, and outputs.
+inline constexpr std::int64_t tokens_evaluated_at_once = 8192;
+inline constexpr std::int64_t outputs_evaluated_at_once = 1 << 26;
+
+/// The examples of a batch that is only measured or predicted.
+[[nodiscard]] inline std::int64_t evaluated_together(const ModelSpec& spec) {
+  if (spec.task != ModelSpec::Task::language) return evaluated_at_once;
+  const std::int64_t tokens =
+      std::min(tokens_evaluated_at_once, outputs_evaluated_at_once / spec.outputs);
+  return std::max<std::int64_t>(1, tokens / spec.input[0]);
+}
 
 /// On a GPU inputs of at most this size are kept in its memory; more are copied for each batch.
 inline constexpr std::uint64_t resident_bytes_max = 4ull << 30;

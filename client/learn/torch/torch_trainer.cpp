@@ -33,10 +33,6 @@ namespace fl {
 
 namespace {
 
-// A batch of text that is only measured has so many tokens at most, and outputs.
-constexpr std::int64_t tokens_evaluated_at_once = 8192;
-constexpr std::int64_t outputs_evaluated_at_once = 1 << 26;
-
 /// TrainReport::setup of a process by itself.
 std::string setup_of(const LearnOptions& options, torch::Device device) {
   std::string setup = fmt::format("{}, {}", device.is_cpu() ? "cpu" : "cuda", options.precision);
@@ -292,14 +288,6 @@ class TorchTrainer final : public Trainer {
  private:
   Learner& first() { return learners_.front(); }
   Passes& passes() { return first().passes(); }
-  [[nodiscard]] std::int64_t evaluation_batch() const {
-    const ModelSpec& spec = learners_.front().spec();
-    if (spec.task != ModelSpec::Task::language) return evaluated_at_once;
-    const std::int64_t tokens =
-        std::min(tokens_evaluated_at_once, outputs_evaluated_at_once / spec.outputs);
-    return std::max<std::int64_t>(1, tokens / spec.input[0]);
-  }
-
   /// A batch of data that is only measured, or whose whole gradient is wanted.
   struct BatchPlace {
     std::int64_t begin = 0;
@@ -313,7 +301,7 @@ class TorchTrainer final : public Trainer {
   /// the same ones for any number of ranks. `takes_all`: each rank has as many as any, those that
   /// are missing with batches of others.
   [[nodiscard]] std::vector<BatchPlace> places_of(std::int64_t all, bool takes_all) const {
-    const std::int64_t at_once = evaluation_batch();
+    const std::int64_t at_once = evaluated_together(learners_.front().spec());
     const std::int64_t batches = (all + at_once - 1) / at_once;
     const std::int64_t turns = (batches + ranks() - 1) / ranks();
     const std::int64_t rank = together_ == nullptr ? 0 : together_->rank();

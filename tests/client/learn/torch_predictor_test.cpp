@@ -3,8 +3,10 @@
 #include "client/learn/torch/torch_predictor.hpp"
 
 #include "client/learn/data/random.hpp"
+#include "client/learn/predictions.hpp"
 #include "client/learn/torch/torch_trainer.hpp"
 #include "shared/params/model_table.hpp"
+#include "tests/client/learn/made_up_texts.hpp"
 #include "tests/support/image_data.hpp"
 #include "tests/support/print_result.hpp"
 
@@ -12,7 +14,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +105,42 @@ TEST_CASE("missing values and offsets are predicted as they are trained on") {
   CHECK(outputs[0] == expect(-unit, 0));
   CHECK(outputs[1] == expect(unit, 1));
   CHECK(outputs[2] == expect(0, -1));
+}
+
+TEST_CASE("texts get the loss that an evaluation measures, a line for each of any length") {
+  const std::vector<std::uint16_t> lengths{3, 40, 9, 2, 17, 33};
+  for (const std::string text : {"transformer:layers=1,width=8,heads=2,context=8",
+                                 "transformer:layers=1,width=8,heads=2,context=8,experts=2"}) {
+    CAPTURE(text);
+    const BuiltinModel model = model_for(text);
+    const DataSet set = made_up_texts(lengths);
+    const double loss = measured(model, local(set, set.size()));
+    PredictionTable table(model, set);
+    CHECK(table.header() == "row,predictions,loss,perplexity\n");
+    std::string lines;
+    // In pieces, as a larger file comes: of a piece of text some windows may be missing yet.
+    for (const float output : outputs_of(model, local(set, set.size())))
+      lines += table.lines_of({&output, 1});
+    CHECK(table.rows() == lengths.size());
+    double sum = 0;
+    double predictions = 0;
+    std::istringstream rows(lines);
+    for (std::size_t row = 0; row < lengths.size(); ++row) {
+      std::string line;
+      REQUIRE(std::getline(rows, line));
+      int number = 0;
+      int count = 0;
+      double mean = 0;
+      double perplexity = 0;
+      REQUIRE(std::sscanf(line.c_str(), "%d,%d,%lf,%lf", &number, &count, &mean, &perplexity) == 4);
+      CHECK(number == static_cast<int>(row) + 1);
+      CHECK(count == lengths[row] - 1);
+      CHECK(perplexity == doctest::Approx(std::exp(mean)).epsilon(1e-5));
+      sum += mean * count;
+      predictions += count;
+    }
+    CHECK(sum / predictions == doctest::Approx(loss).epsilon(1e-6));
+  }
 }
 
 TEST_CASE("an error of the taker ends a prediction") {
