@@ -58,8 +58,10 @@ torch::Tensor LayerFormat::Scope::input(const torch::Tensor& given) const {
 }
 
 void drop_values(const torch::nn::Module& module) {
-  for (const torch::Tensor& parameter : module.parameters())
+  for (const torch::Tensor& parameter : module.parameters()) {
+    parameter.mutable_grad() = torch::Tensor();
     parameter.set_data(torch::zeros({1}, parameter.options()).expand(parameter.sizes()));
+  }
 }
 
 std::vector<std::string> layers_of(const torch::nn::Module& module) {

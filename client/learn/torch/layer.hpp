@@ -78,8 +78,8 @@ struct LayerImpl : Module, LayerFormat {
 template <class Module>
 using Layer = std::shared_ptr<LayerImpl<Module>>;
 
-/// Gives back the memory of a module's parameters: they are 0 from now on, and all elements of one
-/// lie at one place.
+/// Gives back the memory of a module's parameters and of their gradients: they are 0 from now on,
+/// and all elements of one lie at one place; they have no gradients.
 void drop_values(const torch::nn::Module& module);
 
 /// A layer whose parameters get their memory later, so that a module that is larger than the memory

@@ -329,6 +329,33 @@ TEST_CASE("a dense layer that puts its weights' gradient off has the bits of lib
   }
 }
 
+TEST_CASE("a rank whose place in a pipeline changes trains as one that has had it from the start") {
+  for (const int zero : {0, 1, 3}) {
+    CAPTURE(zero);
+    Training training = training_of(four_blocks, staged(2, "1f1b"));
+    training.zero = zero;
+    const auto wanted = joined_update(train_ranks(2, training));
+    std::vector<Trained> all(2);
+    on_ranks(2, [&](Ranks& ranks) {
+      const auto together = enter_parallel(ranks, training);
+      const auto trainer = make_ranks_trainer(training, together.get());
+      const auto weights = first_weights(*trainer, training);
+      std::vector<float> update(weights.size());
+      CHECK(trainer->train(weights, training.settings, {}, update, {}).has_value());
+      together->leave();
+      MeasuredChoices choices;
+      CHECK(
+          together
+              ->enter_group(ranks.subgroup({1, 0}, "turned"), {.topology = "alltoall"}, 0, choices)
+              .has_value());
+      std::vector<float>& again = all[static_cast<std::size_t>(ranks.rank())].update;
+      again.resize(weights.size());
+      CHECK(trainer->train(weights, training.settings, {}, again, {}).has_value());
+    });
+    CHECK(joined_update(all) == wanted);
+  }
+}
+
 TEST_CASE("what a pass that ended early has put off is forgotten") {
   PutOff put_off;
   int done = 0;
