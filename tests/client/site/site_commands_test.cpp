@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site/site_commands.hpp"
 
+#include "client/learn/pipeline_parts.hpp"
 #include "shared/base/json.hpp"
 
 #include <doctest/doctest.h>
