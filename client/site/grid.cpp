@@ -34,7 +34,7 @@ const Axis* find_axis(std::string_view name) {
 
 }  // namespace
 
-int Grid::together() const { return tp * cp * pp; }
+std::int64_t Grid::together() const { return std::int64_t{tp} * cp * pp; }
 
 Result<Grid> parse_grid(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
@@ -72,18 +72,19 @@ Result<Grid> parse_grid(std::string_view text) {
 
 Result<Grid> fill_grid(Grid grid, int ranks) {
   std::string fixed;
-  if (grid.tp > 1) fixed += fmt::format(",tp={}", grid.tp);
-  if (grid.cp > 1) fixed += fmt::format(",cp={}", grid.cp);
-  if (grid.pp > 1) fixed += fmt::format(",pp={}", grid.pp);
-  const int together = grid.together();
+  for (const Axis& axis : axes) {
+    if (axis.size == nullptr || axis.size == &Grid::dp || grid.*axis.size == 1) continue;
+    fixed += fmt::format(",{}={}", axis.name, grid.*axis.size);
+  }
+  const std::int64_t together = grid.together();
   if (grid.dp == 0) {
     if (ranks % together != 0)
       return Error(Errc::invalid_input,
                    fmt::format("--parallel {} takes a multiple of {} ranks, and the site has {}",
                                fixed.substr(1), together, ranks));
-    grid.dp = ranks / together;
+    grid.dp = static_cast<int>(ranks / together);
   }
-  const std::int64_t product = std::int64_t{grid.dp} * together;
+  const std::int64_t product = grid.dp * together;
   if (product == ranks) return grid;
   return Error(Errc::invalid_input,
                fmt::format("--parallel dp={}{} takes {} ranks, and the site has {}", grid.dp, fixed,

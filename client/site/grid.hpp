@@ -8,6 +8,7 @@
 #include "shared/base/error.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace fl::site {
@@ -23,7 +24,7 @@ struct Grid {
                // layers come first, so that pipelines may go from machine to machine.
 
   /// The ranks that take a pass together: fewer can't.
-  [[nodiscard]] int together() const;
+  [[nodiscard]] std::int64_t together() const;
 };
 
 /// Parses "dp=4,tp=2,cp=2,pp=2". Errors: invalid_input for an unknown axis, for one that this
@@ -39,8 +40,8 @@ struct Grid {
 /// Where the ranks of a filled grid lie: those of tp follow each other, groups of them those of cp,
 /// of these those of dp, and so on to pp.
 [[nodiscard]] Mesh mesh_of(const Grid& grid);
-/// How many of `ranks` ranks a group takes, when others are lost: those that have all parts of
-/// layers and texts.
+/// How many of `ranks` ranks a group takes, when others are lost: those that have all layers and
+/// all parts of these and of texts.
 [[nodiscard]] std::size_t usable_ranks(const Grid& grid, std::size_t ranks);
 
 }  // namespace fl::site

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,13 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
   CHECK(fill_grid(parse_grid("dp=1,cp=2").value(), 4).error().message() ==
         "--parallel dp=1,cp=2 takes 2 ranks, and the site has 4");
   CHECK(fill_grid(parse_grid("pp=2").value(), 6)->dp == 3);
+  // Their product is more than an int holds.
+  const Grid largest = parse_grid("tp=4096,cp=4096,pp=4096").value();
+  CHECK(largest.together() == std::int64_t{1} << 36);
+  CHECK(fill_grid(largest, 8).error().message() ==
+        "--parallel tp=4096,cp=4096,pp=4096 takes a multiple of 68719476736 ranks, and the site "
+        "has 8");
+  CHECK(usable_ranks(largest, 8) == 0);
   CHECK(fill_grid(parse_grid("pp=2,tp=2").value(), 6).error().message() ==
         "--parallel tp=2,pp=2 takes a multiple of 4 ranks, and the site has 6");
 }
