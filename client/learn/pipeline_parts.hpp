@@ -67,7 +67,7 @@ struct PipelineDivision {
 [[nodiscard]] bool is_tied_copy(std::string_view tensor, const PipelineDivision& division,
                                 std::int64_t rank);
 
-/// What a rank does with a microbatch in one of its chunks.
+/// A pass, or a part of one, that a rank takes of a microbatch in one of its chunks.
 struct PipelineOperation {
   enum class Kind {
     forward,
@@ -84,8 +84,8 @@ struct PipelineOperation {
 /// How many microbatches a schedule takes where so many are wanted: those of interleaved stages go
 /// in groups of as many as there are ranks.
 [[nodiscard]] std::int64_t microbatches_for(const PipelineDivision& division, std::int64_t wanted);
-/// What a rank does, in its order. In each chunk microbatches come in their order, forward and
-/// back. `microbatches`: of microbatches_for().
+/// The operations of a rank, in the order in which it does them. In each chunk microbatches come in
+/// their order, forward and back. `microbatches`: of microbatches_for().
 [[nodiscard]] std::vector<PipelineOperation> schedule_of(const PipelineDivision& division,
                                                          std::int64_t rank,
                                                          std::int64_t microbatches);

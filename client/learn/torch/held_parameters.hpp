@@ -92,7 +92,7 @@ class HeldParameters {
   std::vector<Piece> local_;   // Where weights_ lie in the vector that hold() was told of.
   bool has_part_ = false;      // Else this process has whole layers, and all of them.
   PassGroups groups_;          // With a part: the ranks that have the others.
-  LayersPart part_;            // What this process has of the layers.
+  LayersPart part_;            // The part of the layers that this process has.
   std::vector<Piece> pieces_;  // Where weights_ lie in the model's vector.
   std::vector<Piece> owned_;   // Those of them that no rank before this one of a group has.
   std::vector<Piece> summed_;  // Those whose gradients join_gradient() adds up.

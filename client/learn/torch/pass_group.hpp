@@ -56,8 +56,8 @@ class ContextGroup : public PassGroup {
   [[nodiscard]] virtual ContextDivision division() const = 0;
 };
 
-/// What a stage of a pipeline gets from the one before, or gives back to it: the values of a
-/// microbatch between them, or their gradient.
+/// Names a tensor that goes between two stages: the values of a microbatch, which the earlier one
+/// sends, or their gradient, which the later one sends back.
 struct StageValues {
   bool is_gradient = false;
   std::int64_t stage = 0;  // The later one of the two.

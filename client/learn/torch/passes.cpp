@@ -55,20 +55,26 @@ void Passes::take(const EvaluationPasses& passes) {
   }
 }
 
+/// What `compute` makes of some inputs in the number format of these passes, in fp32.
+template <class Compute>
+torch::Tensor Passes::in_format_of(const TrainingPasses& passes, const torch::Tensor& inputs,
+                                   const Compute& compute) const {
+  std::optional<MixedPass> mixed;
+  if (passes.is_low) mixed.emplace(inputs.device(), low_);
+  return compute().to(torch::kFloat32);
+}
+
 double Passes::take_one(const TrainingPasses& passes, std::int64_t number) {
   StepSync* const together = passes.together;
   const bool is_reduced = passes.reduces && number + 1 == passes.count;
   if (together != nullptr) together->before_forward(parameters_->trained(), is_reduced);
   const TrainingPass pass = passes.at(number);
-  // What is computed for others' sake leaves no trace.
+  // A pass that this rank takes for others alone changes no statistics.
   const bool is_own = pass.mean_share != 0;
   const torch::Tensor before = is_own ? torch::Tensor() : parameters_->statistics().clone();
   const OwnBatch batch = begin(pass, passes);
-  const torch::Tensor outputs = [&] {
-    std::optional<MixedPass> mixed;
-    if (passes.is_low) mixed.emplace(batch.inputs.device(), low_);
-    return forward(batch.inputs, true).to(torch::kFloat32);
-  }();
+  const torch::Tensor outputs =
+      in_format_of(passes, batch.inputs, [&] { return forward(batch.inputs, true); });
   torch::Tensor loss = loss_of_pass(pass, batch, outputs);
   const auto counted = loss.item<double>();
   if (passes.scale != 1) loss = loss * passes.scale;
@@ -124,7 +130,7 @@ void Passes::begin_routing(const OwnBatch& batch, double weight, StepSync* toget
   routing_->begin(std::move(pass));
 }
 
-/// What passes of training and of evaluation have in common.
+/// The functions that training and evaluation need alike; begin() is missing, and loss().
 Pipeline::Model Passes::staged() {
   Pipeline::Model model;
   model.blocks = spec_.layers;
@@ -148,8 +154,8 @@ double Passes::take_staged(const TrainingPasses& passes) {
   Pipeline::Model model = staged();
   model.begin = [&](std::int64_t number) {
     pass = passes.at(number < passes.count ? number : 0);
-    if (number >=
-        passes.count) {  // The schedule wants more: the first is taken again, for nothing.
+    // Where the schedule wants more passes, the first one is taken again, with weight 0.
+    if (number >= passes.count) {
       pass.mean_share = 0;
       if (pass.of_sum) pass.of_sum->factor = 0;
     }
@@ -157,9 +163,7 @@ double Passes::take_staged(const TrainingPasses& passes) {
     return batch.inputs;
   };
   model.forward = [&](const torch::Tensor& values, const std::vector<std::size_t>& units) {
-    std::optional<MixedPass> mixed;
-    if (passes.is_low) mixed.emplace(values.device(), low_);
-    return units_.forward(values, units).to(torch::kFloat32);
+    return in_format_of(passes, values, [&] { return units_.forward(values, units); });
   };
   model.loss = [&](const torch::Tensor& outputs) {
     return loss_of_pass(pass, batch, outputs) * passes.scale;

@@ -47,7 +47,7 @@ struct TrainingPasses {
   StepSync* together = nullptr;  // Not null: the ranks that take them.
   bool reduces = true;           // With ranks: the gradients become means (StepSync::backward()).
   bool is_low = false;           // In the number format of the plan; else in fp32.
-  double scale = 1;              // That of the loss (LossScale).
+  double scale = 1;              // By which losses are multiplied for fp16 (LossScale).
   std::stop_token stop = {};     // After a request some are not taken.
 };
 
@@ -105,6 +105,10 @@ class Passes {
   [[nodiscard]] torch::Tensor loss_of_pass(const TrainingPass& pass, const OwnBatch& batch,
                                            const torch::Tensor& outputs) const;
   void set_training(bool is_training);
+  template <class Compute>
+  [[nodiscard]] torch::Tensor in_format_of(const TrainingPasses& passes,
+                                           const torch::Tensor& inputs,
+                                           const Compute& compute) const;
   double take_one(const TrainingPasses& passes, std::int64_t number);
   double take_staged(const TrainingPasses& passes);
   void take_staged(const EvaluationPasses& passes);

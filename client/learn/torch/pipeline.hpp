@@ -25,7 +25,7 @@ namespace fl {
 /// make the same calls. Functions throw SyncFailure.
 class Pipeline {
  public:
-  /// What a pipeline does with microbatches, which are numbered from 0.
+  /// The learner, as a pipeline calls it. Microbatches are numbered from 0.
   struct Model {
     /// Call before each pass that has to do with a microbatch: the functions behind it are then
     /// about this one. Returns its inputs.
@@ -53,7 +53,7 @@ class Pipeline {
   using Place = std::pair<std::int64_t, std::int64_t>;  // Microbatch and chunk.
   /// A pass whose backward pass is still to come.
   struct Passed {
-    torch::Tensor inputs;   // Of another stage; undefined in the first one.
+    torch::Tensor inputs;   // The stage before has made them; undefined in the first stage.
     torch::Tensor outputs;  // Or the loss.
   };
   [[nodiscard]] std::int64_t stage_of(std::int64_t chunk) const;

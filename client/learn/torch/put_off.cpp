@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/put_off.hpp"
 
+#include "client/learn/torch/passage.hpp"
+
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/linear.h>
 
@@ -25,7 +27,7 @@ void add_gradient(const torch::Tensor& parameter, const torch::Tensor& gradient)
 struct Dense : torch::autograd::Function<Dense> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& weight, PutOff* put_off) {
-    context->saved_data["put_off"] = reinterpret_cast<std::int64_t>(put_off);
+    keep_group(*context, *put_off);
     context->save_for_backward({x, weight});
     return x.matmul(weight.t());
   }
@@ -33,11 +35,10 @@ struct Dense : torch::autograd::Function<Dense> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const torch::Tensor gradient = gradients[0];
-    auto* const put_off = reinterpret_cast<PutOff*>(context->saved_data["put_off"].toInt());
     // In a mixed pass the layer has computed with rounded values: so do its gradients.
     const torch::Tensor x = saved[0].to(gradient.scalar_type());
     const torch::Tensor weight = saved[1];
-    put_off->add([x, weight, gradient] {
+    kept_group<PutOff>(*context).add([x, weight, gradient] {
       const torch::NoGradGuard no_grad;
       const torch::Tensor rows = gradient.reshape({-1, gradient.size(-1)});
       add_gradient(weight, rows.t().mm(x.reshape({-1, x.size(-1)})));

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -125,6 +127,13 @@ Units::Units(const Module& module, const ModelSpec& spec)
   if (spec.family != ModelSpec::Family::transformer) return;
   units_.front().is_shared = true;  // Tied embedding.
   units_.back().uses = 0;
+}
+
+std::vector<torch::Tensor> Units::parameters_of(const std::vector<std::size_t>& units) const {
+  std::vector<torch::Tensor> parameters;
+  for (const std::size_t unit : units)
+    std::ranges::copy(units_[unit].parameters, std::back_inserter(parameters));
+  return parameters;
 }
 
 bool Units::is_recomputed(std::size_t unit) const {

@@ -28,8 +28,8 @@ struct Unit {
   std::vector<torch::Tensor> statistics;    // Changed by a forward pass in training.
   std::int64_t begin = 0;                   // Where its parameters begin in the model's vector.
   std::int64_t count = 0;
-  bool is_shared = false;                // A later unit uses its parameters, too,
-  std::optional<std::size_t> uses = {};  // which is that of this one's.
+  bool is_shared = false;                // A later unit uses its parameters, too.
+  std::optional<std::size_t> uses = {};  // The earlier unit whose parameters this one uses, too.
 };
 
 /// Where the parameters of the units come from and go to. Functions may throw.
@@ -55,6 +55,9 @@ class Units {
   Units& operator=(const Units&) = delete;
 
   [[nodiscard]] const std::vector<Unit>& units() const { return units_; }
+  /// The parameters of some units, in their order.
+  [[nodiscard]] std::vector<torch::Tensor> parameters_of(
+      const std::vector<std::size_t>& units) const;
   /// From now on a training keeps the inputs of the units only, and computes what lies within again
   /// in the backward pass: with the same bits, also of a mixed pass and of BatchNorms' statistics.
   /// The last unit, which the backward pass needs at once, and those with shared parameters keep

@@ -123,8 +123,8 @@ RankLoad load_of(const Plan& plan, const PlanReport& report) {
   load.on_gpu += plan.activation_bytes + whole_inputs * (1 - 1 / real(how.tp));
   // Values between stages, and the gradients of keys and values, travel in fp32.
   const double narrow = 4 / parameter_bytes(report.training.precision).weights;
-  const double forward = how.recompute == Recompute::full ? 4.0 / 8 : 2.0 / 6;
-  const double keys_back = plan.context_bytes * (1 - forward) / 2;
+  const double of_gradients = how.recompute == Recompute::full ? 2.0 / 8 : 2.0 / 6;
+  const double keys_back = plan.context_bytes * of_gradients;
   load.sent += plan.tensor_bytes + plan.context_bytes + keys_back * (narrow - 1) +
                plan.pipeline_bytes * narrow;
   return load;
@@ -160,7 +160,7 @@ std::string flags_of(const Plan& plan, PlanPrecision precision) {
                              plan.microbatches);
 }
 
-/// What a rank takes and sends, in words.
+/// The text for what a rank takes and sends.
 std::string text_of(const RankLoad& load) {
   std::string takes = in_bytes(load.on_gpu) + " of a GPU";
   if (load.on_host > 0) takes += ", and as a part of the host's memory " + in_bytes(load.on_host);

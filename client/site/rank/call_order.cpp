@@ -10,13 +10,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace fl::site {
 
 namespace {
 
-/// What a rank tells of its next call: the digest of all with it, its name and its bytes.
+/// A rank tells three numbers of its next call: the digest of its calls up to this one, the number
+/// of the name, and the bytes.
 constexpr std::int64_t told_values = 3;
 
 constexpr std::array<std::string_view, 5> names = {"sum", "broadcast", "all-gather", "all-to-all",

@@ -26,7 +26,7 @@ class CallOrder {
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const torch::Device device_;
   const std::chrono::milliseconds timeout_;
-  std::uint64_t digest_ = 0;  // That of all calls so far.
+  std::uint64_t digest_ = 0;  // It covers all calls so far, in their order.
   std::int64_t calls_ = 0;
 };
 

@@ -109,14 +109,10 @@ class DataParallel::Held final : public WholeParameters {
  private:
   /// Takes the layers that this rank has in its group, if they are others than before.
   void take_stages(std::int64_t member) {
-    const std::vector<Unit>& units = units_.units();
-    std::vector<std::size_t> here = parallel_.units_of(member, units.size());
+    std::vector<std::size_t> here = parallel_.units_of(member, units_.units().size());
     if (here == taken_) return;
     drop_values(*module_);
-    std::vector<torch::Tensor> parameters;
-    for (const std::size_t unit : here)
-      std::ranges::copy(units[unit].parameters, std::back_inserter(parameters));
-    take_parameters(parameters);
+    take_parameters(units_.parameters_of(here));
     parallel_.held_ = weights();
     taken_ = std::move(here);
   }
@@ -268,11 +264,6 @@ void DataParallel::backward_stage(const std::vector<std::size_t>& /*units*/,
   times().backward();
   work();
   times().backward_ended(false);
-}
-
-void DataParallel::reduce_stages(const std::vector<torch::Tensor>& parameters) {
-  before_forward(parameters, true);
-  backward(root_of(parameters), true);
 }
 
 void DataParallel::after_step(const std::vector<torch::Tensor>& parameters, bool is_last) {

@@ -67,7 +67,6 @@ class DataParallel final : public GroupedParallel {
   void backward(const torch::Tensor& loss, bool is_last) override;
   void backward_stage(const std::vector<std::size_t>& units,
                       const std::function<void()>& work) override;
-  void reduce_stages(const std::vector<torch::Tensor>& parameters) override;
   void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   bool on_any(bool here) override {
     const bool may_differ = is_local_ || shares_layers();

@@ -17,7 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// It depends on its inputs, and has no gradient for them.
+/// A loss that depends on its inputs, and has no gradient for them. A backward pass of it tells,
+/// for all parameters, that they have theirs.
 struct Root : torch::autograd::Function<Root> {
   static torch::Tensor forward(AutogradContext* context, const at::TensorList& inputs) {
     context->saved_data["inputs"] = static_cast<std::int64_t>(inputs.size());
@@ -30,17 +31,13 @@ struct Root : torch::autograd::Function<Root> {
 
 }  // namespace
 
-torch::Tensor GroupedParallel::root_of(const std::vector<torch::Tensor>& parameters) {
-  return Root::apply(at::TensorList(parameters));
-}
-
 void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
   Grid grid{.tp = static_cast<int>(tensor_ranks_.division().ranks),
             .cp = static_cast<int>(context_ranks_.division().ranks),
             .pp = static_cast<int>(pipeline_ranks_.division().ranks)};
   FL_ASSERT(ranks_->size() % grid.together() == 0);
-  grid.dp = ranks_->size() / grid.together();
+  grid.dp = static_cast<int>(ranks_->size() / grid.together());
   const Mesh mesh = mesh_of(grid);
   const Mesh layers({{"pp", grid.pp}, {"sharers", grid.dp * grid.cp}, {"tp", grid.tp}});
   const int rank = ranks_->rank();
@@ -84,6 +81,11 @@ void GroupedParallel::leave() {
   tensor_ranks_.enter(nullptr);
   own_sharers_.reset();
   ranks_.reset();
+}
+
+void GroupedParallel::reduce_stages(const std::vector<torch::Tensor>& parameters) {
+  before_forward(parameters, true);
+  backward(Root::apply(at::TensorList(parameters)), true);
 }
 
 void GroupedParallel::broadcast(torch::Tensor& values) {

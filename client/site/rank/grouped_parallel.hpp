@@ -64,6 +64,9 @@ class GroupedParallel : public Parallel {
     pipeline_ranks_.observe_waiting(std::move(on_waiting));
   }
   void advance() override { on_progress_(); }
+  /// Reduces what the passes have left in the parameters' gradients, by a backward pass that adds
+  /// nothing.
+  void reduce_stages(const std::vector<torch::Tensor>& parameters) override;
   void broadcast(torch::Tensor& values) override;
   void sum(torch::Tensor& values) override;
   void sum_of_all(torch::Tensor& values) override;
@@ -92,9 +95,6 @@ class GroupedParallel : public Parallel {
   [[nodiscard]] LayersPart part_of_layers(std::int64_t member) const;
   /// The units of a model of so many of which one of all ranks has the parameters.
   [[nodiscard]] std::vector<std::size_t> units_of(std::int64_t member, std::size_t units) const;
-  /// A loss that gives no parameter a gradient. Its backward pass tells, for all of them, that they
-  /// have theirs.
-  [[nodiscard]] static torch::Tensor root_of(const std::vector<torch::Tensor>& parameters);
   /// The number of one of all ranks among sharers().
   [[nodiscard]] std::int64_t sharer_of(std::int64_t member) const;
   /// Where stretches lie in the model, of the vector that one of all ranks has of the layers: all

@@ -185,14 +185,12 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     const std::vector<Unit>& units = units_.units();
     here_ = parallel_.units_of(member, units.size());
     gathered_.resize(units.size());
-    std::vector<torch::Tensor> parameters;
     for (std::size_t i = 0; i < here_.size(); ++i) {
-      const Unit& unit = units[here_[i]];
-      gathered_[here_[i]] = std::make_unique<GatheredUnit>(
-          here_[i], unit, cuts[i], vectors, parallel_.conductor(), parallel_.times());
-      std::ranges::copy(unit.parameters, std::back_inserter(parameters));
+      const std::size_t unit = here_[i];
+      gathered_[unit] = std::make_unique<GatheredUnit>(unit, units[unit], cuts[i], vectors,
+                                                       parallel_.conductor(), parallel_.times());
     }
-    train(std::move(parameters));
+    train(units_.parameters_of(here_));
   }
 
   Module module_;
@@ -290,9 +288,8 @@ void ShardedParallel::backward_stage(const std::vector<std::size_t>& units,
 }
 
 void ShardedParallel::reduce_stages(const std::vector<torch::Tensor>& parameters) {
-  if (!options_.keeps_gradients) return;  // They have gone after each pass.
-  before_forward(parameters, true);
-  backward(root_of(parameters), true);
+  if (options_.keeps_gradients) GroupedParallel::reduce_stages(parameters);
+  // Else they have gone after each pass.
 }
 
 void ShardedParallel::after_step(const std::vector<torch::Tensor>& /*parameters*/,
