@@ -59,6 +59,16 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+/// What a rank has of a tensor, before its layers' tensors are divided.
+Layout::Tensor own_experts(const Layout::Tensor& tensor, std::int64_t ranks, std::int64_t rank) {
+  Layout::Tensor own = tensor;
+  if (ranks == 1 || !is_of_experts(tensor.name)) return own;
+  own.shape[0] /= ranks;
+  own.elements /= static_cast<std::uint64_t>(ranks);
+  own.offset += static_cast<std::uint64_t>(rank) * own.elements;
+  return own;
+}
+
 /// Calls add(begin, count) for the stretches of a tensor that a rank has, in their order.
 template <class Add>
 void for_each_stretch(const Layout::Tensor& tensor, const Cut& cut, std::int64_t ranks,
@@ -102,11 +112,16 @@ Result<void> check_division(const ModelSpec& spec, std::string_view model,
   return {};
 }
 
-std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor, const TensorDivision& division) {
-  std::vector<std::int64_t> shape = tensor.shape;
-  if (division.ranks == 1) return shape;
+bool is_of_experts(std::string_view tensor) {
+  return tensor.find("experts.fc") != std::string_view::npos;
+}
+
+std::vector<std::int64_t> part_shape(const Layout::Tensor& tensor, const LayersDivision& division) {
+  std::vector<std::int64_t> shape = own_experts(tensor, division.experts.ranks, 0).shape;
+  if (division.tensors.ranks == 1) return shape;
   const Cut& cut = cut_of(tensor.name);
-  if (cut.dimension != nowhere) shape[static_cast<std::size_t>(cut.dimension)] /= division.ranks;
+  if (cut.dimension != nowhere)
+    shape[static_cast<std::size_t>(cut.dimension)] /= division.tensors.ranks;
   return shape;
 }
 
@@ -122,7 +137,8 @@ LayersPart part_of_model(const Layout& layout, const LayersDivision& division,
     const bool is_owned = (!is_whole || place.tensor == 0) &&
                           !is_tied_copy(tensor.name, division.stages, place.pipeline);
     const bool is_summed = cut.sees_own_tokens && tensors.divides_tokens && tensors.ranks > 1;
-    for_each_stretch(tensor, cut, tensors.ranks, place.tensor,
+    const Layout::Tensor own = own_experts(tensor, division.experts.ranks, place.expert);
+    for_each_stretch(own, cut, tensors.ranks, place.tensor,
                      [&](std::int64_t begin, std::int64_t n) {
                        const Piece piece{begin, n, part.elements};
                        part.pieces.push_back(piece);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,13 +19,10 @@ namespace {
 
 struct Axis {
   std::string_view name;
-  std::string_view divides;
-  int Grid::*size = nullptr;  // Null: this release does not divide along it.
+  int Grid::*size = nullptr;
 };
 constexpr Axis axes[] = {
-    {"dp", "batches", &Grid::dp},           {"tp", "layers", &Grid::tp}, {"cp", "texts", &Grid::cp},
-    {"pp", "a chain of layers", &Grid::pp}, {"ep", "experts"},
-};
+    {"dp", &Grid::dp}, {"tp", &Grid::tp}, {"cp", &Grid::cp}, {"ep", &Grid::ep}, {"pp", &Grid::pp}};
 
 const Axis* find_axis(std::string_view name) {
   for (const Axis& axis : axes)
@@ -34,7 +32,9 @@ const Axis* find_axis(std::string_view name) {
 
 }  // namespace
 
-std::int64_t Grid::together() const { return std::int64_t{tp} * cp * pp; }
+std::int64_t Grid::together() const {
+  return std::int64_t{tp} * std::lcm(std::int64_t{cp}, std::int64_t{ep}) * pp;
+}
 
 Result<Grid> parse_grid(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
@@ -49,19 +49,11 @@ Result<Grid> parse_grid(std::string_view text) {
     const auto [name, value] = cut(item, '=');
     const Axis* const axis = find_axis(name);
     if (axis == nullptr)
-      return refuse(fmt::format("'{}' is no axis; there are dp, tp, cp, pp and ep", name));
+      return refuse(fmt::format("'{}' is no axis; there are dp, tp, cp, ep and pp", name));
     const auto size = number_in<int>(value.value_or(""));
     if (!size || *size < 1 || *size > limits::ranks_max)
       return refuse(
           fmt::format("{} needs a number of ranks, from 1 to {}", name, limits::ranks_max));
-    if (axis->size == nullptr) {
-      if (*size > 1)
-        return refuse(
-            fmt::format("{} would divide {}, which this release can't do; dp divides batches, tp "
-                        "layers, cp texts, pp a chain of layers, and --zero all that a rank holds",
-                        name, axis->divides));
-      continue;
-    }
     if (std::ranges::find(seen, name) != seen.end())
       return refuse(fmt::format("{} stands there twice", name));
     seen.push_back(name);
@@ -73,7 +65,7 @@ Result<Grid> parse_grid(std::string_view text) {
 Result<Grid> fill_grid(Grid grid, int ranks) {
   std::string fixed;
   for (const Axis& axis : axes) {
-    if (axis.size == nullptr || axis.size == &Grid::dp || grid.*axis.size == 1) continue;
+    if (axis.size == &Grid::dp || grid.*axis.size == 1) continue;
     fixed += fmt::format(",{}={}", axis.name, grid.*axis.size);
   }
   const std::int64_t together = grid.together();
@@ -82,17 +74,30 @@ Result<Grid> fill_grid(Grid grid, int ranks) {
       return Error(Errc::invalid_input,
                    fmt::format("--parallel {} takes a multiple of {} ranks, and the site has {}",
                                fixed.substr(1), together, ranks));
-    grid.dp = static_cast<int>(ranks / together);
+    grid.dp = static_cast<int>(ranks / grid.for_part());
   }
-  const std::int64_t product = grid.dp * together;
-  if (product == ranks) return grid;
-  return Error(Errc::invalid_input,
-               fmt::format("--parallel dp={}{} takes {} ranks, and the site has {}", grid.dp, fixed,
-                           product, ranks));
+  const std::int64_t product = grid.dp * grid.for_part();
+  if (product != ranks)
+    return Error(Errc::invalid_input,
+                 fmt::format("--parallel dp={}{} takes {} ranks, and the site has {}", grid.dp,
+                             fixed, product, ranks));
+  if (const std::int64_t sharers = std::int64_t{grid.dp} * grid.cp; sharers % grid.ep != 0)
+    return Error(Errc::invalid_input,
+                 fmt::format("--parallel dp={}{}: ep divides the experts over the ranks of dp and "
+                             "cp, which are {}, no multiple of {}",
+                             grid.dp, fixed, sharers, grid.ep));
+  return grid;
 }
 
 Mesh mesh_of(const Grid& grid) {
   return Mesh({{"pp", grid.pp}, {"dp", grid.dp}, {"cp", grid.cp}, {"tp", grid.tp}});
+}
+
+Mesh experts_mesh_of(const Grid& grid) {
+  return Mesh({{"pp", grid.pp},
+               {"replicas", grid.dp * grid.cp / grid.ep},
+               {"ep", grid.ep},
+               {"tp", grid.tp}});
 }
 
 std::size_t usable_ranks(const Grid& grid, std::size_t ranks) {

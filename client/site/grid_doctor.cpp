@@ -16,8 +16,8 @@ using Verdict = DoctorLine::Verdict;
 namespace {
 
 DoctorLine model_line(const GridPlan& plan) {
-  const std::string name = fmt::format("dp={},tp={},cp={},pp={}", plan.grid.dp, plan.grid.tp,
-                                       plan.grid.cp, plan.grid.pp);
+  const std::string name = fmt::format("dp={},tp={},cp={},ep={},pp={}", plan.grid.dp, plan.grid.tp,
+                                       plan.grid.cp, plan.grid.ep, plan.grid.pp);
   if (plan.model.empty())
     return {Verdict::warn, "grid", name + ", for a model that is not known",
             "say --model SPEC to see whether it can be divided so"};
@@ -27,6 +27,7 @@ DoctorLine model_line(const GridPlan& plan) {
   for (const auto& checked :
        {check_division(*spec, plan.model, layers),
         check_context(*spec, plan.model, {.ranks = plan.grid.cp, .way = plan.way}, layers),
+        check_experts(*spec, plan.model, {.ranks = plan.grid.ep}),
         check_pipeline(*spec, plan.model, plan.stages)}) {
     if (!checked) return {Verdict::fail, "grid", checked.error().message()};
   }
@@ -96,6 +97,16 @@ DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& fa
                                     : "groups of cp are on several machines, between which keys "
                                       "and values go in every layer: " +
                                           example_of(spread, mesh, grid.cp, facts)});
+  }
+  if (grid.ep > 1) {
+    const auto spread = spread_groups(experts_mesh_of(grid), "ep", facts);
+    lines.push_back({Verdict::ok, "experts",
+                     spread.empty()
+                         ? "each group of ep is on one machine"
+                         : "groups of ep are on several machines, between which the tokens go to "
+                           "their experts and back in every layer (--expert-parallel two-hops: in "
+                           "fewer messages): " +
+                               example_of(spread, mesh, grid.ep, facts)});
   }
   if (grid.pp > 1) {
     const auto spread = spread_groups(mesh, "pp", facts);

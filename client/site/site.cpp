@@ -204,6 +204,8 @@ Result<RankLoaded> Site::load_at(const std::vector<SiteMember>& members,
                                   .sequence_parallel = options_.sequence_parallel,
                                   .cp = grid_.cp,
                                   .context_parallel = options_.context_parallel,
+                                  .ep = grid_.ep,
+                                  .expert_parallel = options_.expert_parallel,
                                   .pp = grid_.pp,
                                   .pipeline = options_.pipeline};
   std::vector<SiteHub::Request> requests;

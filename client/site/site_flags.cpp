@@ -31,7 +31,8 @@ void declare_grid_flags(CLI::App& app, SiteOptions& options) {
                  "The grid of the ranks, such as dp=4,tp=2,cp=2,pp=2: so many parts of each batch "
                  "(default: as many as there are ranks for), and so many ranks that divide a "
                  "transformer's layers (tp) or its texts (cp) between them, or have some of the "
-                 "layers each (pp); docs/guide/large-models.md")
+                 "layers each (pp). With ep=4 groups of so many of the ranks of dp and cp have a "
+                 "fourth of the experts each. docs/guide/large-models.md")
       ->type_name("AXIS=RANKS")
       ->check([](const std::string& text) {
         const auto grid = parse_grid(text);
@@ -49,6 +50,17 @@ void declare_grid_flags(CLI::App& app, SiteOptions& options) {
       ->capture_default_str()
       ->check([](const std::string& text) {
         const auto way = parse_context_way(text);
+        return way ? std::string() : way.error().message();
+      });
+  app.add_option(
+         "--expert-parallel", options.expert_parallel,
+         "With --parallel ep=N: each rank sends tokens to each other one (direct), or first to "
+         "the rank of its machine that sends to the same number on others (two-hops: fewer and "
+         "larger messages between machines)")
+      ->type_name("WAY")
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        const auto way = parse_expert_way(text);
         return way ? std::string() : way.error().message();
       });
   app.add_option("--pipeline", options.pipeline,
@@ -137,8 +149,8 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
     for (const char* flag :
          {"--ranks-min", "--rank-timeout", "--backend", "--hook", "--topology", "--bucket-mb",
           "--unused-parameters", "--zero", "--parallel", "--sequence-parallel",
-          "--context-parallel", "--pipeline", "--check-calls", "--site-interface", "--site-address",
-          "--site-secret-file"}) {
+          "--context-parallel", "--expert-parallel", "--pipeline", "--check-calls",
+          "--site-interface", "--site-address", "--site-secret-file"}) {
       if (app.count(flag) > 0)
         throw CLI::ValidationError(flag, "is for a site: it needs --ranks N or --site");
     }
@@ -157,6 +169,8 @@ void check_site_flags(const CLI::App& app, const SiteOptions& options) {
     throw CLI::ValidationError("--sequence-parallel", "needs --parallel with tp=2 or more");
   if (app.count("--context-parallel") > 0 && grid.cp == 1)
     throw CLI::ValidationError("--context-parallel", "needs --parallel with cp=2 or more");
+  if (app.count("--expert-parallel") > 0 && grid.ep == 1)
+    throw CLI::ValidationError("--expert-parallel", "needs --parallel with ep=2 or more");
   if (app.count("--pipeline") > 0 && grid.pp == 1)
     throw CLI::ValidationError("--pipeline", "needs --parallel with pp=2 or more");
   if (options.ranks_min % grid.together() != 0)

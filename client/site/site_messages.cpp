@@ -90,7 +90,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LearnOptions, model, data, data_memory_bytes,
 namespace fl::site {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ParallelSettings, hook, topology, unused_parameters, bucket_mb,
-                                   zero, tp, sequence_parallel, cp, context_parallel, pp, pipeline)
+                                   zero, tp, sequence_parallel, cp, context_parallel, ep,
+                                   expert_parallel, pp, pipeline)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GroupOptions, generation, rank, size, backend, hook, topology,
                                    bucket_mb, unused_parameters, timeout_s, check_calls,
                                    agent_address, measured)

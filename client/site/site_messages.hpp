@@ -29,6 +29,8 @@ struct ParallelSettings {
   bool sequence_parallel = false;
   int cp = 1;  // Ranks that have texts together.
   std::string context_parallel = "ring";
+  int ep = 1;  // Ranks of which each has some of the experts.
+  std::string expert_parallel = "direct";
   int pp = 1;  // Ranks that have the stages of a pipeline.
   std::string pipeline = "1f1b";
 };

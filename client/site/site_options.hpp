@@ -24,11 +24,12 @@ struct SiteOptions {
   std::string parallel;            // The ranks' grid (client/site/grid.hpp); "": all share batches.
   bool sequence_parallel = false;  // Ranks that divide layers divide tokens between them.
   std::string context_parallel = "ring";  // How ranks that divide texts attend (context_parts.hpp).
-  std::string pipeline = "1f1b";          // In which order stages work (pipeline_parts.hpp).
-  int zero = 0;                           // The stage of ZeRO: what ranks hold a part of.
-  bool check_calls = false;               // Ranks compare their calls before each collective.
-  std::string interface;                  // The network interface for ranks; "" for the host's own.
-  std::string address;  // HOST:PORT where the agent listens; "" if the launcher says it.
+  std::string expert_parallel = "direct";  // How tokens go to experts (expert_parts.hpp).
+  std::string pipeline = "1f1b";           // In which order stages work (pipeline_parts.hpp).
+  int zero = 0;                            // The stage of ZeRO: what ranks hold a part of.
+  bool check_calls = false;                // Ranks compare their calls before each collective.
+  std::string interface;  // The network interface for ranks; "" for the host's own.
+  std::string address;    // HOST:PORT where the agent listens; "" if the launcher says it.
   std::string secret_file;
   double timeout_s =
       limits::rank_timeout_s;  // For a collective, for a rank's silence, and for ranks to come.

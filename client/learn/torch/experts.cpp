@@ -2,6 +2,7 @@
 #include "client/learn/torch/experts.hpp"
 
 #include "client/learn/torch/divided_layers.hpp"
+#include "client/learn/torch/passage.hpp"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -45,6 +46,36 @@ class AddedLoss : public torch::autograd::Function<AddedLoss> {
   }
 };
 
+std::vector<std::int64_t> numbers_of(const torch::Tensor& values) {
+  const torch::Tensor host = values.to(torch::kCPU, torch::kInt64).contiguous();
+  const auto* const first = host.const_data_ptr<std::int64_t>();
+  return {first, first + host.numel()};
+}
+
+/// ExpertGroup::exchange_rows(), and their gradients the way back.
+struct Sent : torch::autograd::Function<Sent> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& rows,
+                               ExpertGroup* group, const std::vector<std::int64_t>& to,
+                               const std::vector<std::int64_t>& from) {
+    keep_group(*context, *group);
+    context->saved_data["to"] = to;
+    context->saved_data["from"] = from;
+    return group->exchange_rows(rows, to, from);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    torch::Tensor back = kept_group<ExpertGroup>(*context).exchange_rows(
+        gradients[0], context->saved_data["from"].toIntVector(),
+        context->saved_data["to"].toIntVector());
+    return {std::move(back), torch::Tensor(), torch::Tensor(), torch::Tensor()};
+  }
+};
+
+/// How many of the experts a rank has.
+std::int64_t experts_of(const ModelSpec& spec, const PassGroups& groups) {
+  const std::int64_t ranks = groups.experts == nullptr ? 1 : groups.experts->division().ranks;
+  return spec.experts.count / ranks;
+}
+
 /// How many tokens an expert takes; no more than all.
 std::int64_t capacity_of(const ModelSpec::Experts& experts, std::int64_t tokens) {
   if (experts.capacity == 0) return tokens;
@@ -79,19 +110,21 @@ ExpertsLayer::ExpertsLayer(std::int64_t experts, std::int64_t inputs, std::int64
       bias(register_parameter("bias", torch::zeros({1}).expand({experts, outputs}))) {}
 
 MixtureImpl::MixtureImpl(const ModelSpec& spec, std::int64_t layer,
-                         std::shared_ptr<Routing> routing, TensorGroup* group)
+                         std::shared_ptr<Routing> routing, const PassGroups& groups)
     : router_(register_module(
           "router", std::make_shared<torch::nn::LinearImpl>(
                         torch::nn::LinearOptions(spec.width, spec.experts.count).bias(false)))),
-      fc1_(register_module("fc1", std::make_shared<ExpertsLayer>(spec.experts.count, spec.width,
-                                                                 divided(4 * spec.width, group)))),
-      fc2_(register_module(
-          "fc2", std::make_shared<ExpertsLayer>(spec.experts.count, divided(4 * spec.width, group),
-                                                spec.width))),
+      fc1_(register_module("fc1",
+                           std::make_shared<ExpertsLayer>(experts_of(spec, groups), spec.width,
+                                                          divided(4 * spec.width, groups.tensor)))),
+      fc2_(register_module("fc2", std::make_shared<ExpertsLayer>(
+                                      experts_of(spec, groups),
+                                      divided(4 * spec.width, groups.tensor), spec.width))),
       layer_(layer),
       experts_(spec.experts),
       routing_(std::move(routing)),
-      group_(group) {}
+      group_(groups.tensor),
+      others_(groups.experts) {}
 
 /// The router's choice for the tokens of a pass.
 struct MixtureImpl::Choice {
@@ -167,7 +200,8 @@ torch::Tensor MixtureImpl::added_losses(const Choice& choice) const {
          sizes * experts_.z;
 }
 
-/// rows: [kept choices, width], those of the first expert first.
+/// rows: [kept choices, width], those of the first expert first. counts: int64 [experts], the
+/// choices of each expert that this rank has.
 torch::Tensor MixtureImpl::compute(const torch::Tensor& rows, const torch::Tensor& counts) {
   const Scope scope(*this, rows);
   const torch::Tensor all = scope.input(rows);
@@ -193,6 +227,31 @@ torch::Tensor MixtureImpl::compute(const torch::Tensor& rows, const torch::Tenso
          fc2_->bias.repeat_interleave(counts, 0).to(made[0].scalar_type());
 }
 
+/// As compute(), where each rank has some experts: all ranks' rows go to those that have theirs,
+/// and what these make of them comes back. An expert has the rows of the first rank first, and so
+/// the bits of one that has all tokens. Ranks without a row take part as well.
+torch::Tensor MixtureImpl::compute_together(ExpertGroup& group, const torch::Tensor& rows,
+                                            const torch::Tensor& counts) {
+  const torch::Tensor sent = counts.cpu().view({group.division().ranks, -1});
+  const auto one_each = std::vector<std::int64_t>(static_cast<std::size_t>(sent.size(0)), 1);
+  const torch::Tensor came = group.exchange_rows(sent, one_each, one_each);  // By rank, by expert.
+  const std::vector<std::int64_t> to = numbers_of(sent.sum(1));
+  const std::vector<std::int64_t> from = numbers_of(came.sum(1));
+  const torch::Tensor expert =
+      torch::arange(came.size(1)).repeat({came.size(0)}).repeat_interleave(came.flatten());
+  const torch::Tensor by_expert =
+      std::get<1>(expert.sort(/*stable=*/true, 0, /*descending=*/false)).to(rows.device());
+  // In 16 bits, if the layer rounds its inputs to these.
+  const bool is_low = MixedPass::current() && format() != NumberFormat::fp32;
+  const torch::Tensor given = is_low ? rows.to(scalar_type_of(format())) : rows;
+  const torch::Tensor here = Sent::apply(given, &group, to, from);
+  const torch::Tensor made =
+      compute(here.index_select(0, by_expert), came.sum(0).to(rows.device()));
+  const torch::Tensor by_rank =
+      torch::zeros(made.sizes(), made.options()).index_copy(0, by_expert, made);
+  return Sent::apply(by_rank, &group, from, to);
+}
+
 torch::Tensor MixtureImpl::forward(const torch::Tensor& x) {
   if (group_ == nullptr || !group_->division().divides_tokens) return mix(x);
   return own_tokens(*group_, mix(all_tokens(*group_, x)));
@@ -208,7 +267,9 @@ torch::Tensor MixtureImpl::mix(const torch::Tensor& x) {
   const std::int64_t limit = is_training() ? most : choice.tokens;
   const torch::Tensor order = kept(choice, limit);
   const torch::Tensor rows = tokens.index_select(0, order.div(top, "floor"));
-  const torch::Tensor made = compute(rows, choice.counts.clamp_max(limit));
+  const torch::Tensor counts = choice.counts.clamp_max(limit);
+  const torch::Tensor made =
+      others_ == nullptr ? compute(rows, counts) : compute_together(*others_, rows, counts);
   const torch::Tensor all = torch::zeros({tokens.size(0) * top, tokens.size(1)}, made.options())
                                 .index_copy(0, order, made)
                                 .view({tokens.size(0), top, tokens.size(1)});

@@ -64,10 +64,10 @@ struct ExpertsLayer : torch::nn::Module {
 
 class MixtureImpl : public torch::nn::Module, public LayerFormat {
  public:
-  /// `layer` counts the blocks of the model from 0. `group`: the ranks that have each expert
-  /// together; may be null.
+  /// `layer` counts the blocks of the model from 0. `groups`: the ranks that have each expert
+  /// together, and those that have other ones.
   MixtureImpl(const ModelSpec& spec, std::int64_t layer, std::shared_ptr<Routing> routing,
-              TensorGroup* group = nullptr);
+              const PassGroups& groups = {});
 
   /// x: [n, length, width]. Each token becomes the weighted sum of what its experts make of it.
   /// Those that a full expert can't take count as 0, in training only. The gradient has those of
@@ -83,6 +83,8 @@ class MixtureImpl : public torch::nn::Module, public LayerFormat {
   [[nodiscard]] torch::Tensor added_losses(const Choice& choice) const;
   [[nodiscard]] torch::Tensor mix(const torch::Tensor& x);
   [[nodiscard]] torch::Tensor compute(const torch::Tensor& rows, const torch::Tensor& counts);
+  [[nodiscard]] torch::Tensor compute_together(ExpertGroup& group, const torch::Tensor& rows,
+                                               const torch::Tensor& counts);
 
   std::shared_ptr<torch::nn::LinearImpl> router_;
   std::shared_ptr<ExpertsLayer> fc1_;
@@ -91,6 +93,7 @@ class MixtureImpl : public torch::nn::Module, public LayerFormat {
   const ModelSpec::Experts experts_;
   const std::shared_ptr<Routing> routing_;
   TensorGroup* const group_;
+  ExpertGroup* const others_;
 };
 
 /// The routing of a module's blocks; null if it has no experts.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // PassGroup: ranks that take each pass of a model together. Those of a TensorGroup have each a part
 // of every layer (tensor parallelism), those of a ContextGroup a part of the tokens of every text
-// (context parallelism), those of a PipelineGroup some of the layers (pipeline parallelism).
+// (context parallelism), those of a PipelineGroup some of the layers (pipeline parallelism), those
+// of an ExpertGroup some of the experts, and passes of their own (expert parallelism).
 // client/site/rank implements them. Only the files of fl_client_learn_torch
 // and of the site's ranks include this header, because it brings libtorch's headers.
 #pragma once
 
 #include "client/learn/context_parts.hpp"
+#include "client/learn/expert_parts.hpp"
 #include "client/learn/pipeline_parts.hpp"
 #include "client/learn/tensor_parts.hpp"
 #include "client/learn/torch/put_off.hpp"
@@ -14,6 +16,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace fl {
 
@@ -56,6 +59,18 @@ class ContextGroup : public PassGroup {
   [[nodiscard]] virtual ContextDivision division() const = 0;
 };
 
+class ExpertGroup : public PassGroup {
+ public:
+  using Division = ExpertDivision;
+  /// Without a group of ranks, too.
+  [[nodiscard]] virtual ExpertDivision division() const = 0;
+  /// Sends rows to the ranks, in their order: to[r] of them to rank r. Returns those that came, in
+  /// the ranks' order too: from[r] of rank r. rows: [n, width], with the same width on all ranks.
+  [[nodiscard]] virtual torch::Tensor exchange_rows(const torch::Tensor& rows,
+                                                    const std::vector<std::int64_t>& to,
+                                                    const std::vector<std::int64_t>& from) = 0;
+};
+
 /// Names a tensor that goes between two stages: the values of a microbatch, which the earlier one
 /// sends, or their gradient, which the later one sends back.
 struct StageValues {
@@ -93,6 +108,7 @@ struct PassGroups {
   TensorGroup* tensor = nullptr;      // Null: it has whole layers.
   ContextGroup* context = nullptr;    // Null: it has whole texts.
   PipelineGroup* pipeline = nullptr;  // Null: it has all layers.
+  ExpertGroup* experts = nullptr;     // Null: it has all experts of its layers.
 
   [[nodiscard]] PutOff* put_off() const {
     return pipeline == nullptr ? nullptr : pipeline->put_off();

@@ -240,7 +240,7 @@ nn::Sequential transformer(const ModelSpec& spec, const PassGroups& groups) {
   std::shared_ptr<Routing> routing;
   if (spec.experts.count > 0) routing = std::make_shared<Routing>(spec.experts, spec.layers);
   for (std::int64_t b = 0; b < spec.layers; ++b) {
-    auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing, group) : nullptr;
+    auto mixture = routing ? std::make_shared<MixtureImpl>(spec, b, routing, groups) : nullptr;
     model->push_back(fmt::format("block{}", b + 1),
                      TransformerBlock(spec.width, spec.heads, std::move(mixture), groups));
   }
@@ -265,7 +265,7 @@ nn::Sequential network(const ModelSpec& spec, const PassGroups& groups) {
 }
 
 Result<void> check_layout(const Module& module, const Layout& layout, std::string_view model,
-                          const TensorDivision& division) {
+                          const LayersDivision& division) {
   const std::vector<NamedTensor> tensors = tensors_of(module);
   const auto disagree = [&](std::string_view what) {
     return Error(Errc::internal,
@@ -306,6 +306,9 @@ Result<Module> make_module(std::string_view model, const PassGroups& groups) {
     FL_CHECK(check_context(spec, model, groups.context->division(), division));
   if (groups.pipeline != nullptr)
     FL_CHECK(check_pipeline(spec, model, groups.pipeline->division()));
+  const ExpertDivision experts =
+      groups.experts == nullptr ? ExpertDivision() : groups.experts->division();
+  FL_CHECK(check_experts(spec, model, experts));
   nn::Sequential made = network(spec, groups);
   if (made.is_empty()) {
     return Error(Errc::invalid_input,
@@ -314,7 +317,7 @@ Result<Module> make_module(std::string_view model, const PassGroups& groups) {
   if (spec.scales_targets) made->push_back("target", Scaling(spec.outputs, false));
   FL_TRY(const Layout layout, builtin_layout(model));
   Module module = made.ptr();
-  FL_CHECK(check_layout(module, layout, model, division));
+  FL_CHECK(check_layout(module, layout, model, {.tensors = division, .experts = experts}));
   return module;
 }
 

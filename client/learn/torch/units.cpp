@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/learn/torch/units.hpp"
 
+#include "client/learn/tensor_parts.hpp"
 #include "client/learn/torch/layer.hpp"
 #include "shared/base/error.hpp"
 
@@ -114,9 +115,12 @@ Units::Units(const Module& module, const ModelSpec& spec)
           {.parts = {}, .parameters = {}, .formats = {}, .statistics = {}, .begin = at});
     Unit& unit = units_.back();
     unit.parts.push_back(part);
-    for (const torch::Tensor& parameter : parameters) {
-      unit.parameters.push_back(parameter);
-      unit.count += parameter.numel();
+    for (const auto& item : part.ptr()->named_parameters()) {
+      unit.parameters.push_back(item.value());
+      unit.count += item.value().numel();
+      // Behind those of experts come no others.
+      FL_ASSERT(is_of_experts(item.key()) || unit.experts_from + 1 == unit.parameters.size());
+      if (!is_of_experts(item.key())) ++unit.experts_from;
     }
     for (const NumberFormat format : parameter_formats(*part.ptr())) unit.formats.push_back(format);
     FL_ASSERT(unit.formats.size() == unit.parameters.size());

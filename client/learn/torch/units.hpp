@@ -28,6 +28,7 @@ struct Unit {
   std::vector<torch::Tensor> statistics;    // Changed by a forward pass in training.
   std::int64_t begin = 0;                   // Where its parameters begin in the model's vector.
   std::int64_t count = 0;
+  std::size_t experts_from = 0;          // From this parameter on they are those of experts.
   bool is_shared = false;                // A later unit uses its parameters, too.
   std::optional<std::size_t> uses = {};  // The earlier unit whose parameters this one uses, too.
 };

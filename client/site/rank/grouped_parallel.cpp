@@ -2,6 +2,8 @@
 #include "client/site/rank/grouped_parallel.hpp"
 
 #include "client/site/grid.hpp"
+#include "client/site/rank/topology.hpp"
+#include "client/site/site_messages.hpp"
 #include "shared/base/error.hpp"
 
 #include <fmt/format.h>
@@ -35,10 +37,12 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
   Grid grid{.tp = static_cast<int>(tensor_ranks_.division().ranks),
             .cp = static_cast<int>(context_ranks_.division().ranks),
+            .ep = static_cast<int>(expert_ranks_.division().ranks),
             .pp = static_cast<int>(pipeline_ranks_.division().ranks)};
   FL_ASSERT(ranks_->size() % grid.together() == 0);
-  grid.dp = static_cast<int>(ranks_->size() / grid.together());
+  grid.dp = static_cast<int>(ranks_->size() / grid.for_part());
   const Mesh mesh = mesh_of(grid);
+  const Mesh experts = experts_mesh_of(grid);
   const Mesh layers({{"pp", grid.pp}, {"sharers", grid.dp * grid.cp}, {"tp", grid.tp}});
   const int rank = ranks_->rank();
   // The first of a group names it.
@@ -65,17 +69,29 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   if (tensor_ranks_.is_divided()) tensor_ranks_.enter(observed(mesh, "tp", "layers"));
   if (context_ranks_.is_divided()) context_ranks_.enter(observed(mesh, "cp", "texts"));
   if (pipeline_ranks_.is_divided()) pipeline_ranks_.enter(observed(mesh, "pp", "stages"), times_);
+  if (expert_ranks_.is_divided()) {
+    auto with_others = observed(experts, "ep", "experts");
+    const bool may_hop = expert_ranks_.division().way == ExpertWay::two_hops;
+    const Nodes nodes = may_hop ? find_nodes(host_name(), *with_others) : Nodes();
+    expert_ranks_.enter(std::move(with_others), nodes);
+    replicas_ = group(experts, "replicas", "replicas");
+  }
   observe(*ranks_);
-  gradient_ranks_->observe([this](const Ranks::Call& call) {
-    times_.called(call);
-    on_progress_();
-  });
+  for (Ranks* const conducted : {gradient_ranks_.get(), replicas_.get()}) {
+    if (conducted == nullptr) continue;
+    conducted->observe([this](const Ranks::Call& call) {
+      times_.called(call);
+      on_progress_();
+    });
+  }
   conductor_.emplace(*gradient_ranks_);
 }
 
 void GroupedParallel::leave() {
   conductor_.reset();
+  replicas_.reset();
   gradient_ranks_.reset();
+  expert_ranks_.leave();
   pipeline_ranks_.leave();
   context_ranks_.enter(nullptr);
   tensor_ranks_.enter(nullptr);
@@ -101,7 +117,9 @@ void GroupedParallel::sum_of_all(torch::Tensor& values) {
 }
 
 LayersPlace GroupedParallel::place_in_layers(std::int64_t member) const {
-  return {.tensor = member % tensor_ranks_.division().ranks, .pipeline = member / stage_size()};
+  return {.tensor = member % tensor_ranks_.division().ranks,
+          .pipeline = member / stage_size(),
+          .expert = sharer_of(member) % expert_ranks_.division().ranks};
 }
 
 LayersPart GroupedParallel::part_of_layers(std::int64_t member) const {

@@ -2,9 +2,11 @@
 // GroupedParallel: what all kinds of Parallel do with their ranks, which lie in a grid: those that
 // follow each other have layers together (tp), such groups the texts (cp), and groups of these take
 // the parts of a batch (dp); as many ranks again have each of the other stages of a pipeline (pp).
+// Those of dp and cp may have some of the experts each (ep).
 #pragma once
 
 #include "client/site/rank/conductor.hpp"
+#include "client/site/rank/expert_ranks.hpp"
 #include "client/site/rank/parallel.hpp"
 #include "client/site/rank/pass_ranks.hpp"
 #include "client/site/rank/pipeline_ranks.hpp"
@@ -24,6 +26,7 @@ struct PassDivision {
   TensorDivision layers = {};
   ContextDivision texts = {};
   PipelineDivision stages = {};
+  ExpertDivision experts = {};
 };
 
 /// Used by the thread that trains. A class that derives from it calls leave() in its destructor,
@@ -35,7 +38,8 @@ class GroupedParallel : public Parallel {
       : on_progress_(std::move(on_progress)),
         tensor_ranks_(division.layers),
         context_ranks_(division.texts),
-        pipeline_ranks_(division.stages) {}
+        pipeline_ranks_(division.stages),
+        expert_ranks_(division.experts) {}
   GroupedParallel(const GroupedParallel&) = delete;
   GroupedParallel& operator=(const GroupedParallel&) = delete;
 
@@ -43,7 +47,7 @@ class GroupedParallel : public Parallel {
   [[nodiscard]] bool has_group() const override { return ranks_ != nullptr; }
   [[nodiscard]] Ranks& ranks() override { return *ranks_; }
   [[nodiscard]] std::uint64_t gradient_bytes() const override {
-    return gradient_ranks_->bytes_sent();
+    return gradient_ranks_->bytes_sent() + (replicas_ ? replicas_->bytes_sent() : 0);
   }
   [[nodiscard]] StepTimes& times() override { return times_; }
 
@@ -58,7 +62,8 @@ class GroupedParallel : public Parallel {
   [[nodiscard]] PassGroups groups() override {
     return {.tensor = tensor_ranks_.is_divided() ? &tensor_ranks_ : nullptr,
             .context = context_ranks_.is_divided() ? &context_ranks_ : nullptr,
-            .pipeline = pipeline_ranks_.is_divided() ? &pipeline_ranks_ : nullptr};
+            .pipeline = pipeline_ranks_.is_divided() ? &pipeline_ranks_ : nullptr,
+            .experts = expert_ranks_.is_divided() ? &expert_ranks_ : nullptr};
   }
   void observe_waiting(std::function<void(bool)> on_waiting) override {
     pipeline_ranks_.observe_waiting(std::move(on_waiting));
@@ -79,12 +84,18 @@ class GroupedParallel : public Parallel {
   void end_conductor() { conductor_.reset(); }
   /// The conductor of the gradients, which are added up over sharers().
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
-  /// The ranks that have the same part of the layers, and other parts of a batch or of its texts,
-  /// for the thread that trains.
+  /// The ranks of sharers(), for the conductor's thread.
+  [[nodiscard]] Ranks& gradient_ranks() const { return *gradient_ranks_; }
+  /// The ranks that have the same experts, for that thread: these, or some of them.
+  [[nodiscard]] Ranks& replicas() const { return replicas_ ? *replicas_ : *gradient_ranks_; }
+  /// The ranks that have the same part of the layers but for experts, and other parts of a batch or
+  /// of its texts, for the thread that trains.
   [[nodiscard]] Ranks& sharers() const { return own_sharers_ ? *own_sharers_ : *ranks_; }
   [[nodiscard]] bool shares_layers() const { return layers_division().is_divided(); }
   [[nodiscard]] LayersDivision layers_division() const {
-    return {.tensors = tensor_ranks_.division(), .stages = pipeline_ranks_.division()};
+    return {.tensors = tensor_ranks_.division(),
+            .stages = pipeline_ranks_.division(),
+            .experts = expert_ranks_.division()};
   }
 
   /// Call in hold(), with the model's layout.
@@ -118,7 +129,9 @@ class GroupedParallel : public Parallel {
   TensorRanks tensor_ranks_;
   ContextRanks context_ranks_;
   PipelineRanks pipeline_ranks_;
+  ExpertRanks expert_ranks_;
   std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
+  std::unique_ptr<Ranks> replicas_;        // For that, too; null: they are the same ranks.
   std::optional<Conductor> conductor_;
   Layout layout_;
 };

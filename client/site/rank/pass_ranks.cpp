@@ -61,5 +61,6 @@ torch::Tensor PassRanks<Group>::pass_on(const torch::Tensor& values) {
 template class PassRanks<TensorGroup>;
 template class PassRanks<ContextGroup>;
 template class PassRanks<PipelineGroup>;
+template class PassRanks<ExpertGroup>;
 
 }  // namespace fl::site

@@ -13,8 +13,8 @@
 
 namespace fl::site {
 
-/// `Group`: TensorGroup, ContextGroup or PipelineGroup. The thread that trains, and that of a
-/// backward pass while it lasts.
+/// `Group`: TensorGroup, ContextGroup, PipelineGroup or ExpertGroup. The thread that trains, and
+/// that of a backward pass while it lasts.
 template <class Group>
 class PassRanks : public Group {
  public:

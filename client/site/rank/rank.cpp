@@ -63,6 +63,8 @@ std::string setup_of(const ParallelSettings& settings) {
   if (settings.sequence_parallel) setup += ", sequence parallel";
   if (settings.cp != usual.cp)
     setup += fmt::format(", cp {} {}", settings.cp, settings.context_parallel);
+  if (settings.ep != usual.ep)
+    setup += fmt::format(", ep {} {}", settings.ep, settings.expert_parallel);
   if (settings.pp != usual.pp) setup += fmt::format(", pp {} {}", settings.pp, settings.pipeline);
   if (settings.hook != usual.hook) setup += fmt::format(", hook {}", settings.hook);
   if (settings.topology != usual.topology) setup += fmt::format(", topology {}", settings.topology);

@@ -75,7 +75,7 @@ TEST_CASE("each element of a model is on a rank, and owned by one") {
         }
         std::int64_t wanted = 0;
         for (const Layout::Tensor& tensor : layout.tensors()) {
-          const auto shape = part_shape(tensor, {.ranks = ranks});
+          const auto shape = part_shape(tensor, {.tensors = {.ranks = ranks}});
           wanted += std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
                                     [](auto a, auto b) { return a * b; });
         }
@@ -83,10 +83,52 @@ TEST_CASE("each element of a model is on a rank, and owned by one") {
       }
       CHECK(owned == std::vector<int>(layout.elements(), 1));
       for (const Layout::Tensor& tensor : layout.tensors()) {
-        const bool is_cut = part_shape(tensor, {.ranks = ranks}) != tensor.shape;
+        const bool is_cut = part_shape(tensor, {.tensors = {.ranks = ranks}}) != tensor.shape;
         CHECK(there[tensor.offset] == (is_cut ? 1 : ranks));
       }
     }
+  }
+}
+
+TEST_CASE("a rank has the experts of its number, which other ranks may divide in turn") {
+  const Layout layout = builtin_layout(experts).value();
+  for (const std::int64_t ranks : {2, 4}) {
+    for (const std::int64_t parts : {1, 2}) {
+      CAPTURE(ranks);
+      CAPTURE(parts);
+      const LayersDivision division{.tensors = {.ranks = parts}, .experts = {.ranks = ranks}};
+      CHECK(division.is_divided());
+      std::vector<int> there(layout.elements());
+      std::vector<int> owned(layout.elements());
+      for (std::int64_t expert = 0; expert < ranks; ++expert) {
+        for (std::int64_t tensor = 0; tensor < parts; ++tensor) {
+          const LayersPart part =
+              part_of_model(layout, division, {.tensor = tensor, .expert = expert});
+          count(part.pieces, there);
+          count(part.owned, owned);
+        }
+      }
+      for (const Layout::Tensor& tensor : layout.tensors()) {
+        CAPTURE(tensor.name);
+        const bool is_expert = is_of_experts(tensor.name);
+        const bool is_cut = part_shape(tensor, {.tensors = {.ranks = parts}}) != tensor.shape;
+        for (std::size_t i = tensor.offset; i < tensor.offset + tensor.elements; ++i) {
+          const auto copies = (is_expert ? 1 : ranks) * (is_cut ? 1 : parts);
+          REQUIRE(there[i] == copies);
+          REQUIRE(owned[i] == (is_expert ? 1 : ranks));
+        }
+        const auto shape = part_shape(tensor, {.experts = {.ranks = ranks}});
+        CHECK(shape[0] == tensor.shape[0] / (is_expert ? ranks : 1));
+      }
+    }
+  }
+  const LayersPart last = part_of_model(layout, {.experts = {.ranks = 2}}, {.expert = 1});
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    if (tensor.name != "block2.experts.fc1.weight") continue;  // [4, 64, 16]
+    std::vector<int> counts(layout.elements());
+    count(last.pieces, counts);
+    CHECK(counts[tensor.offset + 2 * 64 * 16 - 1] == 0);
+    CHECK(counts[tensor.offset + 2 * 64 * 16] == 1);
   }
 }
 

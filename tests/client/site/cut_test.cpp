@@ -50,6 +50,16 @@ TEST_CASE("a unit's parts lie in the order of the ranks, and the last ones may b
   CHECK(elements_of(cuts) == 4);
 }
 
+TEST_CASE("experts are divided over the ranks that have the same ones") {
+  // Ranks 0 and 2 have the first experts, ranks 1 and 3 others, in the same place of theirs.
+  const std::vector<Extent> units{{0, 8}, {8, 6, 2}, {14, 4}};
+  const auto cuts = cut_units(units, 4);
+  CHECK((pieces_of(cuts, 0) == std::vector<Piece>{{0, 2, 0}, {8, 3, 2}, {14, 1, 5}}));
+  CHECK((pieces_of(cuts, 1) == std::vector<Piece>{{2, 2, 0}, {8, 3, 2}, {15, 1, 5}}));
+  CHECK((pieces_of(cuts, 2) == std::vector<Piece>{{4, 2, 0}, {11, 3, 2}, {16, 1, 5}}));
+  CHECK((pieces_of(cuts, 3) == std::vector<Piece>{{6, 2, 0}, {11, 3, 2}, {17, 1, 5}}));
+}
+
 TEST_CASE("parts travel in the formats of their tensors, each element once and in its place") {
   using enum NumberFormat;
   const std::vector<ReadTensor> tensors = {{5, fp32}, {7, bf16}, {1, bf16}, {4, fp32}, {3, fp16}};

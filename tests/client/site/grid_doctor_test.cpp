@@ -39,7 +39,7 @@ TEST_CASE("the doctor says whether a grid divides a model") {
   const auto line = [](const GridPlan& plan) { return diagnose_grid(plan, two_and_two).front(); };
   CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).verdict == Verdict::ok);
   CHECK(line({.grid = {.dp = 2, .tp = 2}, .model = two_blocks}).text ==
-        "dp=2,tp=2,cp=1,pp=1 divides " + two_blocks);
+        "dp=2,tp=2,cp=1,ep=1,pp=1 divides " + two_blocks);
   CHECK(line({.grid = {.dp = 2, .tp = 2}}).verdict == Verdict::warn);
   const DoctorLine heads =
       line({.grid = {.dp = 1, .tp = 2, .cp = 2}, .model = two_blocks + ",vocab=257"});
@@ -56,6 +56,22 @@ TEST_CASE("the doctor says whether a grid divides a model") {
                              .stages = parse_pipeline("interleaved:2", 2).value(),
                              .model = two_blocks};
   CHECK(line(four_stages).text.find("its 2 layers are no multiple of 4") != std::string::npos);
+}
+
+TEST_CASE("the doctor tells where the ranks are that have some of the experts each") {
+  const GridPlan pairs{.grid = {.dp = 4, .ep = 2}, .model = two_blocks + ",experts=4"};
+  const DoctorLines near = diagnose_grid(pairs, two_and_two);
+  REQUIRE(near.size() == 2);
+  CHECK(near[0].verdict == Verdict::ok);
+  CHECK(near[1].text == "each group of ep is on one machine");
+  GridPlan wide = pairs;
+  wide.grid.ep = 4;
+  const DoctorLine far = diagnose_grid(wide, two_and_two).back();
+  CHECK(far.text.find("--expert-parallel two-hops: in fewer messages") != std::string::npos);
+  CHECK(far.text.ends_with("1 of 1, such as ranks 0 (a) to 3 (b)"));
+  wide.model = two_blocks;
+  CHECK(diagnose_grid(wide, two_and_two).front().text.find("it has no experts") !=
+        std::string::npos);
 }
 
 TEST_CASE("the doctor tells where the ranks of a pipeline are, and how long they wait") {

@@ -47,6 +47,13 @@ TEST_CASE("a grid has as many ranks as its axes say, and all where they say noth
   CHECK(usable_ranks(largest, 8) == 0);
   CHECK(fill_grid(parse_grid("pp=2,tp=2").value(), 6).error().message() ==
         "--parallel tp=2,pp=2 takes a multiple of 4 ranks, and the site has 6");
+  CHECK(fill_grid(parse_grid("ep=2").value(), 4)->dp == 4);
+  CHECK(fill_grid(parse_grid("ep=4,cp=2,tp=2").value(), 8)->dp == 2);
+  CHECK(fill_grid(parse_grid("ep=2,cp=3").value(), 4).error().message() ==
+        "--parallel cp=3,ep=2 takes a multiple of 6 ranks, and the site has 4");
+  CHECK(fill_grid(parse_grid("dp=3,cp=2,ep=4").value(), 6).error().message() ==
+        "--parallel dp=3,cp=2,ep=4: ep divides the experts over the ranks of dp and cp, which are "
+        "6, no multiple of 4");
 }
 
 TEST_CASE("ranks of tp follow each other, and those of pp are farthest apart") {
@@ -58,6 +65,16 @@ TEST_CASE("ranks of tp follow each other, and those of pp are farthest apart") {
   CHECK(mesh.group_of("pp", 3) == std::vector{3, 11});
 }
 
+TEST_CASE("groups of ep are of ranks of dp and cp that follow each other, and stay in a stage") {
+  const Mesh mesh = experts_mesh_of({.dp = 4, .tp = 2, .cp = 1, .ep = 2, .pp = 2});
+  CHECK(mesh.size() == 16);
+  CHECK(mesh.group_of("ep", 0) == std::vector{0, 2});
+  CHECK(mesh.group_of("ep", 7) == std::vector{5, 7});
+  CHECK(mesh.group_of("replicas", 7) == std::vector{3, 7});
+  CHECK(mesh.group_of("replicas", 9) == std::vector{9, 13});
+  CHECK(experts_mesh_of({.dp = 1, .cp = 4, .ep = 4}).group_of("ep", 2) == std::vector{0, 1, 2, 3});
+}
+
 TEST_CASE("when ranks are lost a group has all parts of the layers") {
   const Grid grid = parse_grid("tp=4").value();
   for (const auto& [there, used] : {std::pair(8, 8), {7, 4}, {4, 4}, {3, 0}})
@@ -67,11 +84,15 @@ TEST_CASE("when ranks are lost a group has all parts of the layers") {
   CHECK(both.together() == 6);
   CHECK(usable_ranks(both, 11) == 6);
   CHECK(usable_ranks(parse_grid("tp=2,pp=2").value(), 7) == 4);
+  CHECK(usable_ranks(parse_grid("ep=4").value(), 7) == 4);
+  const Grid texts_and_experts = parse_grid("cp=4,ep=6,tp=2").value();
+  CHECK(texts_and_experts.together() == 24);
+  CHECK(texts_and_experts.for_part() == 8);
 }
 
 TEST_CASE("what is no grid is refused with the reason") {
   for (const auto& row : {
-           std::pair("", "'' is no axis; there are dp, tp, cp, pp and ep"),
+           std::pair("", "'' is no axis; there are dp, tp, cp, ep and pp"),
            std::pair("data=2", "'data' is no axis"),
            std::pair("dp", "dp needs a number of ranks, from 1 to"),
            std::pair("dp=0", "dp needs a number of ranks"),
@@ -83,7 +104,7 @@ TEST_CASE("what is no grid is refused with the reason") {
            std::pair("tp=1,tp=1", "tp stands there twice"),
            std::pair("cp=2,cp=2", "cp stands there twice"),
            std::pair("pp=2,pp=2", "pp stands there twice"),
-           std::pair("ep=2", "ep would divide experts, which this release can't do"),
+           std::pair("ep=2,ep=2", "ep stands there twice"),
        }) {
     const std::string text = row.first;
     CAPTURE(text);

@@ -32,9 +32,10 @@ struct Shape {
   ContextWay way = ContextWay::ring;
   int pp = 1;
   const char* pipeline = "1f1b";
+  int ep = 1;
   [[nodiscard]] int size() const { return dp * tp * cp * pp; }
   [[nodiscard]] std::string name() const {
-    return fmt::format("dp={},tp={},cp={},pp={}{} way {} {}", dp, tp, cp, pp,
+    return fmt::format("dp={},tp={},cp={},ep={},pp={}{} way {} {}", dp, tp, cp, ep, pp,
                        divides_tokens ? ", divided tokens" : "", static_cast<int>(way), pipeline);
   }
 };
@@ -46,6 +47,7 @@ inline Training training_of(const std::string& model, const Shape& shape) {
   training.divides_tokens = shape.divides_tokens;
   training.texts = {.ranks = shape.cp, .way = shape.way};
   training.stages = parse_pipeline(shape.pipeline, shape.pp).value();
+  training.experts = {.ranks = shape.ep};
   training.topology = parse_topology("alltoall").value();
   training.settings = {.local_steps = 4, .batch_size = 4, .lr = 0.05, .momentum = 0.9, .seed = 9};
   training.data = [] { return made_up_texts(ragged_lengths()); };
@@ -96,6 +98,35 @@ inline std::vector<float> gradient_alone(const std::string& model) {
   return gradient;
 }
 
+/// Whether each element of a model is written by one rank of a grid, which has read it: what each
+/// of them says.
+inline std::vector<bool> write_each_once(const Shape& shape, const Training& training) {
+  const auto elements = builtin_layout(training.model).value().elements();
+  std::vector<int> do_so(static_cast<std::size_t>(shape.size()));
+  on_ranks(shape.size(), [&](Ranks& ranks) {
+    const auto together = enter_parallel(ranks, training);
+    const auto trainer = make_ranks_trainer(training, together.get());
+    std::vector<int> written(elements);
+    bool has_read = true;
+    for (int rank = 0; rank < shape.size(); ++rank) {
+      std::vector<bool> read(elements);
+      for (const Piece& piece : together->read_by(rank))
+        for (std::int64_t i = 0; i < piece.count; ++i)
+          read[static_cast<std::size_t>(piece.begin + i)] = true;
+      for (const Piece& piece : together->written_by(rank)) {
+        for (std::int64_t i = 0; i < piece.count; ++i) {
+          ++written[static_cast<std::size_t>(piece.begin + i)];
+          has_read = has_read && read[static_cast<std::size_t>(piece.begin + i)];
+        }
+      }
+    }
+    const bool is_once = std::ranges::count(written, 1) == std::ssize(written);
+    do_so[static_cast<std::size_t>(ranks.rank())] = has_read && is_once ? 1 : 0;
+    ranks.barrier();  // The other ranks may still enter.
+  });
+  return {do_so.begin(), do_so.end()};
+}
+
 /// A step of a grid in a precision below fp32.
 struct MixedStep {
   bool is_other = false;       // It differs from the step in fp32.
@@ -103,8 +134,9 @@ struct MixedStep {
   bool is_repeatable = false;  // It has the same bits when activations are computed again.
 };
 
-inline MixedStep mixed_step(const Shape& shape, const std::string& precision) {
-  Training training = training_of(dense, shape);
+inline MixedStep mixed_step(const Shape& shape, const std::string& precision,
+                            const std::string& model = dense) {
+  Training training = training_of(model, shape);
   training.settings.local_steps = 1;
   training.zero = 3;
   const auto whole = joined_update(train_ranks(shape.size(), training));

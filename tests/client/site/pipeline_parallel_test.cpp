@@ -243,34 +243,13 @@ TEST_CASE("each element of a model is written by one rank of a grid, which has r
   std::vector<Shape> shapes{staged(2, "1f1b"), staged(2, "interleaved:2", 2)};
   shapes.push_back(staged(2, "1f1b"));
   shapes.back().tp = 2;
-  const auto elements = builtin_layout(four_blocks).value().elements();
   for (const Shape& shape : shapes) {
     for (const int zero : {0, 1, 3}) {
       CAPTURE(shape.name());
       CAPTURE(zero);
       Training training = training_of(four_blocks, shape);
       training.zero = zero;
-      on_ranks(shape.size(), [&](Ranks& ranks) {
-        const auto together = enter_parallel(ranks, training);
-        const auto trainer = make_ranks_trainer(training, together.get());
-        std::vector<int> written(elements);
-        bool has_read = true;
-        for (int rank = 0; rank < shape.size(); ++rank) {
-          std::vector<bool> read(elements);
-          for (const Piece& piece : together->read_by(rank))
-            for (std::int64_t i = 0; i < piece.count; ++i)
-              read[static_cast<std::size_t>(piece.begin + i)] = true;
-          for (const Piece& piece : together->written_by(rank)) {
-            for (std::int64_t i = 0; i < piece.count; ++i) {
-              ++written[static_cast<std::size_t>(piece.begin + i)];
-              has_read = has_read && read[static_cast<std::size_t>(piece.begin + i)];
-            }
-          }
-        }
-        CHECK(has_read);
-        CHECK(std::ranges::count(written, 1) == std::ssize(written));
-        ranks.barrier();  // The other ranks may still enter.
-      });
+      for (const bool does : write_each_once(shape, training)) CHECK(does);
     }
   }
 }

@@ -490,6 +490,7 @@ TEST_CASE("flags that don't go with parts are refused with the reason") {
   CHECK(holds_parts({.zero = 1}));
   CHECK(holds_parts({.hook = "bf16", .zero = 1}));
   CHECK(holds_parts({.topology = "alltoall", .zero = 1}));
+  CHECK(holds_parts({.ep = 2}));
   for (const ParallelSettings& whole :
        {ParallelSettings{.hook = "codec:ecuq:2+ef", .zero = 1},
         ParallelSettings{.topology = "ring", .zero = 1},
@@ -509,6 +510,13 @@ TEST_CASE("flags that don't go with parts are refused with the reason") {
                   "--zero 2 does not go with --bucket-mb 8"),
         std::pair(ParallelSettings{.unused_parameters = "find", .pp = 2},
                   "--unused-parameters find does not go with --parallel pp=2"),
+        std::pair(ParallelSettings{.hook = "codec:ecuq:2+ef", .ep = 2},
+                  "--parallel ep=2 does not go with --hook codec:ecuq:2+ef: each rank gets a part"),
+        std::pair(ParallelSettings{.hook = "post-local-sgd:2", .ep = 2},
+                  "--parallel ep=2 does not go with --hook post-local-sgd:2"),
+        std::pair(ParallelSettings{.topology = "ring", .ep = 2},
+                  "--parallel ep=2 does not go with --topology ring"),
+        std::pair(ParallelSettings{.ep = 2, .expert_parallel = "hops"}, "'hops' is neither"),
         std::pair(ParallelSettings{.zero = 2, .pp = 2, .pipeline = "zb-h1"},
                   "--zero 2 does not go with --pipeline zb-h1")}) {
     CHECK(refused(row.first).starts_with(row.second));

@@ -37,6 +37,7 @@ struct Training {
   bool divides_tokens = false;
   ContextDivision texts = {};
   PipelineDivision stages = {};
+  ExpertDivision experts = {};
   bool recomputes = false;
   bool prefetches = true;
   bool offloads_optimizer = false;
@@ -67,12 +68,13 @@ inline std::unique_ptr<Parallel> enter_parallel(
   const PassDivision division{
       .layers = {.ranks = training.tp, .divides_tokens = training.divides_tokens},
       .texts = training.texts,
-      .stages = training.stages};
-  if (training.zero >= 1 && format) {
+      .stages = training.stages,
+      .experts = training.experts};
+  if ((training.zero >= 1 || training.experts.ranks > 1) && format) {
     auto together = std::make_unique<ShardedParallel>(
         on_progress,
         ShardedParallel::Options{.frees_parameters = training.zero == 3,
-                                 .keeps_gradients = training.zero == 1,
+                                 .keeps_gradients = training.zero <= 1,
                                  .prefetches = training.prefetches},
         division);
     together->enter(std::move(steps), *format);

@@ -9,7 +9,8 @@ std::vector<UnitCut> cut_units(std::span<const Extent> units, std::int64_t ranks
   std::vector<UnitCut> cuts;
   std::int64_t at = 0;
   for (const Extent& unit : units) {
-    cuts.push_back({unit, (unit.count + ranks - 1) / ranks, at});
+    const std::int64_t sharers = ranks / unit.apart;
+    cuts.push_back({unit, (unit.count + sharers - 1) / sharers, at});
     at += cuts.back().part;
   }
   return cuts;
@@ -22,7 +23,8 @@ std::int64_t elements_of(std::span<const UnitCut> cuts) {
 std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank) {
   std::vector<Piece> pieces;
   for (const UnitCut& cut : cuts) {
-    const std::int64_t first = std::min(rank * cut.part, cut.unit.count);
+    const std::int64_t number = rank / cut.unit.apart;
+    const std::int64_t first = std::min(number * cut.part, cut.unit.count);
     const std::int64_t end = std::min(first + cut.part, cut.unit.count);
     if (first < end) pieces.push_back({cut.unit.begin + first, end - first, cut.at});
   }
@@ -30,12 +32,12 @@ std::vector<Piece> pieces_of(std::span<const UnitCut> cuts, std::int64_t rank) {
 }
 
 std::vector<Segment> segments_of(const UnitCut& cut, std::span<const ReadTensor> tensors,
-                                 std::int64_t rank) {
+                                 std::int64_t number) {
   std::vector<Segment> segments;
   std::int64_t at = 0;
   for (const ReadTensor& tensor : tensors) {
-    const std::int64_t first = std::max(at, rank * cut.part);
-    const std::int64_t end = std::min(at + tensor.elements, (rank + 1) * cut.part);
+    const std::int64_t first = std::max(at, number * cut.part);
+    const std::int64_t end = std::min(at + tensor.elements, (number + 1) * cut.part);
     at += tensor.elements;
     if (first >= end) continue;
     Segment* const last = segments.empty() ? nullptr : &segments.back();

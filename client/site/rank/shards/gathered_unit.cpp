@@ -44,23 +44,26 @@ torch::Tensor in_format(const torch::Tensor& whole, torch::ScalarType format, Ra
 
 }  // namespace
 
-GatheredUnit::GatheredUnit(std::size_t number, const Unit& unit, const UnitCut& cut,
-                           const ShardedVectors& vectors, Conductor& conductor, StepTimes& times)
+GatheredUnit::GatheredUnit(std::size_t number, UnitTensors tensors, const UnitCut& cut,
+                           const ShardedVectors& vectors, Ranks& ranks, Conductor& conductor,
+                           StepTimes& times)
     : number_(number),
-      parameters_(unit.parameters),
+      parameters_(std::move(tensors.parameters)),
       cut_(cut),
       own_weights_(vectors.weights.narrow(0, cut.at, cut.part)),
       own_gradient_(vectors.gradient.narrow(0, cut.at, cut.part)),
+      gradient_parts_(vectors.gradient_parts),
       exchange_(vectors.exchange),
+      group_(ranks),
       conductor_(conductor),
       times_(times),
-      ranks_(vectors.ranks),
+      ranks_(ranks.size()),
       full_(torch::empty({ranks_ * cut.part}, vectors.weights.options())) {
-  std::vector<ReadTensor> tensors;
+  std::vector<ReadTensor> read;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    tensors.push_back({parameters_[i].numel(), unit.formats[i]});
+    read.push_back({parameters_[i].numel(), tensors.formats[i]});
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    segments_.push_back(segments_of(cut_, tensors, rank));
+    segments_.push_back(segments_of(cut_, read, rank));
     segment_bytes_ = std::max(segment_bytes_, (bytes_of(segments_.back()) + 3) / 4 * 4);
   }
   std::int64_t at = 0;
@@ -120,10 +123,11 @@ void GatheredUnit::gather_ahead(bool is_mixed) {
   set_memory(full_, static_cast<std::size_t>(full_.numel()) * sizeof(float));
   // Not the tensor itself, whose version autograd has noted.
   const torch::Tensor full = full_.variable_data();
-  gathering_ = queue_tensor(conductor_, full, [this, full, rounded = is_rounded_](Ranks& ranks) {
-    bring(full, rounded, ranks);
-    return full;
-  });
+  gathering_ =
+      queue_tensor(conductor_, full, [this, full, rounded = is_rounded_](Ranks& /*of_all*/) {
+        bring(full, rounded, group_);
+        return full;
+      });
 }
 
 void GatheredUnit::gather(bool is_mixed) {
@@ -157,12 +161,12 @@ void GatheredUnit::reduce() {
   }
   times_.bucket_ready();
   sending_ = whole;
-  reducing_ = queue_tensor(conductor_, whole, [this, whole](Ranks& ranks) {
+  reducing_ = queue_tensor(conductor_, whole, [this, whole](Ranks& /*of_all*/) {
     const auto begin = StepTimes::Clock::now();
-    whole.div_(ranks.size());
+    whole.div_(gradient_parts_);
     const torch::Tensor there =
-        in_format(whole.to(ranks.device()).view({ranks_, cut_.part}), exchange_, ranks);
-    own_gradient_.add_(reduce_parts(there, ranks).to(own_gradient_.device()));
+        in_format(whole.to(group_.device()).view({ranks_, cut_.part}), exchange_, group_);
+    own_gradient_.add_(reduce_parts(there, group_).to(own_gradient_.device()));
     times_.reduced(number_, begin);
     return own_gradient_;
   });

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// GatheredUnit: a unit of a model of which each rank has a part. Its parameters come together in a
-// buffer while they are needed, and their gradients go to the ranks that have the parts. ZeRO
-// stages 2 and 3: Rajbhandari et al., "ZeRO", SC 2020, section 5; the buffers that come and go:
-// Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.2.
+// GatheredUnit: a unit of a model, or its experts, of which each rank has a part. Its parameters
+// come together in a buffer while they are needed, and their gradients go to the ranks that have
+// the parts. ZeRO stages 2 and 3: Rajbhandari et al., "ZeRO", SC 2020, section 5; the buffers that
+// come and go: Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.2.
 #pragma once
 
-#include "client/learn/torch/units.hpp"
+#include "client/learn/precision.hpp"
 #include "client/site/rank/conductor.hpp"
+#include "client/site/rank/ranks.hpp"
 #include "client/site/rank/shards/cut.hpp"
 #include "client/site/rank/step_times.hpp"
 
@@ -24,8 +25,14 @@ namespace fl::site {
 struct ShardedVectors {
   torch::Tensor weights;
   torch::Tensor gradient;
-  std::int64_t ranks = 1;
+  std::int64_t gradient_parts = 1;               // The number of which gradients are the mean.
   torch::ScalarType exchange = torch::kFloat32;  // The format in which gradients travel.
+};
+
+/// Tensors of a unit that come and go together, and the formats in which a mixed pass reads them.
+struct UnitTensors {
+  std::vector<torch::Tensor> parameters;
+  std::vector<NumberFormat> formats;
 };
 
 /// The thread that trains and that of the backward pass, one at a time. All ranks make the same
@@ -33,9 +40,10 @@ struct ShardedVectors {
 /// must have ended, or have been waited for, before the object ends.
 class GatheredUnit {
  public:
-  /// The unit's tensors become views into a buffer, which has no memory at first.
-  GatheredUnit(std::size_t number, const Unit& unit, const UnitCut& cut,
-               const ShardedVectors& vectors, Conductor& conductor, StepTimes& times);
+  /// The tensors become views into a buffer, which has no memory at first. `ranks`: those that have
+  /// the parts, for the conductor's thread. `number`: the unit's.
+  GatheredUnit(std::size_t number, UnitTensors tensors, const UnitCut& cut,
+               const ShardedVectors& vectors, Ranks& ranks, Conductor& conductor, StepTimes& times);
   GatheredUnit(const GatheredUnit&) = delete;
   GatheredUnit& operator=(const GatheredUnit&) = delete;
 
@@ -77,10 +85,12 @@ class GatheredUnit {
   const UnitCut cut_;
   torch::Tensor own_weights_;  // This rank's part: fp32 [part].
   torch::Tensor own_gradient_;
+  const std::int64_t gradient_parts_;
   const torch::ScalarType exchange_;
+  Ranks& group_;
   Conductor& conductor_;
   StepTimes& times_;
-  const std::int64_t ranks_;
+  const std::int64_t ranks_;                    // Of the group.
   std::vector<std::vector<Segment>> segments_;  // How each rank's part travels in a mixed pass.
   std::int64_t segment_bytes_ = 0;              // The most of a rank, a multiple of 4.
   torch::Tensor full_;                          // The buffer: fp32 [ranks * part].

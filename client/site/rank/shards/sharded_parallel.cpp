@@ -2,6 +2,7 @@
 #include "client/site/rank/shards/sharded_parallel.hpp"
 
 #include "client/learn/torch/layer.hpp"
+#include "client/learn/torch/units.hpp"
 #include "client/site/rank/hooks/parse_hook.hpp"
 #include "client/site/rank/shards/gathered_unit.hpp"
 
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -79,15 +81,16 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     // The backward pass begins with the last unit. What is shared is used there.
     const bool is_used_later = units_.units()[unit].is_shared && is_here(gathered_.size() - 1);
     const bool stays = is_used_later || (is_last && has_backward);
-    if (!stays) gathered_[unit]->free();
+    if (!stays) free(unit);
     if (is_last && !has_backward) free_all();
   }
 
   void before_backward(std::size_t unit) override {
     // Now the unit behind this one is done.
-    if (parallel_.options_.frees_parameters && reached_) gathered_[*reached_]->free();
+    if (parallel_.options_.frees_parameters && reached_) free(*reached_);
     reached_ = units_.units()[unit].is_shared ? std::nullopt : std::optional(unit);
-    if (is_here(unit + units_on_way_max)) gathered_[unit + units_on_way_max]->limit_sending();
+    if (is_here(unit + units_on_way_max))
+      for_parts(unit + units_on_way_max, [](GatheredUnit& part) { part.limit_sending(); });
     gather(unit, unit - 1);
   }
 
@@ -100,7 +103,8 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
     expected_ = units;
     if (const auto used = units_.units()[units.back()].uses; used && *used != units.front())
       expected_.push_back(*used);
-    for (const std::size_t unit : expected_) gathered_[unit]->expect_gradients();
+    for (const std::size_t unit : expected_)
+      for_parts(unit, [](GatheredUnit& part) { part.expect_gradients(); });
   }
   /// Of all units.
   void expect_gradients(bool reduces) { expect_gradients(reduces, here_); }
@@ -120,48 +124,64 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
  private:
   void await_gradients() {
     std::size_t missing = 0;
-    for (const std::size_t unit : expected_) missing += gathered_[unit]->is_reduced() ? 0 : 1;
+    for (const std::size_t unit : expected_)
+      missing +=
+          std::ranges::all_of(gathered_[unit], [](const auto& part) { return part->is_reduced(); })
+              ? 0
+              : 1;
     if (missing > 0)
       throw std::logic_error(fmt::format(
           "{} of {} layers' gradients were not summed, because a parameter got no gradient in this "
           "step: such a model needs --unused-parameters find, which goes with --zero 0 and 1",
           missing, expected_.size()));
-    for (const std::size_t unit : expected_) gathered_[unit]->await_reduced();
+    for (const std::size_t unit : expected_)
+      for_parts(unit, [](GatheredUnit& part) { part.await_reduced(); });
   }
 
   /// Whether this rank has the unit: with a pipeline others have some.
   [[nodiscard]] bool is_here(std::size_t unit) const {
-    return unit < gathered_.size() && gathered_[unit] != nullptr;
+    return unit < gathered_.size() && !gathered_[unit].empty();
+  }
+  template <class Call>
+  void for_parts(std::size_t unit, const Call& call) {
+    for (const auto& part : gathered_[unit]) call(*part);
   }
   template <class Call>
   void for_each_unit(const Call& call) {
-    for (const auto& unit : gathered_)
-      if (unit) call(*unit);
+    for (std::size_t unit = 0; unit < gathered_.size(); ++unit) for_parts(unit, call);
   }
 
   /// Brings a unit's parameters together, with those that it uses, and meanwhile those of the unit
   /// that comes next.
   void gather(std::size_t unit, std::size_t next) {
+    const auto ahead = [this](GatheredUnit& part) { part.gather_ahead(is_mixed_); };
+    const auto now = [this](GatheredUnit& part) { part.gather(is_mixed_); };
     const auto used = units_.units()[unit].uses;
-    if (used) gathered_[*used]->gather_ahead(is_mixed_);
-    gathered_[unit]->gather_ahead(is_mixed_);
-    if (parallel_.options_.prefetches && is_here(next)) gathered_[next]->gather_ahead(is_mixed_);
-    if (used) gathered_[*used]->gather(is_mixed_);
-    gathered_[unit]->gather(is_mixed_);
+    if (used) for_parts(*used, ahead);
+    for_parts(unit, ahead);
+    if (parallel_.options_.prefetches && is_here(next)) for_parts(next, ahead);
+    if (used) for_parts(*used, now);
+    for_parts(unit, now);
   }
 
+  void free(std::size_t unit) {
+    for_parts(unit, [](GatheredUnit& part) { part.free(); });
+  }
   void free_all() {
     for_each_unit([](GatheredUnit& unit) { unit.free(); });
   }
 
   /// Has the unit told of each of its gradients, once a backward pass.
   void watch(std::size_t number) {
-    for (const torch::Tensor& parameter : units_.units()[number].parameters) {
-      auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+    const Unit& unit = units_.units()[number];
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+      auto accumulator = torch::autograd::impl::grad_accumulator(unit.parameters[i]);
       using torch::autograd::variable_list;
+      const bool is_expert = i >= unit.experts_from;
       accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-          [this, number](const variable_list& outputs, const variable_list& /*inputs*/) {
-            if (reduces_) gathered_[number]->note_gradient();
+          [this, number, is_expert](const variable_list& outputs, const variable_list& /*inputs*/) {
+            auto& parts = gathered_[number];
+            if (reduces_) (is_expert ? parts.back() : parts.front())->note_gradient();
             return outputs;
           }));
       accumulators_.push_back(std::move(accumulator));
@@ -171,26 +191,41 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   /// Divides the parameters over the ranks of a new group.
   void divide() {
     const std::int64_t member = parallel_.member();
-    const std::vector<UnitCut> cuts =
-        cut_units(parallel_.extents_of(member), parallel_.sharers().size());
+    const std::vector<UnitCut> cuts = parallel_.cuts_of(member);
     const auto fp32 = torch::dtype(torch::kFloat32).device(device_);
     const ShardedVectors vectors{.weights = torch::zeros({elements_of(cuts)}, fp32),
                                  .gradient = torch::zeros({elements_of(cuts)}, fp32),
-                                 .ranks = parallel_.sharers().size(),
+                                 .gradient_parts = parallel_.sharers().size(),
                                  .exchange = parallel_.exchange_};
     if (parallel_.shares_layers()) hold_part(parallel_.part_of_layers(member), parallel_.groups());
-    hold(vectors.weights, vectors.gradient, pieces_of(cuts, parallel_.sharers().rank()));
+    hold(vectors.weights, vectors.gradient, parallel_.pieces_of_member(member));
     drop_units();
     drop_values(*module_);
     const std::vector<Unit>& units = units_.units();
     here_ = parallel_.units_of(member, units.size());
     gathered_.resize(units.size());
-    for (std::size_t i = 0; i < here_.size(); ++i) {
-      const std::size_t unit = here_[i];
-      gathered_[unit] = std::make_unique<GatheredUnit>(unit, units[unit], cuts[i], vectors,
-                                                       parallel_.conductor(), parallel_.times());
+    auto cut = cuts.begin();
+    for (const std::size_t unit : here_) {
+      const bool has_others = parallel_.sizes_[unit].experts > 0;
+      const std::size_t all = units[unit].parameters.size();
+      const std::size_t dense = has_others ? units[unit].experts_from : all;
+      const auto add = [&](std::size_t first, std::size_t last, Ranks& ranks) {
+        gathered_[unit].push_back(std::make_unique<GatheredUnit>(
+            unit, tensors_of(units[unit], first, last), *cut++, vectors, ranks,
+            parallel_.conductor(), parallel_.times()));
+      };
+      add(0, dense, parallel_.gradient_ranks());
+      if (has_others) add(dense, all, parallel_.replicas());
     }
+    FL_ASSERT(cut == cuts.end());
     train(units_.parameters_of(here_));
+  }
+
+  static UnitTensors tensors_of(const Unit& unit, std::size_t first, std::size_t last) {
+    const auto from = static_cast<std::ptrdiff_t>(first);
+    const auto to = static_cast<std::ptrdiff_t>(last);
+    return {{unit.parameters.begin() + from, unit.parameters.begin() + to},
+            {unit.formats.begin() + from, unit.formats.begin() + to}};
   }
 
   Module module_;
@@ -198,12 +233,14 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
   torch::Device device_;
   ShardedParallel& parallel_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  std::vector<std::unique_ptr<GatheredUnit>> gathered_;  // By unit; null: other ranks have it.
-  std::vector<std::size_t> here_;                        // The units that this rank has.
-  std::vector<std::size_t> expected_;                    // As expect_gradients() was told.
-  std::optional<std::size_t> reached_;                   // The unit where the backward pass is.
-  bool reduces_ = true;                                  // As expect_gradients() was told.
-  bool is_mixed_ = false;  // The pass is a MixedPass, or goes back through one.
+  /// By unit: its tensors, or those but the experts' and then these, which other ranks share.
+  /// Empty: other ranks have it.
+  std::vector<std::vector<std::unique_ptr<GatheredUnit>>> gathered_;
+  std::vector<std::size_t> here_;       // The units that this rank has.
+  std::vector<std::size_t> expected_;   // As expect_gradients() was told.
+  std::optional<std::size_t> reached_;  // The unit where the backward pass is.
+  bool reduces_ = true;                 // As expect_gradients() was told.
+  bool is_mixed_ = false;               // The pass is a MixedPass, or goes back through one.
 };
 
 ShardedParallel::ShardedParallel(std::function<void()> on_progress, Options options,
@@ -237,31 +274,45 @@ void ShardedParallel::leave() {
 std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, const Layout& layout,
                                                       torch::Device device, Units& units) {
   hold_layout(layout);
-  extents_.clear();
-  for (const Unit& unit : units.units()) extents_.push_back({unit.begin, unit.count});
+  sizes_.clear();
+  const bool has_others = groups().experts != nullptr;
+  for (const Unit& unit : units.units()) {
+    UnitSize size{.dense = unit.count};
+    for (std::size_t i = unit.experts_from; has_others && i < unit.parameters.size(); ++i)
+      size.experts += unit.parameters[i].numel();
+    size.dense -= size.experts;
+    sizes_.push_back(size);
+  }
   auto held = std::make_unique<Held>(module, layout, device, units, *this);
   held_ = held.get();
   return held;
 }
 
-/// The places of the units that one of all ranks has, in its vector of these.
-std::vector<Extent> ShardedParallel::extents_of(std::int64_t member) const {
+/// How the units that one of all ranks has are divided, in its vector of these.
+std::vector<UnitCut> ShardedParallel::cuts_of(std::int64_t member) const {
   std::vector<Extent> extents;
   std::int64_t at = 0;
-  for (const std::size_t unit : units_of(member, extents_.size())) {
-    extents.push_back({at, extents_[unit].count});
-    at += extents_[unit].count;
+  const auto add = [&](std::int64_t count, std::int64_t apart) {
+    extents.push_back({at, count, apart});
+    at += count;
+  };
+  for (const std::size_t unit : units_of(member, sizes_.size())) {
+    add(sizes_[unit].dense, 1);
+    if (sizes_[unit].experts > 0) add(sizes_[unit].experts, layers_division().experts.ranks);
   }
-  return extents;
+  return cut_units(extents, sharers().size());
+}
+
+std::vector<Piece> ShardedParallel::pieces_of_member(std::int64_t member) const {
+  return pieces_of(cuts_of(member), sharer_of(member));
 }
 
 std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_of(rank), sharers().size()), sharer_of(rank)));
+  return in_model(rank, pieces_of_member(rank));
 }
 
 std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of(cut_units(extents_of(rank), sharers().size()), sharer_of(rank)),
-                  &LayersPart::owned);
+  return in_model(rank, pieces_of_member(rank), &LayersPart::owned);
 }
 
 void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*parameters*/,

@@ -61,11 +61,17 @@ class ShardedParallel final : public GroupedParallel {
 
  private:
   class Held;
-  [[nodiscard]] std::vector<Extent> extents_of(std::int64_t member) const;
+  [[nodiscard]] std::vector<UnitCut> cuts_of(std::int64_t member) const;
+  [[nodiscard]] std::vector<Piece> pieces_of_member(std::int64_t member) const;
   const Options options_;
   torch::ScalarType exchange_ = torch::kFloat32;
-  std::vector<Extent> extents_;  // The units' places in a vector of all of them.
-  Held* held_ = nullptr;         // The trainer's; null before hold(), and after it has ended.
+  /// The parameters of a unit, without those of experts that others have other ones of.
+  struct UnitSize {
+    std::int64_t dense = 0;
+    std::int64_t experts = 0;
+  };
+  std::vector<UnitSize> sizes_;
+  Held* held_ = nullptr;  // The trainer's; null before hold(), and after it has ended.
 };
 
 }  // namespace fl::site
