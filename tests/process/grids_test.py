@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sites whose ranks have the layers or the texts of a transformer together (--parallel tp=,cp=,pp=): real
-programs over Gloo on loopback, beside sites that divide the model otherwise and clients that hold
+"""Sites whose ranks have the layers, the texts or the experts of a transformer together (--parallel tp=,cp=,
+pp=,ep=): real programs over Gloo on loopback, beside sites that divide the model otherwise and clients that hold
 all of it."""
 
 import os
 import random
 import re
 import signal
+import subprocess
 import time
 import unittest
 
-from federation import BIN, SOURCE, wait_until
-from site_runs import SiteTest, largest_difference, ranks_of, setups_of, strike, write_texts
+from federation import BIN, SOURCE, free_port, wait_until
+from site_runs import OWN_NAME, SiteTest, largest_difference, ranks_of, setups_of, strike, write_texts
 
 MODEL = "transformer:layers=2,width=16,heads=4,context=16"
+EXPERTS = MODEL + ",experts=4,top=2,capacity=1.5"
 
 
 @unittest.skipUnless((BIN / "fl-rank").exists(), "built without libtorch")
@@ -36,10 +38,53 @@ class Grids(SiteTest):
             with self.subTest(setup=setup):
                 self.check_disturbed(number, setup, "--ranks", 4, "--parallel", *flags)
 
-    def check_disturbed(self, number, setup, *grid):
+    def test_whenever_a_rank_with_some_experts_is_killed_or_hangs_the_model_is_the_same(self):
+        grids = (
+            ("zero 3, ep 2 direct", ("ep=2", "--zero", 3)),
+            ("tp 2, ep 2 direct", ("tp=2,ep=2", "--sequence-parallel", "--check-calls")),
+            ("cp 2 ring, ep 4 direct", ("cp=2,ep=4",)),
+        )
+        for number, (setup, flags) in enumerate(grids):
+            with self.subTest(setup=setup):
+                setup = setup.replace("tp 2", "tp 2, sequence parallel")
+                grid = ("--ranks", 4, "--parallel", *flags)
+                self.check_disturbed(f"experts-{number}", setup, *grid, model=EXPERTS)
+
+    def test_tokens_go_in_two_hops_between_machines_with_the_same_bits(self):
+        if subprocess.run([*OWN_NAME, "true"], check=False, capture_output=True).returncode != 0:
+            self.skipTest("not allowed: machines with names of their own")
+        digests = {}
+        for way in "direct", "two-hops":
+            federation = self.make(way)
+            self.port = free_port()
+            data = write_texts(federation.folder / "data")
+            run = ("--model", EXPERTS, "--rounds", 3, "--batch-size", 3, "--local-steps", 2)
+            server = federation.server("--new-run", "--min-clients", 1, "--deadline", 0, *run)
+            parallel = ("--parallel", "ep=4", "--expert-parallel", way)
+            flags = ("--data", f"text:{data}", "--threads", 1, "--rank-timeout", 20, *parallel)
+            more = {"LOCAL_WORLD_SIZE": 2}
+            ranks = [
+                self.launched(
+                    *(federation, rank, *(flags if rank == 0 else ())),
+                    size=4,
+                    more={**more, "LOCAL_RANK": rank % 2},
+                    host=f"machine-{rank // 2}",
+                )
+                for rank in (1, 2, 3, 0)
+            ]
+            for program in (*ranks, server):
+                self.expect_exit(program)
+            self.assertEqual(setups_of(federation), {f"cpu, fp32, 4 ranks, ep 4 {way}"})
+            self.assertNotIn("in one hop", ranks[-1].stderr())
+            digests[way] = federation.digests()
+        self.assertEqual(digests["direct"], digests["two-hops"])
+        self.assertEqual(len(digests["direct"]), 4)
+
+    def check_disturbed(self, number, setup, *grid, model=MODEL):
         flags = (*grid, "--recompute", "full", "--keep-moments", "--rank-timeout", 3)
         adam = ("--optimizer", "adamw", "--lr", 0.01, "--local-steps", 4)
-        job = {"rounds": 16, "server": (*adam, "--accumulate", 2, "--codec", "ecuq:2+ef")}
+        server = (*adam, "--accumulate", 2, "--codec", "ecuq:2+ef")
+        job = {"rounds": 16, "server": server, "model": model}
         _, wanted, _ = self.run_of_text(*flags, name=f"undisturbed-{number}", **job)
 
         disturb = strike((1, 0, 3, 2))
@@ -52,31 +97,32 @@ class Grids(SiteTest):
             {f"cpu, fp32, recompute full, 4 ranks, {setup}"},
         )
 
-    def model_of_texts(self, name, flags, meanwhile=None):
+    def model_of_texts(self, name, flags, meanwhile=None, model=MODEL):
         # A step has all of a client's texts, whatever the number of its ranks.
         steps = ("--batch-size", 64, "--local-epochs", 2)
         return self.model_of_three(
             name,
             flags,
             data=lambda folder: f"text:{write_texts(folder)}",
-            job=(*steps, "--codec", "fp16", "--model", MODEL),
+            job=(*steps, "--codec", "fp16", "--model", model),
             rounds=8,
             meanwhile=meanwhile,
         )
 
     def test_three_unlike_sites_train_as_three_clients(self):
-        for first in ("tp=2,cp=2", "tp=2,pp=2"):
+        experts = MODEL + ",experts=4,aux=0"
+        for first, model in (("tp=2,cp=2", MODEL), ("tp=2,pp=2", MODEL), ("tp=2,ep=2", experts)):
             with self.subTest(first=first):
-                self.check_three_unlike_sites(first)
+                self.check_three_unlike_sites(first, model)
 
-    def check_three_unlike_sites(self, first):
+    def check_three_unlike_sites(self, first, model):
         sites = (
             ("--ranks", 4, "--parallel", first, "--sequence-parallel", "--zero", 1),
             ("--ranks", 2, "--zero", 3, "--recompute", "full"),
             (),
         )
         name = first.replace(",", "-")
-        alone = self.model_of_texts(f"alone-{name}", ((), (), ()))
+        alone = self.model_of_texts(f"alone-{name}", ((), (), ()), model=model)
 
         def disturb(federation, clients, start, server, job):
             """Kills a rank, the site and the server."""
@@ -94,7 +140,7 @@ class Grids(SiteTest):
             server.kill()
             return federation.server(*job)
 
-        apart = self.model_of_texts(f"sites-{name}", sites, meanwhile=disturb)
+        apart = self.model_of_texts(f"sites-{name}", sites, meanwhile=disturb, model=model)
         self.assertLess(largest_difference(apart, alone), 1e-5)
 
     def test_a_site_goes_on_with_whole_groups(self):
@@ -148,7 +194,7 @@ class Grids(SiteTest):
                 job = {"rounds": 1, "batch": 1, "model": model, "server": steps}
                 self.run_of_text(*command.split(), name=f"guide-{number}", **job)
                 (setup,) = setups_of(self.federation)
-                for what in re.findall(r"(?:tp|cp|pp)=\d", command):
+                for what in re.findall(r"(?:tp|cp|ep|pp)=\d", command):
                     self.assertIn(what.replace("=", " "), setup)
 
     def test_what_can_not_be_divided_is_refused_with_the_reason(self):
@@ -159,6 +205,7 @@ class Grids(SiteTest):
             (("--ranks", 4, "--parallel", "dp=1,tp=2"), "takes 2 ranks, and the site has 4"),
             (("--ranks", 2, "--sequence-parallel"), "needs --parallel with tp=2 or more"),
             (("--ranks", 2, "--context-parallel", "ring"), "needs --parallel with cp=2 or more"),
+            (("--ranks", 6, "--parallel", "dp=6,ep=4"), "which are 6, no multiple of 4"),
             (("--ranks", 2, "--pipeline", "gpipe"), "needs --parallel with pp=2 or more"),
             (("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 3), "is no multiple of 2"),
         ):
@@ -175,6 +222,10 @@ class Grids(SiteTest):
         client.wait(60)
         client = federation.client("site", *data, "--ranks", 3, "--parallel", "cp=3")
         client.wait_for("its context of 16 tokens is no multiple of 6")
+        client.signal(signal.SIGTERM)
+        client.wait(60)
+        client = federation.client("site", *data, "--ranks", 2, "--parallel", "ep=2")
+        client.wait_for("it has no experts")
         client.signal(signal.SIGTERM)
         client.wait(60)
         client = federation.client("site", *data, "--ranks", 4, "--parallel", "pp=4")

@@ -10,6 +10,7 @@ from federation import BIN, FederationTest, wait_until, write_images
 from sim_test import read_tensors
 
 EXAMPLES = 96
+OWN_NAME = ("unshare", "--map-root-user", "--uts")  # Before a program whose machine has another name.
 MODEL = "mlp:784-16-10"
 TEXTS = 12
 
@@ -141,9 +142,9 @@ class SiteTest(FederationTest):
             for a, b in zip(values, other[name], strict=True):
                 self.assertLessEqual(abs(a - b), tolerance * max(1, abs(a)), name)
 
-    def launched(self, federation, rank, *flags, size=2, folder=".", more=()):
-        """A process as torchrun starts it, in this folder, with more variables. The client listens
-        at `self.port`."""
+    def launched(self, federation, rank, *flags, size=2, folder=".", more=(), host=None):
+        """A process as torchrun starts it, in this folder, with more variables, on a machine that is
+        called so. The client listens at `self.port`."""
         variables = {
             "RANK": rank,
             "WORLD_SIZE": size,
@@ -154,6 +155,8 @@ class SiteTest(FederationTest):
             **dict(more),
         }
         command = ["env", "-C", folder, *(f"{name}={value}" for name, value in variables.items())]
+        if host:
+            command += [*OWN_NAME, "sh", "-c", f'hostname {host} && exec "$@"', "sh"]
         command += [BIN / "fl-client", "--state", federation.folder / "site"]
         return federation.start(f"rank-{rank}", [*command, *self.of_a_launcher(), *flags])
 
