@@ -45,7 +45,7 @@ struct Grid {
 /// Where the ranks of a filled grid lie: those of tp follow each other, groups of them those of cp,
 /// of these those of dp, and so on to pp.
 [[nodiscard]] Mesh mesh_of(const Grid& grid);
-/// The same ranks, with those of dp and cp in two other dimensions: "ep", along which experts
+/// As mesh_of(), with the ranks of dp and cp in two other dimensions: "ep", along which experts
 /// differ, and "replicas", along which they are the same.
 [[nodiscard]] Mesh experts_mesh_of(const Grid& grid);
 /// How many of `ranks` ranks a group takes, when others are lost: those that have all layers and

@@ -61,6 +61,10 @@ void declare_model_flags(CLI::App& app, RecommendOptions& options) {
   count("--layers", shape.layers, "Layers (default: in GPT-3's proportions)", false);
   count("--hidden", shape.hidden, "Hidden size (default: in GPT-3's proportions)", false);
   count("--heads", shape.heads, "Attention heads (default: of 128 values each)", false);
+  count("--experts", shape.experts, "Experts of a layer, in place of its dense layers", false);
+  count("--top", shape.top, "With --experts: those of a token", true);
+  add_quantity(app, "--active-params", shape.active,
+               "With --experts: parameters that a token uses (default: by --top and the sizes)");
   count("--vocabulary", shape.vocabulary, "Tokens that the model knows", true);
   count("--sequence", shape.sequence, "Tokens of a sequence", true);
   count("--batch", options.report.training.batch, "Sequences in a step of all GPUs together", true);

@@ -36,7 +36,7 @@ std::string without_hook(const Plan& plan) {
   const std::string name = plan.division.family();
   if (plan.division.sharers() == 1)
     return fmt::format("With {} there is one replica, and no gradients are reduced.", name);
-  if (plan.division.zero > 1)
+  if (plan.division.zero > 1 || plan.division.ep > 1)
     return fmt::format("{} reduces gradients by itself: communication hooks do not apply.", name);
   const double exposed = exposed_seconds(plan.gradients_s, gradient_window(plan));
   return fmt::format(
@@ -52,7 +52,7 @@ std::vector<HookResult> compare_hooks(const Plan& plan, const ModelShape& shape,
                                       double code_bytes_s) {
   const Division& how = plan.division;
   std::vector<HookResult> results;
-  if (how.sharers() == 1 || how.zero > 1) return results;
+  if (how.sharers() == 1 || how.zero > 1 || how.ep > 1) return results;
   const double values = shape.parameters / real(how.tp * how.pp);
   const Links links{data_group(machines, how), how.sharers(), machines.intra_bytes_s,
                     machines.inter_bytes_s};

@@ -25,8 +25,8 @@ struct HookResult {
 inline constexpr double worth_saving = 0.02;
 
 /// All hooks with this plan, the shortest step first. Empty if the plan reduces nothing, or if
-/// hooks can't act on it (ZeRO-2 and 3 reduce by themselves). `code_bytes_s`: fp32 gradient that a
-/// rank codes and decodes in a second.
+/// hooks can't act on it (ZeRO-2 and 3, and expert parallelism, reduce by themselves).
+/// `code_bytes_s`: fp32 gradient that a rank codes and decodes in a second.
 [[nodiscard]] std::vector<HookResult> compare_hooks(const Plan& plan, const ModelShape& shape,
                                                     const SiteMachines& machines,
                                                     PlanPrecision precision, double code_bytes_s);

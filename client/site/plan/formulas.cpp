@@ -22,6 +22,14 @@ ParameterBytes parameter_bytes(PlanPrecision precision) {
   return {.weights = 2, .gradients = 2, .optimizer = 12};
 }
 
+StateMemory& StateMemory::operator+=(const StateMemory& more) {
+  weights += more.weights;
+  gradients += more.gradients;
+  optimizer += more.optimizer;
+  on_host += more.on_host;
+  return *this;
+}
+
 StateMemory state_memory(double parameters, PlanPrecision precision, int zero, std::int64_t dp,
                          bool offload) {
   const ParameterBytes each = parameter_bytes(precision);
@@ -44,7 +52,8 @@ double layer_activation_bytes(const ModelShape& shape, std::int64_t sequences, s
   const double scores = recompute == Recompute::none
                             ? 5 * real(shape.heads) * real(shape.sequence) / real(shape.hidden)
                             : 0;
-  return values * (34 + scores) / real(tp);
+  const double of_dense = 19 * (shape.experts > 0 ? real(shape.top) : 1);
+  return values * (15 + of_dense + scores) / real(tp);
 }
 
 double microbatches_in_flight(const PipelineDivision& stages, std::int64_t microbatches) {
@@ -81,7 +90,7 @@ double stage_activation_bytes(const ModelShape& shape, std::int64_t sequences,
 double step_flops(const ModelShape& shape, std::int64_t batch, Recompute recompute) {
   const double tokens = real(batch) * real(shape.sequence);
   const double scores = real(shape.layers) * real(shape.hidden) * real(shape.sequence);
-  const double once = 6 * shape.parameters + 12 * scores;
+  const double once = 6 * (shape.experts > 0 ? shape.active : shape.parameters) + 12 * scores;
   if (recompute == Recompute::full) return tokens * once * 4 / 3;
   if (recompute == Recompute::selective) return tokens * (once + 4 * scores);
   return tokens * once;
@@ -114,6 +123,13 @@ double context_parallel_bytes(const ModelShape& shape, std::int64_t sequences, s
   const double times = recompute == Recompute::full ? 8 : 6;
   const double values = input_values(shape, sequences) / real(tp);
   return times * real(cp - 1) * values * parameter_bytes(precision).weights;
+}
+
+double expert_parallel_bytes(const ModelShape& shape, std::int64_t sequences, std::int64_t ep,
+                             Recompute recompute, PlanPrecision precision) {
+  const double times = recompute == Recompute::full ? 6 : 4;
+  const double values = input_values(shape, sequences) * real(shape.top);
+  return times * values * real(ep - 1) / real(ep) * parameter_bytes(precision).weights;
 }
 
 DataParallelBytes data_parallel_bytes(double parameters, PlanPrecision precision, int zero,

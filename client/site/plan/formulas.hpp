@@ -5,9 +5,9 @@
 //
 // Sources: ZeRO (Rajbhandari 2020), Megatron-LM (Narayanan 2021), activations (Korthikanti 2022),
 // PaLM, appendix B (Chowdhery 2022), ZeRO-Offload (Ren 2021), ZB-H1 (Qi 2024), ring attention (Liu
-// 2024). tp, cp, pp, dp: the ranks of tensor, context, pipeline and data parallelism. "Sent" is
-// what one GPU sends; it receives as much. With context parallelism the shape's sequence is that of
-// one rank, where nothing else is said.
+// 2024), experts (Lepikhin 2021). tp, cp, ep, pp, dp: the ranks of tensor, context, expert,
+// pipeline and data parallelism. "Sent" is what one GPU sends; it receives as much. With context
+// parallelism the shape's sequence is that of one rank, where nothing else is said.
 #pragma once
 
 #include "client/learn/pipeline_parts.hpp"
@@ -35,6 +35,7 @@ struct StateMemory {
   double on_host = 0;  // In its host's memory.
 
   [[nodiscard]] double on_gpu() const { return weights + gradients + optimizer; }
+  StateMemory& operator+=(const StateMemory& more);
 };
 
 /// `parameters` counts those of one GPU's tensor- and pipeline-parallel part. ZeRO 1, 2 and 3
@@ -48,6 +49,7 @@ struct StateMemory {
 ///   none       s b h (34 / t + 5 a s / (h t))
 ///   selective  s b h 34 / t
 ///   full       s b h 2
+/// Of the 34, 19 are of the dense layers (section 4.1): with experts as often as a token has these.
 [[nodiscard]] double layer_activation_bytes(const ModelShape& shape, std::int64_t sequences,
                                             std::int64_t tp, Recompute recompute,
                                             PlanPrecision precision);
@@ -68,9 +70,10 @@ struct StateMemory {
                                             const PipelineDivision& stages, Recompute recompute,
                                             PlanPrecision precision);
 
-/// Arithmetic of a step over so many sequences, in FLOPs of all GPUs: 6 parameters + 12 layers
-/// hidden sequence for each token (Chowdhery 2022). Full recomputation does the forward pass twice:
-/// 4/3. Selective does attention's scores again: 4 layers hidden sequence more for each token.
+/// Arithmetic of a step over so many sequences, in FLOPs of all GPUs: 6 parameters, of experts
+/// those that it uses, + 12 layers hidden sequence for each token (Chowdhery 2022). Full
+/// recomputation does the forward pass twice: 4/3. Selective does attention's scores again: 4
+/// layers hidden sequence more for each token.
 [[nodiscard]] double step_flops(const ModelShape& shape, std::int64_t batch, Recompute recompute);
 
 /// The part of the step that a pipeline stands idle, relative to its work: (pp - 1) / microbatches,
@@ -101,6 +104,14 @@ struct StateMemory {
 [[nodiscard]] double context_parallel_bytes(const ModelShape& shape, std::int64_t sequences,
                                             std::int64_t tp, std::int64_t cp, Recompute recompute,
                                             PlanPrecision precision);
+
+/// Bytes that one GPU sends for expert parallelism in one layer and microbatch, of (ep - 1) / ep of
+/// its tokens' choices: there and back, forward and backward (Lepikhin 2021, section 3.2), where
+/// choices are even; full recomputation does the forward part again. Ranks of tensor parallelism
+/// send all of them.
+[[nodiscard]] double expert_parallel_bytes(const ModelShape& shape, std::int64_t sequences,
+                                           std::int64_t ep, Recompute recompute,
+                                           PlanPrecision precision);
 
 /// Bytes that one GPU sends for data parallelism in a step, of `parameters` on it (Rajbhandari
 /// 2020, section 7). Gradients are reduced once a step without ZeRO and in ZeRO-1, and in ZeRO-2

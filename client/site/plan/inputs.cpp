@@ -26,15 +26,33 @@ std::string with_unit(double value, double step, double smallest, const auto& un
 
 Error wrong(std::string text) { return {Errc::invalid_input, std::move(text)}; }
 
-/// Whether a shape with these sizes has about so many parameters: 12 layers hidden^2 within a
-/// factor of 4, as feed-forward sizes, grouped heads and vocabularies differ.
+/// Parameters of a layer by hidden^2: 4 of attention, and 8 of dense layers or of each expert.
+double layer_factor(const ModelShape& shape) {
+  return 4.0 + 8.0 * real(std::max<std::int64_t>(1, shape.experts));
+}
+
+/// Whether a shape with these sizes has about so many parameters: within a factor of 4, as
+/// feed-forward sizes, grouped heads and vocabularies differ.
 bool is_plausible(const ModelShape& shape) {
-  const double expected = 12.0 * real(shape.layers) * std::pow(real(shape.hidden), 2) +
-                          real(shape.vocabulary * shape.hidden);
+  const double expected =
+      layer_factor(shape) * real(shape.layers) * std::pow(real(shape.hidden), 2) +
+      real(shape.vocabulary * shape.hidden);
   return shape.parameters > expected / 4 && shape.parameters < expected * 4;
 }
 
+/// What the tokens of a model with experts use, where only its sizes are known.
+double active_of(const ModelShape& shape) {
+  const double hidden = real(shape.hidden);
+  const double shared = 4 * real(shape.layers) * hidden * hidden + real(shape.vocabulary) * hidden;
+  return shared + (shape.parameters - shared) * real(shape.top) / real(shape.experts);
+}
+
 }  // namespace
+
+double ModelShape::of_experts() const {
+  if (experts == 0 || top == experts) return 0;
+  return (parameters - active) / (1 - real(top) / real(experts));
+}
 
 Result<double> parse_quantity(std::string_view text) {
   const Error error = wrong(fmt::format(
@@ -63,17 +81,18 @@ Result<double> parse_quantity(std::string_view text) {
 
 Result<ModelShape> complete_shape(ModelShape shape) {
   shape.is_assumed = shape.layers == 0 || shape.hidden == 0 || shape.heads == 0;
+  const double factor = layer_factor(shape);
   const auto rounded = [](double value, std::int64_t to) {
     return std::max<std::int64_t>(1, std::llround(value / static_cast<double>(to))) * to;
   };
   if (shape.layers == 0) {
     const double layers = shape.hidden > 0
-                              ? shape.parameters / (12 * std::pow(real(shape.hidden), 2))
-                              : std::cbrt(shape.parameters / (12.0 * 128 * 128));
+                              ? shape.parameters / (factor * std::pow(real(shape.hidden), 2))
+                              : std::cbrt(shape.parameters / (factor * 128 * 128));
     shape.layers = rounded(layers, layers >= 12 ? 8 : 1);
   }
   if (shape.hidden == 0) {
-    const double hidden = std::sqrt(shape.parameters / (12.0 * real(shape.layers)));
+    const double hidden = std::sqrt(shape.parameters / (factor * real(shape.layers)));
     shape.hidden = rounded(hidden, hidden >= 1024 ? 1024 : 128);
   }
   if (shape.heads == 0) shape.heads = shape.hidden % 128 == 0 ? shape.hidden / 128 : 1;
@@ -85,7 +104,21 @@ Result<ModelShape> complete_shape(ModelShape shape) {
         "--params {} does not fit {} layers of hidden size {}, which have about {} parameters: "
         "correct --params, --layers or --hidden",
         in_count(shape.parameters), shape.layers, shape.hidden,
-        in_count(12.0 * real(shape.layers) * std::pow(real(shape.hidden), 2))));
+        in_count(factor * real(shape.layers) * std::pow(real(shape.hidden), 2))));
+  if (shape.experts == 0) {
+    if (shape.active > 0) return wrong("--active-params is for a model with --experts");
+    return shape;
+  }
+  if (shape.top > shape.experts)
+    return wrong(fmt::format("--top {} is above --experts {}", shape.top, shape.experts));
+  if (shape.active == 0) shape.active = active_of(shape);
+  const double least = shape.parameters * real(shape.top) / real(shape.experts);
+  if (shape.active > shape.parameters || shape.active < least)
+    return wrong(fmt::format(
+        "a token that uses {} of {} experts uses between {} and all of {} parameters, and not {}: "
+        "correct --active-params, or --params and the sizes",
+        shape.top, shape.experts, in_count(least), in_count(shape.parameters),
+        in_count(shape.active)));
   return shape;
 }
 

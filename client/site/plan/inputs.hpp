@@ -26,7 +26,13 @@ struct ModelShape {
   std::int64_t heads = 0;
   std::int64_t vocabulary = 32'000;
   std::int64_t sequence = 2048;  // Tokens.
+  std::int64_t experts = 0;      // In each layer, in place of its dense ones; 0: none.
+  std::int64_t top = 2;          // Those of a token; of no meaning without experts.
+  double active = 0;             // With experts: the parameters that a token uses.
   bool is_assumed = false;       // complete_shape() chose layers, hidden or heads.
+
+  /// The parameters of all experts: of these a token uses top / experts, and all of the others.
+  [[nodiscard]] double of_experts() const;
 };
 
 /// All bandwidths are in bytes/s, in one direction, for one GPU.
@@ -60,7 +66,8 @@ struct PlanTraining {
 [[nodiscard]] Result<double> parse_quantity(std::string_view text);
 
 /// Fills in the fields that are 0, in the proportions of GPT-3: parameters = 12 layers hidden^2
-/// (Narayanan 2021), hidden = 128 layers, heads of 128. Fails if the shape contradicts itself.
+/// (Narayanan 2021), of which 8 are those of dense layers or of each expert, hidden = 128 layers,
+/// heads of 128. Fails if the shape contradicts itself.
 [[nodiscard]] Result<ModelShape> complete_shape(ModelShape shape);
 
 /// Fails if no plan can be made from these, with the flag that is wrong.

@@ -54,9 +54,13 @@ HookAdvice advice_of(const PlanReport& report) {
 void write_head(std::string& out, const PlanReport& report) {
   const ModelShape& shape = report.shape;
   const SiteMachines& site = report.machines;
+  const std::string experts =
+      shape.experts == 0 ? ""
+                         : fmt::format(", {} experts of which a token uses {} (and {} parameters)",
+                                       shape.experts, shape.top, in_count(shape.active));
   fmt::format_to(
-      std::back_inserter(out), "{} parameters: {} layers, hidden size {}, {} heads{}\n",
-      in_count(shape.parameters), shape.layers, shape.hidden, shape.heads,
+      std::back_inserter(out), "{} parameters: {} layers, hidden size {}, {} heads{}{}\n",
+      in_count(shape.parameters), shape.layers, shape.hidden, shape.heads, experts,
       shape.is_assumed ? " (GPT's proportions; or give --layers, --hidden, --heads)" : "");
   fmt::format_to(
       std::back_inserter(out),
@@ -69,26 +73,30 @@ void write_head(std::string& out, const PlanReport& report) {
 void write_plans(std::string& out, const PlanReport& report) {
   const auto at = std::back_inserter(out);
   fmt::format_to(
-      at, "{:<24} {:>5} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-      "plan", "dp", "tp", "cp", "pp", "micro", "recompute", "memory", "step", "compute", "bubble",
-      "passes", "dp", "sent");
+      at,
+      "{:<24} {:>5} {:>3} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} "
+      "{:>8}\n",
+      "plan", "dp", "tp", "cp", "ep", "pp", "micro", "recompute", "memory", "step", "compute",
+      "bubble", "passes", "dp", "sent");
   int row = 0;
   for (const Plan& plan : report.plans) {
     if (!plan.misfit.empty() || row++ == report.rows_max) break;
     const Division& how = plan.division;
     fmt::format_to(
         at,
-        "{:<24} {:>5} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-        how.family(), how.dp, how.tp, how.cp, how.pp, how.micro_batch, name_of(how.recompute),
-        in_bytes(plan.memory_bytes), in_seconds(plan.step_s),
+        "{:<24} {:>5} {:>3} {:>3} {:>3} {:>3} {:>5} {:<9} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} "
+        "{:>8}\n",
+        how.family(), how.dp, how.tp, how.cp, how.ep, how.pp, how.micro_batch,
+        name_of(how.recompute), in_bytes(plan.memory_bytes), in_seconds(plan.step_s),
         in_seconds(plan.compute_s + plan.host_s), in_seconds(plan.bubble_s),
-        in_seconds(plan.tensor_s + plan.context_s + plan.pipeline_s), in_seconds(plan.exposed_s),
-        in_bytes(plan.tensor_bytes + plan.context_bytes + plan.pipeline_bytes +
-                 plan.data_bytes.gradients + plan.data_bytes.weights));
+        in_seconds(plan.tensor_s + plan.context_s + plan.expert_s + plan.pipeline_s),
+        in_seconds(plan.exposed_s),
+        in_bytes(plan.tensor_bytes + plan.context_bytes + plan.expert_bytes + plan.pipeline_bytes +
+                 plan.data_sent()));
   }
   if (row > 0)
     out +=
-        "memory: of a GPU. passes: what tp, cp and pp send. dp: what the computation does not "
+        "memory: of a GPU. passes: what tp, cp, ep and pp send. dp: what the computation does not "
         "hide. sent: by a GPU in a step.\n";
 }
 
@@ -105,15 +113,23 @@ RankLoad load_of(const Plan& plan, const PlanReport& report) {
   const ModelShape& shape = report.shape;
   // Both ends of a pipeline have the embedding of the vocabulary.
   const double embedding = how.pp > 1 ? real(shape.vocabulary * shape.hidden) : 0;
-  const double parameters =
-      ((shape.parameters - embedding) / real(how.pp) + embedding) / real(how.tp);
-  RankLoad load = rank_load(parameters, shape.parameters / real(how.tp * shape.layers),
-                            {.zero = how.zero,
-                             .ranks = how.sharers(),
-                             .offload = how.offload,
-                             .recomputes = how.recompute == Recompute::full,
-                             .precision = report.training.precision,
-                             .microbatches = plan.microbatches});
+  const double dense = how.dense_of(shape) + embedding * (1 - 1 / real(how.pp)) / real(how.tp);
+  RankShares shares{.zero = how.ep > 1 ? std::max(1, how.zero) : how.zero,
+                    .ranks = how.sharers(),
+                    .offload = how.offload,
+                    .recomputes = how.recompute == Recompute::full,
+                    .precision = report.training.precision,
+                    .microbatches = plan.microbatches};
+  const double units = real(shape.layers) / real(how.pp);
+  RankLoad load = rank_load(dense, how.dense_of(shape) / units, shares);
+  if (shape.experts > 0) {
+    shares.ranks = how.replicas();
+    const double experts = how.experts_of(shape);
+    const RankLoad more = rank_load(experts, experts / units, shares);
+    load.on_gpu += more.on_gpu;
+    load.on_host += more.on_host;
+    load.sent += more.sent;
+  }
   const double in_flight = microbatches_in_flight(how.stages(), plan.microbatches);
   const double layers =
       how.recompute == Recompute::full ? 1 : real(shape.layers) / real(how.pp) * in_flight;
@@ -126,7 +142,7 @@ RankLoad load_of(const Plan& plan, const PlanReport& report) {
   const double of_gradients = how.recompute == Recompute::full ? 2.0 / 8 : 2.0 / 6;
   const double keys_back = plan.context_bytes * of_gradients;
   load.sent += plan.tensor_bytes + plan.context_bytes + keys_back * (narrow - 1) +
-               plan.pipeline_bytes * narrow;
+               plan.expert_bytes + plan.pipeline_bytes * narrow;
   return load;
 }
 
@@ -139,15 +155,18 @@ bool fits(const RankLoad& load, const SiteMachines& machines) {
 /// The flags by which ranks train so, of fl-client and, for what all clients share, of fl-server.
 /// Selective recomputation, of attention's scores alone, needs no flag: the kernels of
 /// scaled_dot_product_attention() never keep them.
-std::string flags_of(const Plan& plan, PlanPrecision precision) {
+std::string flags_of(const Plan& plan, const SiteMachines& machines, PlanPrecision precision) {
   const Division& how = plan.division;
   std::string flags = "fl-client";
   if (const std::int64_t ranks = how.dp * how.tp * how.cp * how.pp; ranks > 1) {
     flags += fmt::format(" --site (or --ranks {}) --parallel dp={}", ranks, how.dp);
     if (how.tp > 1) flags += fmt::format(",tp={}", how.tp);
     if (how.cp > 1) flags += fmt::format(",cp={}", how.cp);
+    if (how.ep > 1) flags += fmt::format(",ep={}", how.ep);
     if (how.pp > 1) flags += fmt::format(",pp={}", how.pp);
     if (how.tp > 1) flags += " --sequence-parallel";
+    const GroupShape group = expert_group(machines, how);
+    if (group.local > 1 && group.nodes > 1) flags += " --expert-parallel two-hops";
     if (how.pp > 1) flags += fmt::format(" --pipeline {}", pipeline_text(how.stages()));
     flags += fmt::format(" --zero {}", how.zero);
   }
@@ -195,7 +214,8 @@ void write_flags(std::string& out, const PlanReport& report) {
     return;
   }
   fmt::format_to(at, "\nfor {}: {}\nA rank of this release, whose weights are fp32, takes {}.\n",
-                 plan->division.family(), flags_of(*plan, report.training.precision),
+                 plan->division.family(),
+                 flags_of(*plan, report.machines, report.training.precision),
                  text_of(load_of(*plan, report)));
 }
 
@@ -206,8 +226,8 @@ void write_misfits(std::string& out, const PlanReport& report) {
     if (std::exchange(is_first, false)) out += "\ndoes not fit\n";
     const Division& how = plan.division;
     const std::string what = plan.memory_bytes < 1e17
-                                 ? fmt::format("{} (dp {}, tp {}, cp {}, pp {})", how.family(),
-                                               how.dp, how.tp, how.cp, how.pp)
+                                 ? fmt::format("{} (dp {}, tp {}, cp {}, ep {}, pp {})",
+                                               how.family(), how.dp, how.tp, how.cp, how.ep, how.pp)
                                  : how.family();
     fmt::format_to(std::back_inserter(out), "{:<46} {}\n", what, plan.misfit);
   }
@@ -236,6 +256,7 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
   row.update({{"dp", how.dp},
               {"tp", how.tp},
               {"cp", how.cp},
+              {"ep", how.ep},
               {"pp", how.pp},
               {"pipeline", pipeline_text(how.stages())},
               {"zero", how.zero},
@@ -249,13 +270,15 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
               {"host_bytes", plan.host_bytes},
               {"tensor_sent_bytes", plan.tensor_bytes},
               {"context_sent_bytes", plan.context_bytes},
+              {"expert_sent_bytes", plan.expert_bytes},
               {"pipeline_sent_bytes", plan.pipeline_bytes},
-              {"data_sent_bytes", plan.data_bytes.gradients + plan.data_bytes.weights},
+              {"data_sent_bytes", plan.data_sent()},
               {"step_s", plan.step_s},
               {"compute_s", plan.compute_s},
               {"bubble_s", plan.bubble_s},
               {"tensor_s", plan.tensor_s},
               {"context_s", plan.context_s},
+              {"expert_s", plan.expert_s},
               {"pipeline_s", plan.pipeline_s},
               {"data_s", plan.gradients_s + plan.weights_s},
               {"data_exposed_s", plan.exposed_s},
@@ -265,7 +288,7 @@ nlohmann::ordered_json as_json(const Plan& plan, const PlanReport& report) {
     return row;
   }
   const RankLoad load = load_of(plan, report);
-  row["flags"] = flags_of(plan, report.training.precision);
+  row["flags"] = flags_of(plan, report.machines, report.training.precision);
   row["rank_bytes"] = load.on_gpu;
   row["rank_host_bytes"] = load.on_host;
   row["rank_sent_bytes"] = load.sent;
@@ -296,6 +319,8 @@ std::string plan_json(const PlanReport& report) {
                                {"layers", shape.layers},
                                {"hidden", shape.hidden},
                                {"heads", shape.heads},
+                               {"experts", shape.experts},
+                               {"active", shape.active},
                                {"sequence", shape.sequence},
                                {"is_assumed", shape.is_assumed}}},
                              {"plans", nlohmann::ordered_json::array()},

@@ -28,13 +28,16 @@ double backward_part(Recompute recompute) {
 void add_memory(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
                 const PlanTraining& training) {
   const Division& how = plan.division;
-  const double parameters = shape.parameters / real(how.tp * how.pp);
-  plan.state = state_memory(parameters, training.precision, how.zero, how.sharers(), how.offload);
+  plan.state =
+      state_memory(how.dense_of(shape), training.precision, how.zero, how.sharers(), how.offload);
+  plan.state += state_memory(how.experts_of(shape), training.precision, how.zero, how.replicas(),
+                             how.offload);
   plan.activation_bytes =
       stage_activation_bytes(own_shape(shape, how), how.micro_batch, plan.microbatches, how.tp,
                              how.stages(), how.recompute, training.precision);
   if (how.zero == 3 && how.sharers() > 1) {
     const ParameterBytes each = parameter_bytes(training.precision);
+    const double parameters = how.dense_of(shape) + how.experts_of(shape);
     plan.working_bytes = 2 * parameters / real(shape.layers) * (each.weights + each.gradients);
   }
   plan.memory_bytes = plan.state.on_gpu() + plan.activation_bytes + plan.working_bytes;
@@ -61,12 +64,17 @@ void add_traffic(Plan& plan, const ModelShape& shape, const PlanTraining& traini
   plan.context_bytes = times * layers *
                        context_parallel_bytes(own, how.micro_batch, how.tp, how.cp, how.recompute,
                                               training.precision);
+  if (how.ep > 1)
+    plan.expert_bytes =
+        times * layers *
+        expert_parallel_bytes(own, how.micro_batch, how.ep, how.recompute, training.precision);
   if (how.pp > 1)
     plan.pipeline_bytes =
         times * pipeline_bytes(own, how.micro_batch, how.tp, how.chunks, training.precision);
-  plan.data_bytes =
-      data_parallel_bytes(shape.parameters / real(how.tp * how.pp), training.precision, how.zero,
-                          how.sharers(), plan.microbatches);
+  plan.data_bytes = data_parallel_bytes(how.dense_of(shape), training.precision, how.zero,
+                                        how.sharers(), plan.microbatches);
+  plan.replica_bytes = data_parallel_bytes(how.experts_of(shape), training.precision, how.zero,
+                                           how.replicas(), plan.microbatches);
 }
 
 void add_host_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
@@ -74,7 +82,8 @@ void add_host_time(Plan& plan, const ModelShape& shape, const SiteMachines& mach
   const Division& how = plan.division;
   if (!how.offload) return;
   const ParameterBytes each = parameter_bytes(training.precision);
-  const double own = shape.parameters / real(how.tp * how.pp * how.sharers());
+  const double own =
+      how.dense_of(shape) / real(how.sharers()) + how.experts_of(shape) / real(how.replicas());
   const double of_node = own * real(std::min(machines.gpus, machines.gpus_per_node));
   plan.host_s = own * (each.gradients + each.weights) / machines.host_bytes_s +
                 host_adam_seconds(of_node, machines.host_memory_bytes_s);
@@ -91,7 +100,12 @@ void add_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
     plan.context_s =
         plan.context_bytes / (is_inside ? machines.intra_bytes_s : machines.inter_bytes_s);
   }
-  plan.bubble_s = (plan.compute_s + plan.tensor_s + plan.context_s) *
+  if (plan.expert_bytes > 0) {
+    const bool is_inside = expert_group(machines, how).nodes == 1;
+    plan.expert_s =
+        plan.expert_bytes / (is_inside ? machines.intra_bytes_s : machines.inter_bytes_s);
+  }
+  plan.bubble_s = (plan.compute_s + plan.tensor_s + plan.context_s + plan.expert_s) *
                   pipeline_bubble(how.stages(), plan.microbatches);
   if (plan.pipeline_bytes > 0) {
     const bool is_inside = machines.gpus <= machines.gpus_per_node;
@@ -99,23 +113,26 @@ void add_time(Plan& plan, const ModelShape& shape, const SiteMachines& machines,
         plan.pipeline_bytes / (is_inside ? machines.intra_bytes_s : machines.inter_bytes_s);
   }
   // The bytes of an all-reduce of this vector are those that the plan sends.
-  const GroupShape group = data_group(machines, how);
-  const auto seconds = [&](double sent) {
-    if (how.sharers() == 1) return 0.0;
-    const double vector = sent / all_reduce_bytes(1, how.sharers());
+  const auto seconds = [&](double sent, bool of_experts) {
+    const std::int64_t ranks = of_experts ? how.replicas() : how.sharers();
+    if (ranks == 1) return 0.0;
+    const GroupShape group = data_group(machines, how, of_experts);
+    const double vector = sent / all_reduce_bytes(1, ranks);
     return all_reduce_seconds(vector, group.local, group.nodes, machines.intra_bytes_s,
                               machines.inter_bytes_s);
   };
-  plan.gradients_s = seconds(plan.data_bytes.gradients);
-  plan.weights_s = seconds(plan.data_bytes.weights);
+  plan.gradients_s =
+      seconds(plan.data_bytes.gradients, false) + seconds(plan.replica_bytes.gradients, true);
+  plan.weights_s =
+      seconds(plan.data_bytes.weights, false) + seconds(plan.replica_bytes.weights, true);
   const double forward = plan.compute_s * (1 - backward_part(how.recompute));
   const double weights_window =
       how.zero == 3 ? plan.compute_s - gradient_window(plan) : forward / real(plan.microbatches);
   plan.exposed_s = exposed_seconds(plan.gradients_s, gradient_window(plan)) +
                    exposed_seconds(plan.weights_s, weights_window);
   add_host_time(plan, shape, machines, training);
-  plan.step_s = plan.compute_s + plan.bubble_s + plan.tensor_s + plan.context_s + plan.pipeline_s +
-                plan.exposed_s + plan.host_s;
+  plan.step_s = plan.compute_s + plan.bubble_s + plan.tensor_s + plan.context_s + plan.expert_s +
+                plan.pipeline_s + plan.exposed_s + plan.host_s;
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -136,7 +153,7 @@ auto order_of(const Plan& plan) {
   const bool fits = plan.misfit.empty();
   const auto rank = fits ? std::llround(std::log(plan.step_s) * 100)
                          : std::llround(std::min(plan.memory_bytes, 1e18));
-  return std::tuple(!fits, rank, how.offload, how.pp, how.chunks, how.cp, how.tp, how.zero,
+  return std::tuple(!fits, rank, how.offload, how.pp, how.chunks, how.cp, how.ep, how.tp, how.zero,
                     how.recompute == Recompute::full, -how.micro_batch);
 }
 
@@ -159,6 +176,10 @@ std::vector<Division> families(const ModelShape& shape) {
           one.tp = has_tp ? 2 : 1;
           one.cp = has_cp ? 2 : 1;
           one.pp = has_pp ? 2 : 1;
+          // Our ranks divide experts' moments, too.
+          if (shape.experts < 2 || zero == 0) continue;
+          Division& with_experts = all.emplace_back(one);
+          with_experts.ep = 2;
         }
       }
     }
@@ -194,6 +215,9 @@ std::string impossible(const ModelShape& shape, const SiteMachines& machines,
   if (family.cp > 1 && !any_above_1(divisors(machines.gpus), shape.sequence / 2))
     return fmt::format("no number that divides {} GPUs divides half of {} tokens too",
                        machines.gpus, shape.sequence);
+  if (family.ep > 1 && !any_above_1(divisors(machines.gpus), shape.experts))
+    return fmt::format("no number that divides {} GPUs divides {} experts too", machines.gpus,
+                       shape.experts);
   if (family.pp > 1 && !any_above_1(divisors(machines.gpus), shape.layers))
     return fmt::format("no number that divides {} GPUs divides {} layers too", machines.gpus,
                        shape.layers);
@@ -203,7 +227,7 @@ std::string impossible(const ModelShape& shape, const SiteMachines& machines,
       machines.gpus, training.batch);
 }
 
-/// Calls use(tp, cp, pp) for each grid of a family; the ranks of dp are the rest.
+/// Calls use(division) for each grid of a family; the ranks of dp are the rest.
 void for_each_grid(const ModelShape& shape, const SiteMachines& machines, const Division& family,
                    const std::function<void(Division&)>& use) {
   const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);
@@ -218,7 +242,11 @@ void for_each_grid(const ModelShape& shape, const SiteMachines& machines, const 
         one.cp = cp;
         one.pp = pp;
         one.dp = machines.gpus / (tp * cp * pp);
-        use(one);
+        for (const std::int64_t ep : divisors(one.sharers())) {
+          if ((ep > 1) != (family.ep > 1) || (ep > 1 && shape.experts % ep != 0)) continue;
+          one.ep = ep;
+          use(one);
+        }
       }
     }
   }
@@ -265,17 +293,30 @@ std::string Division::family() const {
   if (offload) add("offload");
   if (tp > 1) add("TP");
   if (cp > 1) add("CP");
+  if (ep > 1) add("EP");
   if (pp > 1) add("PP");
   return name;
 }
 
-GroupShape data_group(const SiteMachines& machines, const Division& division) {
+namespace {
+
+/// A group of so many ranks whose neighbours are `apart` ranks apart.
+GroupShape spread(const SiteMachines& machines, std::int64_t ranks, std::int64_t apart) {
   const std::int64_t in_node = std::min(machines.gpus, machines.gpus_per_node);
-  // Neighbours of such a group are tp ranks apart.
-  const std::int64_t all = division.sharers();
-  const std::int64_t local = std::min(all, std::max<std::int64_t>(1, in_node / division.tp));
-  if (all % local != 0) return {.local = 1, .nodes = all};
-  return {.local = local, .nodes = all / local};
+  const std::int64_t local = std::min(ranks, std::max<std::int64_t>(1, in_node / apart));
+  if (ranks % local != 0) return {.local = 1, .nodes = ranks};
+  return {.local = local, .nodes = ranks / local};
+}
+
+}  // namespace
+
+GroupShape data_group(const SiteMachines& machines, const Division& division, bool of_experts) {
+  if (of_experts) return spread(machines, division.replicas(), division.tp * division.ep);
+  return spread(machines, division.sharers(), division.tp);
+}
+
+GroupShape expert_group(const SiteMachines& machines, const Division& division) {
+  return spread(machines, division.ep, division.tp);
 }
 
 double exposed_seconds(double communication_s, double window_s) {

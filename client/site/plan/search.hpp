@@ -19,6 +19,7 @@ struct Division {
   std::int64_t dp = 1;
   std::int64_t tp = 1;
   std::int64_t cp = 1;  // In a ring.
+  std::int64_t ep = 1;  // Groups of the ranks of dp and cp, which follow each other.
   std::int64_t pp = 1;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_back;
   std::int64_t chunks = 1;  // The stages of a rank.
@@ -32,8 +33,17 @@ struct Division {
   [[nodiscard]] PipelineDivision stages() const {
     return {.ranks = pp, .schedule = schedule, .chunks = chunks};
   }
-  /// The ranks with the same layers, over which gradients are added up.
+  /// The ranks with the same layers, over which gradients are added up, and those with the same
+  /// experts.
   [[nodiscard]] std::int64_t sharers() const { return dp * cp; }
+  [[nodiscard]] std::int64_t replicas() const { return sharers() / ep; }
+  /// The parameters that a GPU has: those but experts', and theirs.
+  [[nodiscard]] double dense_of(const ModelShape& shape) const {
+    return (shape.parameters - shape.of_experts()) / real(tp * pp);
+  }
+  [[nodiscard]] double experts_of(const ModelShape& shape) const {
+    return shape.of_experts() / real(tp * pp * ep);
+  }
 };
 
 struct Plan {
@@ -50,14 +60,21 @@ struct Plan {
   // Bytes that one GPU sends in a step.
   double tensor_bytes = 0;
   double context_bytes = 0;
+  double expert_bytes = 0;
   double pipeline_bytes = 0;
-  DataParallelBytes data_bytes;
+  DataParallelBytes data_bytes;     // Of what is not experts'.
+  DataParallelBytes replica_bytes;  // Of experts.
+  [[nodiscard]] double data_sent() const {
+    return data_bytes.gradients + data_bytes.weights + replica_bytes.gradients +
+           replica_bytes.weights;
+  }
 
   // Seconds of a step.
   double compute_s = 0;  // With recomputation, without the bubble.
   double bubble_s = 0;
   double tensor_s = 0;
   double context_s = 0;
+  double expert_s = 0;
   double pipeline_s = 0;
   double gradients_s = 0;  // Reducing the gradients, hidden parts included.
   double weights_s = 0;    // Gathering the weights, hidden parts included.
@@ -71,12 +88,16 @@ struct Plan {
 /// Sequences of so many tokens are worth dividing.
 inline constexpr std::int64_t long_sequence = 16'384;
 
-/// The ranks over which gradients are added up: on each node, and the nodes.
+/// The ranks over which gradients are added up: on each node, and the nodes. `of_experts`: those of
+/// experts.
 struct GroupShape {
   std::int64_t local = 1;
   std::int64_t nodes = 1;
 };
-[[nodiscard]] GroupShape data_group(const SiteMachines& machines, const Division& division);
+[[nodiscard]] GroupShape data_group(const SiteMachines& machines, const Division& division,
+                                    bool of_experts = false);
+/// The ranks of ep likewise.
+[[nodiscard]] GroupShape expert_group(const SiteMachines& machines, const Division& division);
 
 /// The part of the communication beside computation that is really hidden. Overlapping buckets
 /// reached 0.45 to 0.89 on a link with a limited rate.

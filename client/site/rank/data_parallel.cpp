@@ -101,7 +101,8 @@ class DataParallel::Held final : public WholeParameters {
   void prepare() override {
     const std::int64_t member = parallel_.member();
     if (parallel_.groups().pipeline != nullptr) take_stages(member);
-    if (parallel_.shares_layers()) hold_part(parallel_.part_of_layers(member), parallel_.groups());
+    if (parallel_.parts().layers().is_divided())
+      hold_part(parallel_.parts().part_of(member), parallel_.groups());
     const Piece stepped = parallel_.stepped_by(member);
     step_only(stepped.begin, stepped.count);
   }
@@ -109,7 +110,7 @@ class DataParallel::Held final : public WholeParameters {
  private:
   /// Takes the layers that this rank has in its group, if they are others than before.
   void take_stages(std::int64_t member) {
-    std::vector<std::size_t> here = parallel_.units_of(member, units_.units().size());
+    std::vector<std::size_t> here = parallel_.parts().units_of(member, units_.units().size());
     if (here == taken_) return;
     drop_values(*module_);
     take_parameters(units_.parameters_of(here));
@@ -125,7 +126,7 @@ class DataParallel::Held final : public WholeParameters {
 
 std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const Layout& layout,
                                                    torch::Device device, Units& units) {
-  hold_layout(layout);
+  parts().hold(layout);
   auto held = std::make_unique<Held>(module, layout, device, units, *this);
   held_ = held->weights();
   return held;
@@ -133,25 +134,25 @@ std::unique_ptr<HeldParameters> DataParallel::hold(const Module& module, const L
 
 /// The number of parameters in the layers that one of all ranks has.
 std::int64_t DataParallel::elements_of(std::int64_t member) const {
-  return shares_layers() ? part_of_layers(member).elements : held_.size(0);
+  return parts().layers().is_divided() ? parts().part_of(member).elements : held_.size(0);
 }
 
 /// Those of them that it steps.
 Piece DataParallel::stepped_by(std::int64_t member) const {
   const std::int64_t all = elements_of(member);
   if (!steps_parts_) return {0, all, 0};
-  const RankPart part = part_of(all, sharer_of(member), sharers().size());
+  const RankPart part = part_of(all, parts().sharer_of(member), sharers().size());
   return {part.begin, part.end - part.begin, 0};
 }
 
 std::vector<Piece> DataParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, {{0, elements_of(rank), 0}});
+  return parts().in_model(rank, {{0, elements_of(rank), 0}});
 }
 
 std::vector<Piece> DataParallel::written_by(std::int64_t rank) const {
   // Where ranks step the same parameters, the first of them writes.
-  if (!steps_parts_ && sharer_of(rank) > 0) return {};
-  return in_model(rank, {stepped_by(rank)}, &LayersPart::owned);
+  if (!steps_parts_ && parts().sharer_of(rank) > 0) return {};
+  return parts().in_model(rank, {stepped_by(rank)}, &LayersPart::owned);
 }
 
 void DataParallel::make_reducer(const std::vector<torch::Tensor>& parameters) {

@@ -69,7 +69,7 @@ class DataParallel final : public GroupedParallel {
                       const std::function<void()>& work) override;
   void after_step(const std::vector<torch::Tensor>& parameters, bool is_last) override;
   bool on_any(bool here) override {
-    const bool may_differ = is_local_ || shares_layers();
+    const bool may_differ = is_local_ || parts().layers().is_divided();
     return may_differ ? ranks().sum(std::int64_t{here}) > 0 : here;
   }
 

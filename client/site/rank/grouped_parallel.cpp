@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <numeric>
 #include <string>
 
 namespace fl::site {
@@ -35,6 +34,7 @@ struct Root : torch::autograd::Function<Root> {
 
 void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   ranks_ = std::move(ranks);
+  parts_.enter(ranks_->size());
   Grid grid{.tp = static_cast<int>(tensor_ranks_.division().ranks),
             .cp = static_cast<int>(context_ranks_.division().ranks),
             .ep = static_cast<int>(expert_ranks_.division().ranks),
@@ -65,7 +65,8 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
     return made;
   };
   gradient_ranks_ = group(layers, "sharers", "gradients");
-  if (shares_layers()) own_sharers_ = observed(layers, "sharers", "sharers");
+  const bool has_same_layers = grid.tp == 1 && grid.pp == 1;
+  if (!has_same_layers) own_sharers_ = observed(layers, "sharers", "sharers");
   if (tensor_ranks_.is_divided()) tensor_ranks_.enter(observed(mesh, "tp", "layers"));
   if (context_ranks_.is_divided()) context_ranks_.enter(observed(mesh, "cp", "texts"));
   if (pipeline_ranks_.is_divided()) pipeline_ranks_.enter(observed(mesh, "pp", "stages"), times_);
@@ -114,35 +115,6 @@ void GroupedParallel::sum(torch::Tensor& values) {
 
 void GroupedParallel::sum_of_all(torch::Tensor& values) {
   on_device_of(*ranks_, values, [this](torch::Tensor& there) { ranks_->sum(there); });
-}
-
-LayersPlace GroupedParallel::place_in_layers(std::int64_t member) const {
-  return {.tensor = member % tensor_ranks_.division().ranks,
-          .pipeline = member / stage_size(),
-          .expert = sharer_of(member) % expert_ranks_.division().ranks};
-}
-
-LayersPart GroupedParallel::part_of_layers(std::int64_t member) const {
-  return part_of_model(layout_, layers_division(), place_in_layers(member));
-}
-
-std::vector<std::size_t> GroupedParallel::units_of(std::int64_t member, std::size_t units) const {
-  if (pipeline_ranks_.is_divided())
-    return units_on_rank(pipeline_ranks_.division(), place_in_layers(member).pipeline,
-                         blocks_of(layout_));
-  std::vector<std::size_t> all(units);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return all;
-}
-
-std::int64_t GroupedParallel::sharer_of(std::int64_t member) const {
-  return member % stage_size() / tensor_ranks_.division().ranks;
-}
-
-std::vector<Piece> GroupedParallel::in_model(std::int64_t member, std::vector<Piece> held,
-                                             std::vector<Piece> LayersPart::*which) const {
-  if (!shares_layers()) return held;
-  return within(part_of_layers(member).*which, held);
 }
 
 }  // namespace fl::site

@@ -7,6 +7,7 @@
 
 #include "client/site/rank/conductor.hpp"
 #include "client/site/rank/expert_ranks.hpp"
+#include "client/site/rank/grid_parts.hpp"
 #include "client/site/rank/parallel.hpp"
 #include "client/site/rank/pass_ranks.hpp"
 #include "client/site/rank/pipeline_ranks.hpp"
@@ -21,14 +22,6 @@
 
 namespace fl::site {
 
-/// How ranks take a pass together.
-struct PassDivision {
-  TensorDivision layers = {};
-  ContextDivision texts = {};
-  PipelineDivision stages = {};
-  ExpertDivision experts = {};
-};
-
 /// Used by the thread that trains. A class that derives from it calls leave() in its destructor,
 /// before what the conductor's work refers to is gone.
 class GroupedParallel : public Parallel {
@@ -36,6 +29,7 @@ class GroupedParallel : public Parallel {
   /// `on_progress` is called for each batch and collective, on any thread.
   GroupedParallel(std::function<void()> on_progress, const PassDivision& division)
       : on_progress_(std::move(on_progress)),
+        parts_(division),
         tensor_ranks_(division.layers),
         context_ranks_(division.texts),
         pipeline_ranks_(division.stages),
@@ -91,36 +85,13 @@ class GroupedParallel : public Parallel {
   /// The ranks that have the same part of the layers but for experts, and other parts of a batch or
   /// of its texts, for the thread that trains.
   [[nodiscard]] Ranks& sharers() const { return own_sharers_ ? *own_sharers_ : *ranks_; }
-  [[nodiscard]] bool shares_layers() const { return layers_division().is_divided(); }
-  [[nodiscard]] LayersDivision layers_division() const {
-    return {.tensors = tensor_ranks_.division(),
-            .stages = pipeline_ranks_.division(),
-            .experts = expert_ranks_.division()};
-  }
-
-  /// Call in hold(), with the model's layout.
-  void hold_layout(const Layout& layout) { layout_ = layout; }
-  /// The numbers of one of all ranks in the groups that divide the layers.
-  [[nodiscard]] LayersPlace place_in_layers(std::int64_t member) const;
-  /// The part of the layers that one of all ranks has; with shares_layers() only.
-  [[nodiscard]] LayersPart part_of_layers(std::int64_t member) const;
-  /// The units of a model of so many of which one of all ranks has the parameters.
-  [[nodiscard]] std::vector<std::size_t> units_of(std::int64_t member, std::size_t units) const;
-  /// The number of one of all ranks among sharers().
-  [[nodiscard]] std::int64_t sharer_of(std::int64_t member) const;
-  /// Where stretches lie in the model, of the vector that one of all ranks has of the layers: all
-  /// of them, or with &LayersPart::owned those that this rank writes.
-  [[nodiscard]] std::vector<Piece> in_model(
-      std::int64_t member, std::vector<Piece> held,
-      std::vector<Piece> LayersPart::*which = &LayersPart::pieces) const;
+  /// What each of all ranks has of the model. Call hold() of it in hold().
+  [[nodiscard]] GridParts& parts() { return parts_; }
+  [[nodiscard]] const GridParts& parts() const { return parts_; }
 
  private:
-  /// As many ranks have each stage of a pipeline.
-  [[nodiscard]] std::int64_t stage_size() const {
-    return members() / pipeline_ranks_.division().ranks;
-  }
-
   const std::function<void()> on_progress_;
+  GridParts parts_;
   StepTimes times_;
   // Each of these members uses those before it. Collectives of one group must start in one thread,
   // so the gradients, which the conductor's thread sends, have a group of their own.
@@ -133,7 +104,6 @@ class GroupedParallel : public Parallel {
   std::unique_ptr<Ranks> gradient_ranks_;  // For the conductor's thread.
   std::unique_ptr<Ranks> replicas_;        // For that, too; null: they are the same ranks.
   std::optional<Conductor> conductor_;
-  Layout layout_;
 };
 
 }  // namespace fl::site

@@ -74,7 +74,7 @@ struct Block {
 struct Made {
   torch::Tensor outputs;                 // [1, tokens, width].
   torch::Tensor inputs;                  // Their gradient.
-  std::vector<torch::Tensor> gradients;  // Of the parameters.
+  std::vector<torch::Tensor> gradients;  // Those of the parameters.
 };
 
 torch::Tensor tokens() {
@@ -253,39 +253,41 @@ TEST_CASE("a rank without tokens, and experts without any, take part with a grad
 }
 
 TEST_CASE("tokens go to their experts and back, and their gradients: these bytes and counts") {
-  for (const Way& way : ways) {
-    CAPTURE(way.ranks);
-    CAPTURE(way.machines.size());
-    std::vector<std::uint64_t> sent(static_cast<std::size_t>(way.ranks));
-    on_expert_ranks(way, [&](Ranks& ranks, ExpertRanks& group, const torch::Tensor& x) {
-      Block block(one_block, &group);
-      const std::uint64_t before = ranks.bytes_sent();
-      static_cast<void>(pass_of(block, x, {}, false));
-      sent[static_cast<std::size_t>(ranks.rank())] = ranks.bytes_sent() - before;
-    });
-    std::int64_t rows = 0;    // Times the hops that they take.
-    std::int64_t pieces = 0;  // From a rank to another one, times hops.
-    Block alone(one_block);
-    alone.mixture->eval();
-    const auto parts = tokens().chunk(way.ranks, 1);
-    for (int from = 0; from < way.ranks; ++from) {
-      alone.routing->clear();
-      static_cast<void>(alone.mixture->forward(parts[static_cast<std::size_t>(from)]));
-      const torch::Tensor got =
-          alone.routing->measured()[0][0].view({way.ranks, -1}).sum(1).to(torch::kInt64);
-      for (int to = 0; to < way.ranks; ++to) {
-        const std::int64_t hops = hops_between(way, from, to);
-        rows += got[to].item<std::int64_t>() * hops;
-        pieces += hops;
+  for (const bool is_low : {false, true})
+    for (const Way& way : ways) {
+      CAPTURE(is_low);
+      CAPTURE(way.ranks);
+      CAPTURE(way.machines.size());
+      std::vector<std::uint64_t> sent(static_cast<std::size_t>(way.ranks));
+      on_expert_ranks(way, [&](Ranks& ranks, ExpertRanks& group, const torch::Tensor& x) {
+        Block block(one_block, &group);
+        const std::uint64_t before = ranks.bytes_sent();
+        static_cast<void>(pass_of(block, x, {}, is_low));
+        sent[static_cast<std::size_t>(ranks.rank())] = ranks.bytes_sent() - before;
+      });
+      std::int64_t rows = 0;    // Times the hops that they take.
+      std::int64_t pieces = 0;  // From a rank to another one, times hops.
+      Block alone(one_block);
+      alone.mixture->eval();
+      const auto parts = tokens().chunk(way.ranks, 1);
+      for (int from = 0; from < way.ranks; ++from) {
+        alone.routing->clear();
+        static_cast<void>(alone.mixture->forward(parts[static_cast<std::size_t>(from)]));
+        const torch::Tensor got =
+            alone.routing->measured()[0][0].view({way.ranks, -1}).sum(1).to(torch::kInt64);
+        for (int to = 0; to < way.ranks; ++to) {
+          const std::int64_t hops = hops_between(way, from, to);
+          rows += got[to].item<std::int64_t>() * hops;
+          pieces += hops;
+        }
       }
+      const std::int64_t own_experts = 4 / way.ranks;
+      std::int64_t bytes = 4 * rows * width * (is_low ? 2 : 4) + pieces * own_experts * 8;
+      // Two hops also send, five times, the counts of the second hop's pieces to a neighbour.
+      if (!way.machines.empty()) bytes += 5 * way.ranks * 2 * 8;
+      CHECK(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0}) ==
+            static_cast<std::uint64_t>(bytes));
     }
-    const std::int64_t own_experts = 4 / way.ranks;
-    std::int64_t bytes = 4 * rows * width * 4 + pieces * own_experts * 8;
-    // Two hops also send, five times, the counts of the second hop's pieces to a neighbour.
-    if (!way.machines.empty()) bytes += 5 * way.ranks * 2 * 8;
-    CHECK(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0}) ==
-          static_cast<std::uint64_t>(bytes));
-  }
 }
 
 TEST_CASE("the gradient of grids with divided experts is that of one process") {

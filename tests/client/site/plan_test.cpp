@@ -29,6 +29,17 @@ ModelShape gpt3() {
           .sequence = 2048};
 }
 
+ModelShape mixtral() {
+  return complete_shape({.parameters = 46.7e9,
+                         .layers = 32,
+                         .hidden = 4096,
+                         .heads = 32,
+                         .sequence = 4096,
+                         .experts = 8,
+                         .active = 12.9e9})
+      .value();
+}
+
 /// 7 billion parameters on two nodes of eight GPUs with 80 GB.
 ModelShape seven_billion() { return complete_shape({.parameters = 7e9}).value(); }
 
@@ -75,6 +86,10 @@ TEST_CASE("a shape that is not given is in GPT-3's proportions") {
   CHECK(seven.layers == 32);
   CHECK(seven.hidden == 4096);
   CHECK(seven.heads == 32);
+  const ModelShape experts = complete_shape({.parameters = 46.7e9, .experts = 8}).value();
+  CHECK(experts.layers == 32);
+  CHECK(experts.hidden == 4096 + 1024);
+  CHECK(experts.active < 46.7e9 / 2);
   const ModelShape large = complete_shape({.parameters = 175e9}).value();
   CHECK(large.layers == 96);
   CHECK(large.hidden == 12288);
@@ -223,6 +238,61 @@ TEST_CASE("every plan that fits divides all GPUs and stays within the memory") {
       CHECK(plan.step_s >= plans.front().step_s * 0.98);
     }
   }
+}
+
+TEST_CASE("experts of Mixtral 8x7B take and send what its published sizes say") {
+  // Jiang et al., "Mixtral of Experts", 2024, section 2.1: 46.7 billion parameters, of which a
+  // token uses 12.9 billion. So experts have 33.8 / (1 - 2 / 8) = 45.07 billion, and the rest 1.63.
+  const ModelShape shape = mixtral();
+  CHECK(shape.of_experts() == Approx(45.0667e9));
+  CHECK(step_flops(shape, 1, Recompute::none) ==
+        Approx(4096 * (6 * 12.9e9 + 12 * 32 * 4096.0 * 4096)));
+  // Activations: 15 of 34 for the attention and norms, 19 for each of two experts.
+  CHECK(layer_activation_bytes(shape, 1, 1, Recompute::selective, bf16) ==
+        Approx(53 * 4096.0 * 4096));
+  // A layer and sequence over 8 ranks: 4 ways of 4096 tokens, 2 experts, 4096 values, 2 bytes.
+  CHECK(expert_parallel_bytes(shape, 1, 8, Recompute::selective, bf16) == Approx(234'881'024.0));
+  CHECK(expert_parallel_bytes(shape, 1, 8, Recompute::full, bf16) == Approx(352'321'536.0));
+  CHECK(expert_parallel_bytes(shape, 1, 1, Recompute::full, bf16) == 0);
+  SiteMachines site = two_nodes();
+  site.gpus = 64;
+  const Division how{.dp = 64, .ep = 8, .zero = 1};
+  const Plan plan = make_plan(shape, site, {.batch = 64}, how);
+  // 4 + 12 / 64 bytes for each of 1.6333 billion, 4 + 12 / 8 for each of 45.0667 / 8 billion.
+  CHECK(plan.state.on_gpu() == Approx(1.6333333e9 * 4.1875 + 5.6333333e9 * 5.5));
+  CHECK(plan.expert_bytes == Approx(32 * 234'881'024.0));
+  // Half an all-reduce of gradients and half of weights: over 64 ranks, and over 8.
+  CHECK(plan.data_sent() == Approx(4 * 1.6333333e9 * 63 / 64 + 4 * 5.6333333e9 * 7 / 8));
+  // On 8 GPUs of a node each: tokens stay inside, and the 8 replicas are on 8 nodes.
+  CHECK(expert_group(site, how).nodes == 1);
+  CHECK(plan.expert_s == Approx(plan.expert_bytes / 300e9));
+  CHECK(data_group(site, how, true).nodes == 8);
+  CHECK(data_group(site, how).nodes == 8);
+  const Division wide{.dp = 32, .tp = 2, .ep = 8, .zero = 1};
+  CHECK(expert_group(site, wide).local == 4);
+  CHECK(expert_group(site, wide).nodes == 2);
+  CHECK(data_group(site, wide, true).local == 1);
+}
+
+TEST_CASE("experts are divided where a rank can't hold all of them") {
+  SiteMachines site = two_nodes();
+  site.gpus = 64;
+  const auto plans = search_plans(mixtral(), site, {});
+  CHECK(plans.front().division.family() == "ZeRO-1 + EP");
+  for (const Plan& plan : plans) {
+    const Division& how = plan.division;
+    if (plan.step_s == 0) continue;
+    CAPTURE(how.family());
+    CHECK(how.dp * how.tp * how.pp == 64);
+    CHECK(how.sharers() % how.ep == 0);
+    CHECK(8 % how.ep == 0);
+    CHECK((plan.expert_bytes > 0) == (how.ep > 1));
+    if (how.ep > 1) CHECK(how.zero > 0);
+  }
+  ModelShape odd = mixtral();
+  odd.experts = 7;
+  for (const Plan& plan : search_plans(odd, site, {}))
+    if (plan.division.ep > 1) CHECK(plan.misfit.find("divides 7 experts") != std::string::npos);
 }
 
 TEST_CASE("long sequences are divided where a rank can't keep their activations") {

@@ -52,7 +52,7 @@ TEST_CASE("site recommend prints the best plan first, and why others do not fit"
   REQUIRE(best != std::string::npos);
   REQUIRE(misfits != std::string::npos);
   CHECK(best < misfits);
-  CHECK(ran.out.find("\nDP (dp 16, tp 1, cp 1, pp 1) ", misfits) != std::string::npos);
+  CHECK(ran.out.find("\nDP (dp 16, tp 1, cp 1, ep 1, pp 1) ", misfits) != std::string::npos);
   CHECK(ran.out.find("No compression pays") != std::string::npos);
   // By the plans' formulas ZeRO-1 is the fastest; our ranks' fp32 weights need more.
   CHECK(ran.out.find("\nZeRO-1: a rank of this release, whose weights are fp32, takes 116 GB of a "
@@ -120,6 +120,42 @@ TEST_CASE("site recommend divides long sequences") {
   const Ran ran = run(good + "--sequence 131072 --batch 1");
   CHECK(ran.code == 0);
   CHECK(ran.out.find(",cp=") != std::string::npos);
+}
+
+TEST_CASE("site recommend divides experts, and prints flags that ranks take") {
+  const std::string mixtral =
+      "site recommend --params 46.7e9 --active-params 12.9e9 --experts 8 --layers 32 --hidden 4096 "
+      "--heads 32 --sequence 4096 --memory 80G --intra 300G ";
+  const Ran fast = run(mixtral + "--gpus 64 --inter 25G");
+  CHECK(fast.out.find("8 experts of which a token uses 2 (and 12.9 billion parameters)") !=
+        std::string::npos);
+  CHECK(fast.out.find("\nZeRO-1 + EP ") < fast.out.find("\nZeRO-1 + TP "));
+  const auto all = parse_json(run(mixtral + "--gpus 64 --inter 25G --json").out);
+  int divided = 0;
+  for (const auto& plan : all["plans"]) {
+    if (!plan.contains("flags") || plan["ep"] == 1) continue;
+    ++divided;
+    CHECK(plan["expert_sent_bytes"] > 0);
+    CHECK(plan["zero"] > 0);
+    const std::string flags = plan["flags"];
+    CHECK(flags.find(",ep=" + plan["ep"].dump()) != std::string::npos);
+    CHECK(plan["rank_bytes"] > plan["activation_bytes"]);
+  }
+  CHECK(divided > 0);
+  // Two GPUs a node: a group of four or eight is on several.
+  const auto few = parse_json(run(mixtral + "--gpus 64 --gpus-per-node 2 --inter 100G --json").out);
+  bool hops = false;
+  for (const auto& plan : few["plans"])
+    hops = hops || plan.value("flags", "").find("--expert-parallel two-hops") != std::string::npos;
+  CHECK(hops);
+  for (const auto& [flags, reason] :
+       {std::pair("--params 7e9 --active-params 1e9", "--active-params is for a model with"),
+        std::pair("--params 47e9 --experts 8 --top 9", "--top 9 is above --experts 8"),
+        std::pair("--params 47e9 --experts 8 --active-params 5e9", "uses between 11.8 billion")}) {
+    const Ran refused = run(std::string("site recommend --gpus 1 --memory 80G ") + flags);
+    CHECK(refused.code != 0);
+    CHECK(refused.error.find(reason) != std::string::npos);
+  }
 }
 
 TEST_CASE("site recommend prints JSON with the numbers of the text") {

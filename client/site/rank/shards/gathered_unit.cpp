@@ -58,7 +58,8 @@ GatheredUnit::GatheredUnit(std::size_t number, UnitTensors tensors, const UnitCu
       conductor_(conductor),
       times_(times),
       ranks_(ranks.size()),
-      full_(torch::empty({ranks_ * cut.part}, vectors.weights.options())) {
+      full_(ranks_ == 1 ? own_weights_
+                        : torch::empty({ranks_ * cut.part}, vectors.weights.options())) {
   std::vector<ReadTensor> read;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     read.push_back({parameters_[i].numel(), tensors.formats[i]});
@@ -72,7 +73,7 @@ GatheredUnit::GatheredUnit(std::size_t number, UnitTensors tensors, const UnitCu
     parameter.mutable_grad().reset();
     at += parameter.numel();
   }
-  set_memory(full_, 0);
+  if (ranks_ > 1) set_memory(full_, 0);
 }
 
 void GatheredUnit::bring(const torch::Tensor& full, bool is_rounded, Ranks& ranks) {
@@ -115,6 +116,7 @@ void GatheredUnit::bring_rounded(const torch::Tensor& full, Ranks& ranks) {
 }
 
 void GatheredUnit::gather_ahead(bool is_mixed) {
+  if (ranks_ == 1) return;
   const bool serves = is_mixed || !is_rounded_;
   if ((is_there_ || gathering_) && serves) return;
   if (gathering_) std::exchange(gathering_, {})->waitAndThrow();
@@ -132,7 +134,7 @@ void GatheredUnit::gather_ahead(bool is_mixed) {
 
 void GatheredUnit::gather(bool is_mixed) {
   gather_ahead(is_mixed);
-  if (is_there_) return;
+  if (is_there_ || ranks_ == 1) return;
   const auto begin = StepTimes::Clock::now();
   std::exchange(gathering_, {})->waitAndThrow();
   times_.waited_for_parameters(begin);
@@ -140,6 +142,7 @@ void GatheredUnit::gather(bool is_mixed) {
 }
 
 void GatheredUnit::free() {
+  if (ranks_ == 1) return;
   if (gathering_) std::exchange(gathering_, {})->waitAndThrow();
   is_there_ = false;
   set_memory(full_, 0);

@@ -40,7 +40,8 @@ struct UnitTensors {
 /// must have ended, or have been waited for, before the object ends.
 class GatheredUnit {
  public:
-  /// The tensors become views into a buffer, which has no memory at first. `ranks`: those that have
+  /// The tensors become views into a buffer, which has no memory at first; or, where there are no
+  /// other ranks, into this rank's own part, which is all. `ranks`: those that have
   /// the parts, for the conductor's thread. `number`: the unit's.
   GatheredUnit(std::size_t number, UnitTensors tensors, const UnitCut& cut,
                const ShardedVectors& vectors, Ranks& ranks, Conductor& conductor, StepTimes& times);
@@ -90,7 +91,7 @@ class GatheredUnit {
   Ranks& group_;
   Conductor& conductor_;
   StepTimes& times_;
-  const std::int64_t ranks_;                    // Of the group.
+  const std::int64_t ranks_;                    // Those of group_.
   std::vector<std::vector<Segment>> segments_;  // How each rank's part travels in a mixed pass.
   std::int64_t segment_bytes_ = 0;              // The most of a rank, a multiple of 4.
   torch::Tensor full_;                          // The buffer: fp32 [ranks * part].

@@ -197,12 +197,13 @@ class ShardedParallel::Held final : public HeldParameters, public UnitKeeper {
                                  .gradient = torch::zeros({elements_of(cuts)}, fp32),
                                  .gradient_parts = parallel_.sharers().size(),
                                  .exchange = parallel_.exchange_};
-    if (parallel_.shares_layers()) hold_part(parallel_.part_of_layers(member), parallel_.groups());
+    if (parallel_.parts().layers().is_divided())
+      hold_part(parallel_.parts().part_of(member), parallel_.groups());
     hold(vectors.weights, vectors.gradient, parallel_.pieces_of_member(member));
     drop_units();
     drop_values(*module_);
     const std::vector<Unit>& units = units_.units();
-    here_ = parallel_.units_of(member, units.size());
+    here_ = parallel_.parts().units_of(member, units.size());
     gathered_.resize(units.size());
     auto cut = cuts.begin();
     for (const std::size_t unit : here_) {
@@ -273,7 +274,7 @@ void ShardedParallel::leave() {
 
 std::unique_ptr<HeldParameters> ShardedParallel::hold(const Module& module, const Layout& layout,
                                                       torch::Device device, Units& units) {
-  hold_layout(layout);
+  parts().hold(layout);
   sizes_.clear();
   const bool has_others = groups().experts != nullptr;
   for (const Unit& unit : units.units()) {
@@ -296,23 +297,23 @@ std::vector<UnitCut> ShardedParallel::cuts_of(std::int64_t member) const {
     extents.push_back({at, count, apart});
     at += count;
   };
-  for (const std::size_t unit : units_of(member, sizes_.size())) {
+  for (const std::size_t unit : parts().units_of(member, sizes_.size())) {
     add(sizes_[unit].dense, 1);
-    if (sizes_[unit].experts > 0) add(sizes_[unit].experts, layers_division().experts.ranks);
+    if (sizes_[unit].experts > 0) add(sizes_[unit].experts, parts().layers().experts.ranks);
   }
   return cut_units(extents, sharers().size());
 }
 
 std::vector<Piece> ShardedParallel::pieces_of_member(std::int64_t member) const {
-  return pieces_of(cuts_of(member), sharer_of(member));
+  return pieces_of(cuts_of(member), parts().sharer_of(member));
 }
 
 std::vector<Piece> ShardedParallel::read_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of_member(rank));
+  return parts().in_model(rank, pieces_of_member(rank));
 }
 
 std::vector<Piece> ShardedParallel::written_by(std::int64_t rank) const {
-  return in_model(rank, pieces_of_member(rank), &LayersPart::owned);
+  return parts().in_model(rank, pieces_of_member(rank), &LayersPart::owned);
 }
 
 void ShardedParallel::before_forward(const std::vector<torch::Tensor>& /*parameters*/,
