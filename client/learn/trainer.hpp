@@ -37,7 +37,7 @@ namespace fl {
 struct SyncTimes {
   std::uint32_t ranks = 0;  // 0: one process trained, and the others are 0.
   double compute = 0;       // Forward and backward passes and steps of the optimizer.
-  double exposed = 0;       // Waiting for gradients of other ranks.
+  double exposed = 0;       // Waiting for other ranks: for gradients, parameters, or in a pass.
   double hidden = 0;        // Reducing gradients while the backward pass went on.
   double coding = 0;  // The hook's own work, outside of collectives. A part of the two before.
 };

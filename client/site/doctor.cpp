@@ -40,11 +40,6 @@ std::string names_of(const std::vector<const RankFacts*>& ranks) {
   return fmt::format("{} ranks, such as {}", ranks.size(), name_of(*ranks[0]));
 }
 
-std::string rate_text(double bytes_per_s) {
-  if (bytes_per_s >= 1e9) return fmt::format("{:.3g} GB/s", bytes_per_s / 1e9);
-  return fmt::format("{:.3g} MB/s", bytes_per_s / 1e6);
-}
-
 std::string time_text(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
@@ -339,6 +334,11 @@ void add_choice(double slowest, const SiteMeasurement& measured, bool has_severa
 }
 
 }  // namespace
+
+std::string rate_text(double bytes_per_s) {
+  if (bytes_per_s >= 1e9) return fmt::format("{:.3g} GB/s", bytes_per_s / 1e9);
+  return fmt::format("{:.3g} MB/s", bytes_per_s / 1e6);
+}
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, local_size, cores, memory_bytes, gpus,
                                    gpu, takes_gpu, gpu_address, gpu_pairs, interface, name_leads_to,

@@ -67,6 +67,9 @@ struct SiteMeasurement {
 [[nodiscard]] std::string links_text(const std::vector<RankFacts>& facts,
                                      const SiteMeasurement& measured);
 
+/// "1.25 GB/s".
+[[nodiscard]] std::string rate_text(double bytes_per_s);
+
 [[nodiscard]] nlohmann::json to_json_of(const RankFacts& value);
 [[nodiscard]] nlohmann::json to_json_of(const SiteMeasurement& value);
 /// Errors: protocol.

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
+#include <string_view>
 
 namespace fl::site {
 
@@ -47,6 +49,45 @@ std::vector<std::vector<int>> spread_groups(const Mesh& mesh, const char* axis,
   return {groups.begin(), groups.end()};
 }
 
+/// The slowest of the links within the groups along an axis.
+double slowest_link(const Mesh& mesh, const char* axis,
+                    const std::vector<std::vector<double>>& bytes_per_s) {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    for (const int other : mesh.group_of(axis, rank)) {
+      if (other == rank) continue;
+      slowest = std::min(
+          slowest,
+          bytes_per_s.at(static_cast<std::size_t>(rank)).at(static_cast<std::size_t>(other)));
+    }
+  }
+  return slowest;
+}
+
+/// The links by axis. Those of tp carry most.
+DoctorLine links_line(const Grid& grid, const std::vector<std::vector<double>>& bytes_per_s) {
+  std::string text;
+  double fastest_other = 0;
+  const auto add = [&](const Mesh& mesh, const char* axis, int size) {
+    if (size == 1) return;
+    const double slowest = slowest_link(mesh, axis, bytes_per_s);
+    if (axis != std::string_view("tp")) fastest_other = std::max(fastest_other, slowest);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis, rate_text(slowest));
+  };
+  const Mesh mesh = mesh_of(grid);
+  add(mesh, "tp", grid.tp);
+  add(mesh, "cp", grid.cp);
+  add(experts_mesh_of(grid), "ep", grid.ep);
+  add(mesh, "dp", grid.dp);
+  add(mesh, "pp", grid.pp);
+  text += " (the slowest link of each)";
+  if (grid.tp == 1 || slowest_link(mesh, "tp", bytes_per_s) >= fastest_other / 2)
+    return {Verdict::ok, "axes", text};
+  return {Verdict::warn, "axes", text,
+          "tp sends most: start the ranks in another order, so that those with the fastest links "
+          "follow each other"};
+}
+
 std::string example_of(const std::vector<std::vector<int>>& groups, const Mesh& mesh, int size,
                        const std::vector<RankFacts>& facts) {
   const std::vector<int>& first = groups.front();
@@ -71,7 +112,8 @@ std::string bubble_text(const PipelineDivision& stages) {
 
 }  // namespace
 
-DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts) {
+DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts,
+                          const std::vector<std::vector<double>>& bytes_per_s) {
   const Grid& grid = plan.grid;
   if (grid.together() == 1) return {};
   const Mesh mesh = mesh_of(grid);
@@ -119,6 +161,7 @@ DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& fa
                                           example_of(spread, mesh, grid.pp, facts),
                      bubble_text(plan.stages))});
   }
+  if (!bytes_per_s.empty()) lines.push_back(links_line(grid, bytes_per_s));
   return lines;
 }
 

@@ -25,7 +25,8 @@ struct GridPlan {
 };
 
 /// The lines; none for a grid whose ranks take passes by themselves. `facts`: in the order of the
-/// ranks.
-[[nodiscard]] DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts);
+/// ranks. `bytes_per_s`: the links that were measured (SiteMeasurement); empty if none were.
+[[nodiscard]] DoctorLines diagnose_grid(const GridPlan& plan, const std::vector<RankFacts>& facts,
+                                        const std::vector<std::vector<double>>& bytes_per_s = {});
 
 }  // namespace fl::site

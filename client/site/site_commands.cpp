@@ -147,6 +147,8 @@ struct DoctorOptions {
 
 /// Starts the ranks and has them measure.
 Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
+  if (!options.model.empty() && options.site.parallel.empty())
+    return Error(Errc::invalid_input, "--model says what --parallel is to divide: give that, too");
   FL_TRY(const auto place, take_place(options.site));
   const StopWhileStarting stop;
   FL_TRY(const auto folder, ScratchFolder::make("tributary-doctor"));
@@ -172,7 +174,7 @@ Result<int> doctor(const DoctorOptions& options, std::ostream& out) {
                                    .way = way,
                                    .stages = stages,
                                    .model = options.model},
-                                  facts),
+                                  facts, measured.bytes_per_s),
                     std::back_inserter(lines));
   out << doctor_output(lines, options.as_json, {{"measured", to_json_of(measured)}},
                        may_meet ? links_text(facts, measured) : "");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// grid_bench memory: what ranks take of memory and send where they divide layers, texts or a chain
-// of layers (--parallel tp, cp, pp), beside the formulas of docs/guide/large-models.md. Each rank
-// is a process with one thread, over Gloo on loopback. Bytes are counted by Ranks::bytes_sent().
+// grid_bench memory: what ranks take of memory and send where they divide layers, texts, a chain
+// of layers or experts (--parallel tp, cp, pp, ep), beside the formulas of
+// docs/guide/large-models.md. Each rank is a process with one thread, over Gloo on loopback. Bytes
+// are counted by Ranks::bytes_sent().
 //
 // grid_bench bubbles: how long ranks of a pipeline wait, by each schedule. Computing is played by
 // sleeping, so that what is measured does not depend on cores: 20 ms forward, as long for the
 // gradients of inputs and for those of weights. Values and gradients go over Gloo.
+#include "client/learn/tensor_parts.hpp"
 #include "client/learn/torch/pipeline.hpp"
 #include "client/site/plan/formulas.hpp"
 #include "client/site/rank/pipeline_ranks.hpp"
@@ -57,6 +59,74 @@ double megabytes_by_formula(const test::Shape& shape, double model) {
   return passes * (sums + keys + between) + embedding / tp + 2 * (cp - 1) / cp * model / tp / pp;
 }
 
+/// Prints what four ranks take and send in a step of such a training.
+void measure(const test::Shape& shape, const test::Training& training, const std::string& name,
+             double formula) {
+  const auto ranks = test::measure_training(shape.size(), training);
+  const auto span_of = [&](float test::RankMemory::*what) {
+    const auto [least, most] = std::ranges::minmax(ranks, {}, what);
+    return fmt::format("{:.0f} to {:.0f}", least.*what, most.*what);
+  };
+  double sent = 0;
+  for (const test::RankMemory& rank : ranks)
+    sent += static_cast<double>(rank.all_megabytes / rank.steps) / shape.size();
+  fmt::print("{:<36}{:>16}{:>16}{:>9.2f}{:>9.2f}\n", name,
+             span_of(&test::RankMemory::after_forward), span_of(&test::RankMemory::most), sent,
+             formula);
+}
+
+/// A step of so many passes.
+test::Training step_of(const std::string& model, const test::Shape& shape, int zero) {
+  test::Training training = test::training_of(model, shape);
+  training.settings = {.local_steps = 1,
+                       .batch_size = at_once,
+                       .accumulate = passes,
+                       .lr = 0.05,
+                       .momentum = 0.9,
+                       .seed = 9};
+  training.zero = zero;
+  training.data = [texts = at_once * passes * shape.dp] {
+    return test::made_up_texts(
+        std::vector<std::uint16_t>(static_cast<std::size_t>(texts), tokens + 1), tokens);
+  };
+  return training;
+}
+
+/// MB that a rank sends in a step with experts, where each expert gets as many tokens: gradients
+/// and weights of its tensors over those that have them, and tokens with their gradients. `dense`
+/// and `experts`: MB of the weights.
+double megabytes_with_experts(const test::Shape& shape, int zero, double dense, double experts) {
+  const double ranks = shape.dp;
+  const double replicas = ranks / shape.ep;
+  const double times = zero == 3 ? 3.0 * passes : 2.0;
+  const double values = static_cast<double>(2 * at_once * tokens * width * 4) / 1e6;
+  const double ep = shape.ep;
+  return times * (dense * (ranks - 1) / ranks + experts / ep * (replicas - 1) / replicas) +
+         passes * layers * 4 * values * (ep - 1) / ep;
+}
+
+void measure_experts() {
+  const std::string model = fmt::format(
+      "transformer:layers={},width={},heads=8,context={},experts=4", layers, width, tokens);
+  const Layout layout = builtin_layout(model).value();
+  double all = 0;
+  double experts = 0;
+  for (const Layout::Tensor& tensor : layout.tensors()) {
+    const double megabytes = static_cast<double>(tensor.elements) * 4 / 1e6;
+    all += megabytes;
+    if (is_of_experts(tensor.name)) experts += megabytes;
+  }
+  fmt::print("\n{}: {:.1f} MB, of which {:.1f} are experts'\n\n", model, all, experts);
+  for (const int zero : {1, 3}) {
+    for (const int ep : {1, 2, 4}) {
+      test::Shape shape{4, 1};
+      shape.ep = ep;
+      measure(shape, step_of(model, shape, zero), fmt::format("dp=4,ep={} --zero {}", ep, zero),
+              megabytes_with_experts(shape, zero, all - experts, experts));
+    }
+  }
+}
+
 int measure_grids() {
   const std::string model =
       fmt::format("transformer:layers={},width={},heads=8,context={}", layers, width, tokens);
@@ -80,29 +150,11 @@ int measure_grids() {
   both.pp = 2;
   shapes.push_back(both);
   for (const test::Shape& shape : shapes) {
-    test::Training training = test::training_of(model, shape);
-    training.settings = {.local_steps = 1,
-                         .batch_size = at_once,
-                         .accumulate = passes,
-                         .lr = 0.05,
-                         .momentum = 0.9,
-                         .seed = 9};
-    training.zero = 1;  // Without it what has been freed is kept for the next step.
-    training.data = [] {
-      return test::made_up_texts(std::vector<std::uint16_t>(at_once * passes, tokens + 1), tokens);
-    };
-    const auto ranks = test::measure_training(shape.size(), training);
-    const auto span_of = [&](float test::RankMemory::*what) {
-      const auto [least, most] = std::ranges::minmax(ranks, {}, what);
-      return fmt::format("{:.0f} to {:.0f}", least.*what, most.*what);
-    };
-    double sent = 0;
-    for (const test::RankMemory& rank : ranks)
-      sent += static_cast<double>(rank.all_megabytes / rank.steps) / shape.size();
-    fmt::print("{:<36}{:>16}{:>16}{:>9.2f}{:>9.2f}\n", shape.name(),
-               span_of(&test::RankMemory::after_forward), span_of(&test::RankMemory::most), sent,
-               megabytes_by_formula(shape, model_megabytes));
+    // Without ZeRO what has been freed is kept for the next step.
+    measure(shape, step_of(model, shape, 1), shape.name(),
+            megabytes_by_formula(shape, model_megabytes));
   }
+  measure_experts();
   return 0;
 }
 

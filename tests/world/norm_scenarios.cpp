@@ -20,7 +20,7 @@ namespace {
 TEST_CASE("without a limit, updates of any magnitude count, exactly") {
   for (const char* const mode : {"sync", "async:buffer=2", "sync:late=1"}) {
     CAPTURE(std::string(mode));
-    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += or_sanitized(17u, 41u)) {
+    for (std::uint64_t kill_at = 0; kill_at <= 120; kill_at += or_sanitized(17u, 61u)) {
       CAPTURE(kill_at);
       WorldOptions options = calm(3);
       options.settings.mode = mode;

@@ -49,9 +49,9 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   const auto named = [](const char* what, const std::vector<int>& members) {
     return fmt::format("{} {}", what, members.front());
   };
-  const auto observe = [this](Ranks& group) {
-    group.observe([this](const Ranks::Call& call) {
-      times_.called_beside(call);
+  const auto observe = [this](Ranks& group, void (StepTimes::*note)(const Ranks::Call&)) {
+    group.observe([this, note](const Ranks::Call& call) {
+      (times_.*note)(call);
       on_progress_();
     });
   };
@@ -61,7 +61,7 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   };
   const auto observed = [&](const Mesh& of, const char* axis, const char* what) {
     auto made = group(of, axis, what);
-    observe(*made);
+    observe(*made, &StepTimes::called_within);
     return made;
   };
   gradient_ranks_ = group(layers, "sharers", "gradients");
@@ -69,7 +69,11 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
   if (!has_same_layers) own_sharers_ = observed(layers, "sharers", "sharers");
   if (tensor_ranks_.is_divided()) tensor_ranks_.enter(observed(mesh, "tp", "layers"));
   if (context_ranks_.is_divided()) context_ranks_.enter(observed(mesh, "cp", "texts"));
-  if (pipeline_ranks_.is_divided()) pipeline_ranks_.enter(observed(mesh, "pp", "stages"), times_);
+  if (pipeline_ranks_.is_divided()) {
+    auto stages = group(mesh, "pp", "stages");
+    observe(*stages, &StepTimes::called_beside);  // PipelineRanks notes what it waits.
+    pipeline_ranks_.enter(std::move(stages), times_);
+  }
   if (expert_ranks_.is_divided()) {
     auto with_others = observed(experts, "ep", "experts");
     const bool may_hop = expert_ranks_.division().way == ExpertWay::two_hops;
@@ -77,14 +81,9 @@ void GroupedParallel::enter_ranks(std::unique_ptr<Ranks> ranks) {
     expert_ranks_.enter(std::move(with_others), nodes);
     replicas_ = group(experts, "replicas", "replicas");
   }
-  observe(*ranks_);
-  for (Ranks* const conducted : {gradient_ranks_.get(), replicas_.get()}) {
-    if (conducted == nullptr) continue;
-    conducted->observe([this](const Ranks::Call& call) {
-      times_.called(call);
-      on_progress_();
-    });
-  }
+  observe(*ranks_, &StepTimes::called_within);
+  observe(*gradient_ranks_, &StepTimes::called);
+  if (replicas_) observe(*replicas_, &StepTimes::called);
   conductor_.emplace(*gradient_ranks_);
 }
 

@@ -29,15 +29,15 @@ void StepTimes::begin_round(bool keeps_spans) {
   spans_.clear();
   calls_.clear();
   ready_.reset();
-  is_in_forward_ = false;
-  compute_ = exposed_ = reducing_ = calling_ = 0;
+  is_in_forward_ = is_in_pass_ = false;
+  compute_ = exposed_ = together_ = reducing_ = calling_ = 0;
 }
 
 void StepTimes::forward() {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   end_forward(now);  // In a pipeline there may be several in a row.
-  is_in_forward_ = true;
+  is_in_forward_ = is_in_pass_ = true;
   part_began_ = now;
 }
 
@@ -51,11 +51,13 @@ void StepTimes::backward() {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   end_forward(now);
+  is_in_pass_ = true;
   part_began_ = now;
 }
 
 void StepTimes::backward_ended(bool is_last) {
   const MutexLock lock(mutex_);
+  is_in_pass_ = false;
   const TimePoint now = Clock::now();
   // Once the last gradients are there, nothing is left to compute: the rest is waiting.
   const TimePoint computed = is_last ? std::exchange(ready_, {}).value_or(now) : now;
@@ -89,7 +91,7 @@ void StepTimes::waited_for_stage(TimePoint begin) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   end_forward(begin);
-  exposed_ += seconds(now - begin);
+  together_ += seconds(now - begin);
   keep("wait for a stage", steps_track, begin, now);
   part_began_ = now;
 }
@@ -152,11 +154,20 @@ void StepTimes::called_beside(const Ranks::Call& call) {
   keep(call.operation, other_calls_track, call.begin, call.end, call.bytes);
 }
 
+void StepTimes::called_within(const Ranks::Call& call) {
+  called_beside(call);
+  const MutexLock lock(mutex_);
+  if (!is_in_pass_) return;
+  const double took = seconds(call.end - call.begin);
+  together_ += took;
+  compute_ -= took;  // The end of the pass counts the whole of it as computing.
+}
+
 SyncTimes StepTimes::sums() const {
   const MutexLock lock(mutex_);
   return {.ranks = 0,
-          .compute = compute_,
-          .exposed = exposed_,
+          .compute = std::max(0.0, compute_),
+          .exposed = exposed_ + together_,
           .hidden = std::max(0.0, reducing_ - exposed_),
           .coding = std::max(0.0, reducing_ - calling_)};
 }

@@ -52,9 +52,11 @@ class StepTimes {
   /// A reduction that belongs to no bucket has ended; it began at `begin`.
   void reduced_beside(TimePoint begin);
   void called(const Ranks::Call& call);
-  /// A call of the group of the thread that trains, such as the model's broadcast: for the trace
-  /// only. Any thread.
+  /// A call between the stages of a pipeline: for the trace only. Any thread.
   void called_beside(const Ranks::Call& call);
+  /// A call of the thread that trains, such as the model's broadcast. Within a pass, where ranks
+  /// have layers, texts or experts together, it is waiting. Any thread.
+  void called_within(const Ranks::Call& call);
 
   /// The sums of the round so far.
   [[nodiscard]] SyncTimes sums() const;
@@ -78,10 +80,12 @@ class StepTimes {
   /// When the training thread began what it does now.
   TimePoint part_began_ FL_GUARDED_BY(mutex_){};
   bool is_in_forward_ FL_GUARDED_BY(mutex_) = false;
+  bool is_in_pass_ FL_GUARDED_BY(mutex_) = false;
   /// When the newest bucket of this backward pass was ready.
   std::optional<TimePoint> ready_ FL_GUARDED_BY(mutex_);
   double compute_ FL_GUARDED_BY(mutex_) = 0;
-  double exposed_ FL_GUARDED_BY(mutex_) = 0;
+  double exposed_ FL_GUARDED_BY(mutex_) = 0;   // Waiting for gradients and parameters.
+  double together_ FL_GUARDED_BY(mutex_) = 0;  // For ranks that have a part of the pass.
   double reducing_ FL_GUARDED_BY(mutex_) = 0;  // Seconds of the conductor for all reductions.
   double calling_ FL_GUARDED_BY(mutex_) = 0;   // The part of reducing_ in collectives.
 };

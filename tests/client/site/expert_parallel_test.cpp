@@ -331,6 +331,27 @@ TEST_CASE("divided experts have the same bits with recomputation, and run after 
   }
 }
 
+TEST_CASE("the trace has each exchange of tokens, and what these take counts as waiting") {
+  Training training = training_of(free_mixture, with_experts(2, 2));
+  for (const Trained& rank : train_ranks(2, training)) {
+    std::size_t exchanges = 0;
+    double seconds = 0;
+    std::uint64_t bytes = 0;
+    for (const TraceSpan& span : rank.spans) {
+      if (span.name != "all-to-all" || span.track != std::string("other collectives")) continue;
+      ++exchanges;
+      seconds += static_cast<double>(span.duration_us) / 1e6;
+      bytes += span.bytes;
+    }
+    // In each of two blocks: counts, tokens there and back, and their gradients back and there.
+    CHECK(exchanges == 4 * 2 * 5);
+    CHECK(bytes > 0);
+    CHECK(rank.times.exposed >= seconds * 0.99);
+    CHECK(rank.times.compute > 0);
+    CHECK(rank.times.compute + rank.times.exposed <= rank.report.seconds * 1.01);
+  }
+}
+
 TEST_CASE("mixed precision with divided experts is near fp32, and the same with recomputation") {
   for (const std::string& precision : std::vector<std::string>{"bf16", "fp16", "adaptive:fp16"}) {
     CAPTURE(precision);

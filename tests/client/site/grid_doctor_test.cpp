@@ -74,6 +74,21 @@ TEST_CASE("the doctor tells where the ranks are that have some of the experts ea
         std::string::npos);
 }
 
+TEST_CASE("the doctor names the slowest link of each axis, and warns of one of tp") {
+  std::vector<std::vector<double>> links(4, std::vector<double>(4, 1e9));
+  links[2][3] = 4e8;
+  links[0][2] = 5e8;
+  const GridPlan pairs{.grid = {.dp = 2, .tp = 2}, .model = two_blocks};
+  const DoctorLine slow = diagnose_grid(pairs, two_and_two, links).back();
+  CHECK(slow.text == "tp 400 MB/s, dp 500 MB/s (the slowest link of each)");
+  CHECK(slow.verdict == Verdict::ok);
+  links[0][2] = 1e9;
+  CHECK(diagnose_grid(pairs, two_and_two, links).back().verdict == Verdict::warn);
+  const GridPlan experts{.grid = {.dp = 4, .ep = 2}, .model = two_blocks + ",experts=4"};
+  CHECK(diagnose_grid(experts, two_and_two, links).back().text ==
+        "ep 400 MB/s, dp 400 MB/s (the slowest link of each)");
+}
+
 TEST_CASE("the doctor tells where the ranks of a pipeline are, and how long they wait") {
   const auto lines_for = [](const char* pipeline, const std::vector<RankFacts>& facts) {
     const GridPlan plan{.grid = {.dp = 2, .pp = 2}, .stages = parse_pipeline(pipeline, 2).value()};
