@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// grid_bench memory: what ranks take of memory and send where they divide layers, texts, a chain
-// of layers or experts (--parallel tp, cp, pp, ep), beside the formulas of
-// docs/guide/large-models.md. Each rank is a process with one thread, over Gloo on loopback. Bytes
-// are counted by Ranks::bytes_sent().
+// grid_bench memory: what ranks take of memory and send where they divide layers, texts or a chain
+// of layers (--parallel tp, cp, pp), beside the formulas of docs/guide/large-models.md. Each rank
+// is a process with one thread, over Gloo on loopback. Bytes are counted by Ranks::bytes_sent().
+//
+// grid_bench experts: the same where ranks have some of the experts each (--parallel ep).
 //
 // grid_bench bubbles: how long ranks of a pipeline wait, by each schedule. Computing is played by
 // sleeping, so that what is measured does not depend on cores: 20 ms forward, as long for the
@@ -105,7 +106,7 @@ double megabytes_with_experts(const test::Shape& shape, int zero, double dense, 
          passes * layers * 4 * values * (ep - 1) / ep;
 }
 
-void measure_experts() {
+int measure_experts() {
   const std::string model = fmt::format(
       "transformer:layers={},width={},heads=8,context={},experts=4", layers, width, tokens);
   const Layout layout = builtin_layout(model).value();
@@ -116,15 +117,28 @@ void measure_experts() {
     all += megabytes;
     if (is_of_experts(tensor.name)) experts += megabytes;
   }
-  fmt::print("\n{}: {:.1f} MB, of which {:.1f} are experts'\n\n", model, all, experts);
-  for (const int zero : {1, 3}) {
-    for (const int ep : {1, 2, 4}) {
-      test::Shape shape{4, 1};
-      shape.ep = ep;
-      measure(shape, step_of(model, shape, zero), fmt::format("dp=4,ep={} --zero {}", ep, zero),
-              megabytes_with_experts(shape, zero, all - experts, experts));
-    }
+  fmt::print("{}: {:.1f} MB, of which {:.1f} are experts'; as for 'memory'\n\n", model, all,
+             experts);
+  struct Row {
+    int zero;
+    int ep;
+    const char* capacity;
+  };
+  for (const auto& [zero, ep, capacity] : {Row{1, 1, ""},
+                                           {1, 2, ""},
+                                           {1, 4, ""},
+                                           {3, 1, ""},
+                                           {3, 2, ""},
+                                           {3, 4, ""},
+                                           {1, 1, ",capacity=1"},
+                                           {1, 4, ",capacity=1"}}) {
+    test::Shape shape{4, 1};
+    shape.ep = ep;
+    measure(shape, step_of(model + capacity, shape, zero),
+            fmt::format("dp=4,ep={} --zero {}{}", ep, zero, capacity),
+            megabytes_with_experts(shape, zero, all - experts, experts));
   }
+  return 0;
 }
 
 int measure_grids() {
@@ -154,7 +168,6 @@ int measure_grids() {
     measure(shape, step_of(model, shape, 1), shape.name(),
             megabytes_by_formula(shape, model_megabytes));
   }
-  measure_experts();
   return 0;
 }
 
@@ -269,7 +282,8 @@ int measure_bubbles() {
 int main(int count, char** arguments) {
   const std::string_view what = count == 2 ? arguments[1] : "";
   if (what == "memory") return measure_grids();
+  if (what == "experts") return measure_experts();
   if (what == "bubbles") return measure_bubbles();
-  fmt::print(stderr, "grid_bench memory | bubbles\n");
+  fmt::print(stderr, "grid_bench memory | experts | bubbles\n");
   return 2;
 }

@@ -46,7 +46,7 @@ def main():
     options = parser.parse_args()
     enter_namespaces()
     subprocess.run([BENCH, "memory", str(options.ranks)], check=True)
-    for what in ("memory", "bubbles"):
+    for what in ("memory", "experts", "bubbles"):
         print(flush=True)
         subprocess.run([GRIDS, what], check=True)
     print("\nSeconds of a step of two ranks with --zero 3")
