@@ -79,7 +79,7 @@ Awaitable<Result<Agent::Outcome>> Agent::run() {
   worker_.joined();
   if (stopping_) co_await download_.save_before_end();
   co_await export_own_tensors();
-  state_.drop_spare();
+  state_.drop_spares();
   co_return outcome;
 }
 
@@ -240,7 +240,7 @@ Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {
 Awaitable<void> Agent::leave_run() {
   const bool has_ended = co_await worker_.end();
   if (has_ended) {
-    state_.drop_spare();
+    state_.drop_spares();
     if (options_.stay) co_await export_own_tensors();  // Otherwise run() does it at its end.
   }
   co_await conversation_.leave();

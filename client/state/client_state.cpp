@@ -20,7 +20,7 @@ Result<ClientState> ClientState::open(Files& files, std::filesystem::path folder
 
 Result<bool> ClientState::enter_run(const std::string& run_key) {
   if (run_key == folder_.run_key()) return false;
-  drop_spare();
+  drop_spares();
   // This was done at the end of the run too, but the client may have been killed there.
   if (const auto path = export_own_tensors(); !path) {
     const Errc code = path.error().code();
@@ -95,7 +95,7 @@ Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& upd
   const auto saved = save();
   // Remove half-written files: on a full disk the next attempt needs their space.
   if (!saved) {
-    drop_spare();
+    drop_spares();
     [[maybe_unused]] const auto removed = folder_.remove_strays();
   }
   return saved;

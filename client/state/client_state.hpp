@@ -93,7 +93,7 @@ class ClientState {
   /// first. With a delta codec the reference is subtracted, if begin.reference() is its task;
   /// otherwise begin.reference() becomes 0.
   ///   update        layout.all.elements() values; becomes what was coded
-  ///   begin         all fields except bytes, digest, nmse and encode_seconds are set
+  ///   begin         all fields except bytes, digest, nmse, encode_seconds and save_seconds are set
   ///   local_values  the method's new local values (the local rule's vector, then the personal
   ///                 part), or none
   ///   rule          the rule whose vector that is, or null
@@ -114,9 +114,9 @@ class ClientState {
   /// stays 0 where the update had values (shared/codec/encode/feedback.hpp).
   [[nodiscard]] Result<void> settle_unused(const RunLayout& layout, bool keeps_mass = true);
 
-  /// Removes the spare file, which is kept for the next update. If that fails, the next start
-  /// removes it.
-  void drop_spare() { folder_.drop_spare(); }
+  /// Removes the spare files, which are kept for the next update. If that fails, the next start
+  /// removes them.
+  void drop_spares() { folder_.drop_spares(); }
 
   /// The residual (that of the pending update, if there is one); no values if there is none.
   [[nodiscard]] Result<client::StoredValues> residual(const Layout& layout) const;

@@ -16,10 +16,12 @@ namespace fl::client {
 
 namespace {
 
+double seconds_since(TimePoint began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
 /// The sum of squares.
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
-
-double nmse(double lost, double power) { return power > 0 ? lost / power : 0.0; }
 
 /// Copies a piece into `room`.
 std::span<float> copy_piece(std::span<const float> values, std::size_t first, std::size_t count,
@@ -39,7 +41,8 @@ UpdateSaving::UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads,
       threads_(threads),
       layout_(layout),
       update_(update),
-      codec_(codec) {
+      codec_(codec),
+      began_(Clock::now()) {
   pending_.begin = std::move(begin);
   pending_.kept = folder.kept();
 }
@@ -149,7 +152,7 @@ Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& d
   FL_TRY(const std::uint64_t bytes,
          codec_.encode(layout_.all, coded(), seeds, sink, codec::block_elements_of_codec,
                        &codec_state_, threads_, device));
-  begin.set_encode_seconds(std::chrono::duration<double>(Clock::now() - began).count());
+  begin.set_encode_seconds(seconds_since(began));
   FL_CHECK(update_.check());
   FL_CHECK(difference_.check());
   FL_CHECK(file_->truncate(bytes));
@@ -178,15 +181,11 @@ Result<void> UpdateSaving::find_loss() {
     pending_.begin.set_nmse(0);
     return needs_loss() ? fill_zeros(loss, 0) : success();
   }
-  const double power = power_of(update_.values());
   auto decoded = with_payload([&](codec::PayloadReader& reader) -> Result<void> {
-    if (needs_loss()) {
-      FL_CHECK(codec::keep_residual(update_.values(), reader, write_into(loss), threads_));
-      pending_.begin.set_nmse(nmse(power_of(loss.values()), power));
-      return {};
-    }
-    FL_TRY(const double lost, codec::squared_error(update_.values(), reader, threads_));
-    pending_.begin.set_nmse(nmse(lost, power));
+    FL_TRY(const codec::CodingError error,
+           needs_loss() ? codec::keep_residual(update_.values(), reader, write_into(loss), threads_)
+                        : codec::coding_error(update_.values(), reader, threads_));
+    pending_.begin.set_nmse(error.nmse());
     return {};
   });
   return decoded ? update_.check() : decoded;
@@ -211,7 +210,9 @@ Result<void> UpdateSaving::advance_reference() {
   pending_.kept.reference = reference_.name;
   pending_.kept.reference_task = pending_.begin.task();
   FL_CHECK(write_difference());
-  pending_.begin.set_nmse(nmse(power_of(difference_.values()), power_of(update_.values())));
+  const codec::CodingError error{.power = power_of(update_.values()),
+                                 .lost = power_of(difference_.values())};
+  pending_.begin.set_nmse(error.nmse());
   return reference.check();
 }
 
@@ -274,6 +275,7 @@ Result<void> UpdateSaving::finish(NewValues local_values, const LocalRule* rule)
   const bool belongs_together = codec_.error_feedback() || codec_.is_delta() || has_local;
   if (belongs_together) FL_CHECK(file_->sync());
   if (belongs_together || codec_state_.is_changed()) FL_CHECK(folder_.sync());
+  pending_.begin.set_save_seconds(seconds_since(began_));
   FL_CHECK(folder_.add_pending(std::move(pending_), std::move(file_)));
   failpoint("update.saved");
   stage_ = Stage::finished;

@@ -12,6 +12,7 @@
 
 #include "client/state/state_folder.hpp"
 #include "shared/algorithm/strategy.hpp"
+#include "shared/base/async/clock.hpp"
 #include "shared/codec/encode/codec.hpp"
 
 #include <memory>
@@ -22,7 +23,8 @@ namespace fl::client {
 class UpdateSaving {
  public:
   /// All references must outlive it. `update` becomes what is coded. `begin`: all fields except
-  /// bytes, digest, nmse and encode_seconds are set. `scratch` lends vectors; `threads` encode.
+  /// bytes, digest, nmse, encode_seconds and save_seconds are set. `scratch` lends vectors;
+  /// `threads` encode.
   UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads, const RunLayout& layout,
                StoredValues& update, const codec::Codec& codec, wire::UploadBegin begin);
 
@@ -58,6 +60,7 @@ class UpdateSaving {
   const RunLayout& layout_;
   StoredValues& update_;
   const codec::Codec& codec_;
+  const TimePoint began_;
   Stage stage_ = Stage::new_;
   PendingUpdate pending_;
   std::unique_ptr<File> file_;

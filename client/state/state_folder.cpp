@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t block_bytes = 1 << 20;
 constexpr std::string_view manifest_name = "client.json";
 constexpr std::string_view spare_name = "update-spare";
+// A refused update leaves two residuals: its own, and the one before it.
+constexpr std::size_t spare_vectors_max = 6;
 
 bool is_ours(std::string_view name) {
   return name.starts_with("update-") || name.starts_with("residual-") ||
@@ -125,7 +127,7 @@ Result<void> StateFolder::remove_strays() {
   FL_TRY(const auto names, files_->list(path_));
   for (const auto& name : names) {
     const bool is_pending = pending_ && (name == pending_->file || pending_->kept.has(name));
-    if (!is_ours(name) || kept_.has(name) || is_pending || name == spare_file_) continue;
+    if (!is_ours(name) || kept_.has(name) || is_pending || is_spare(name)) continue;
     FL_CHECK(files_->remove(path_ / name));
   }
   return {};
@@ -157,12 +159,26 @@ Result<void> StateFolder::begin_run(const std::string& run_key) {
     own_ = std::move(own_before);
     return written.error();
   }
+  drop_spares();
   return remove_strays();
 }
 
 Result<NewValues> StateFolder::new_values(std::string_view kind, std::uint64_t elements) {
   NewValues fresh{next_name(kind), {}};
-  FL_TRY(fresh.values, StoredValues::make(*files_, path_ / fresh.name, elements));
+  const auto path = path_ / fresh.name;
+  const auto spare = std::ranges::find_if(spare_vectors_, [&](const std::string& name) {
+    return name.substr(0, name.rfind('-')) == kind;
+  });
+  bool has_spare = spare != spare_vectors_.end();
+  if (has_spare) {
+    const auto renamed = files_->rename(path_ / *spare, path);
+    spare_vectors_.erase(spare);
+    // Whoever tidies the folder may have removed it.
+    has_spare = renamed.has_value();
+    if (!renamed && renamed.error().code() != Errc::not_found) return renamed.error();
+  }
+  FL_TRY(fresh.values, StoredValues::make(*files_, path, elements,
+                                          has_spare ? OpenMode::update : OpenMode::truncate));
   return fresh;
 }
 
@@ -217,7 +233,11 @@ Result<std::shared_ptr<File>> StateFolder::open_pending() {
 Result<void> StateFolder::settle(KeptFiles kept) {
   FL_ASSERT(pending_.has_value());
   const std::string settled = pending_->file;
+  const KeptFiles before = kept_;
+  const KeptFiles pending = pending_->kept;
   FL_CHECK(replace(std::nullopt, std::move(kept)));
+  spare_vectors(before);
+  spare_vectors(pending);
   if (!files_->exists(path_ / settled)) return {};
   FL_CHECK(files_->rename(path_ / settled, path_ / spare_name));
   spare_file_ = spare_name;
@@ -229,10 +249,23 @@ Result<void> StateFolder::forget_pending() {
   return remove_strays();
 }
 
-void StateFolder::drop_spare() {
-  if (spare_file_.empty()) return;
-  [[maybe_unused]] const auto removed = files_->remove(path_ / spare_file_);
-  spare_file_.clear();
+void StateFolder::drop_spares() {
+  if (!spare_file_.empty()) spare_vectors_.push_back(std::exchange(spare_file_, ""));
+  for (const std::string& name : std::exchange(spare_vectors_, {}))
+    [[maybe_unused]] const auto removed = files_->remove(path_ / name);
+}
+
+/// Keeps those of these vectors for the next update that the manifest does not name any more. Local
+/// values are not among them: a trainer may still have them mapped.
+void StateFolder::spare_vectors(const KeptFiles& before) {
+  for (const std::string& name : {before.residual, before.velocity, before.reference}) {
+    const bool is_used = name.empty() || kept_.has(name) || is_spare(name);
+    if (!is_used && spare_vectors_.size() < spare_vectors_max) spare_vectors_.push_back(name);
+  }
+}
+
+bool StateFolder::is_spare(std::string_view name) const {
+  return name == spare_file_ || std::ranges::find(spare_vectors_, name) != spare_vectors_.end();
 }
 
 /// Writes a manifest with these. After an error the manifest and the members are as before.

@@ -82,7 +82,8 @@ class StateFolder {
   /// The manifest has them after the next change of files.
   void set_own(std::optional<OwnTensors> own) { own_ = std::move(own); }
 
-  /// A new file of `elements` arbitrary values. Errors: those of the disk.
+  /// A new file of `elements` arbitrary values, or one that settle() has left. Errors: those of the
+  /// disk.
   [[nodiscard]] Result<NewValues> new_values(std::string_view kind, std::uint64_t elements);
   /// Writes and syncs a new file and returns its name. The caller syncs the folder.
   [[nodiscard]] Result<std::string> write_new(std::string_view kind, Bytes bytes);
@@ -103,21 +104,24 @@ class StateFolder {
   /// Opens the pending update's file after checking its size and digest (`corrupt`).
   [[nodiscard]] Result<std::shared_ptr<File>> open_pending();
   /// Ends the pending update: `kept` are the current files now. The update's file becomes the spare
-  /// file for the next update.
+  /// file for the next update, and the vectors of which none is named any more are written over
+  /// next time.
   [[nodiscard]] Result<void> settle(KeptFiles kept);
   /// Drops the pending update and everything that was saved with it.
   [[nodiscard]] Result<void> forget_pending();
 
   /// Removes files that the manifest does not name.
   [[nodiscard]] Result<void> remove_strays();
-  /// Removes the spare file. If that fails, the next start removes it.
-  void drop_spare();
+  /// Removes all spare files. If that fails, the next start removes them.
+  void drop_spares();
 
  private:
   [[nodiscard]] Result<void> read_manifest();
   [[nodiscard]] Result<void> write_manifest();
   [[nodiscard]] Result<void> replace(std::optional<PendingUpdate> pending, KeptFiles kept);
   [[nodiscard]] std::string next_name(std::string_view kind);
+  void spare_vectors(const KeptFiles& before);
+  [[nodiscard]] bool is_spare(std::string_view name) const;
 
   Files* files_;
   std::filesystem::path path_;
@@ -129,6 +133,8 @@ class StateFolder {
   /// The name of a delivered update's file, which the next update overwrites. That takes a third of
   /// the time or less, because blocks and cached pages exist already. Empty: there is none.
   std::string spare_file_;
+  /// Names of vectors that the manifest on the disk does not name any more, for the same reason.
+  std::vector<std::string> spare_vectors_;
   std::uint64_t next_number_ = 1;
 };
 

@@ -28,8 +28,8 @@ Result<StoredValues> StoredValues::read_or_map(std::unique_ptr<File> file, std::
 }
 
 Result<StoredValues> StoredValues::make(Files& files, const std::filesystem::path& path,
-                                        std::uint64_t elements) {
-  FL_TRY(auto file, files.open(path, OpenMode::truncate));
+                                        std::uint64_t elements, OpenMode mode) {
+  FL_TRY(auto file, files.open(path, mode));
   FL_CHECK(file->reserve(elements * sizeof(float)));
   return read_or_map(std::move(file), elements, true);
 }
@@ -86,7 +86,12 @@ Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work) {
 Result<void> change_values(StoredValues& target, std::size_t first, std::size_t count,
                            const ChangePiece& change) {
   std::vector<float> piece;
-  return for_each_piece(count, [&](std::size_t at, std::size_t elements) {
+  const std::span<float> memory = target.memory();
+  return for_each_piece(count, [&](std::size_t at, std::size_t elements) -> Result<void> {
+    if (!memory.empty()) {
+      change(at, memory.subspan(first + at, elements));
+      return {};
+    }
     const auto before = target.values().subspan(first + at, elements);
     piece.assign(before.begin(), before.end());
     change(at, piece);

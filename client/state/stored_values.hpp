@@ -45,10 +45,12 @@ class StoredValues {
   /// Values in memory, which may be a share of a limited one.
   explicit StoredValues(std::vector<float> values, std::unique_ptr<MemoryShare> share = nullptr)
       : memory_(std::move(values)), share_(std::move(share)) {}
-  /// A new file of `elements` values in place of what has that name; their contents are arbitrary.
-  /// Takes the room on the disk at once. Errors: no_space and others of the disk.
+  /// A new file of `elements` values in place of what has that name, or with OpenMode::update in
+  /// its blocks; their contents are arbitrary. Takes the room on the disk at once. Errors: no_space
+  /// and others of the disk.
   [[nodiscard]] static Result<StoredValues> make(Files& files, const std::filesystem::path& path,
-                                                 std::uint64_t elements);
+                                                 std::uint64_t elements,
+                                                 OpenMode mode = OpenMode::truncate);
   /// The values of a file, for reading. Errors: corrupt, with the path, if it is too short; those
   /// of the disk.
   [[nodiscard]] static Result<StoredValues> open(Files& files, const std::filesystem::path& path,

@@ -47,13 +47,15 @@ fl::Result<void> show(const std::string& spec) {
     std::vector<float> received(layout.elements());
     FL_CHECK(reader.decode_all(received));
 
-    FL_TRY(const double lost, fl::codec::squared_error(update, reader));
+    // With error feedback the residual of this update is part of the next one.
+    FL_TRY(const fl::codec::CodingError error,
+           codec->error_feedback() ? fl::codec::keep_residual(update, reader, residual)
+                                   : fl::codec::coding_error(update, reader));
     std::printf("round %d: %s, %llu bytes, %.3f bits a value, a mean error of %.4f\n",
                 static_cast<int>(round), codec->canonical().c_str(),
                 static_cast<unsigned long long>(bytes),
                 8 * static_cast<double>(bytes) / static_cast<double>(layout.elements()),
-                std::sqrt(lost / static_cast<double>(layout.elements())));
-    if (codec->error_feedback()) FL_CHECK(fl::codec::keep_residual(update, reader, residual));
+                std::sqrt(error.lost / static_cast<double>(layout.elements())));
   }
   return {};
 }

@@ -143,6 +143,7 @@ struct TaskRecord {
   std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
   std::uint64_t raw_bytes = 0;     // Bytes that the same update has in fp32.
   double encode_seconds = 0;       // On the client.
+  double save_seconds = 0;         // There, with what else it does before it announces the update.
   double decode_seconds = 0;       // On the server: decoding, checking and adding up.
   double nmse = 0;            // Loss by coding, as a part of the squared norm of what was coded.
   double ready_seconds = 0;   // From the offer to the begin of the upload.
@@ -316,6 +317,7 @@ struct CodecSummary {
   std::uint64_t raw_bytes = 0;     // In fp32.
   std::uint64_t update_bytes = 0;  // The bytes that were sent.
   double encode_seconds = 0;
+  double save_seconds = 0;
   double decode_seconds = 0;
   double train_seconds = 0;
   double nmse = 0;                       // Their mean.

@@ -2,6 +2,7 @@
 #include "server/history/schema.hpp"
 
 #include "server/history/claims_schema.hpp"
+#include "server/history/saving_schema.hpp"
 
 #include <fmt/format.h>
 
@@ -428,7 +429,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"order of the queue", queue_order},
                                          Migration{"actors of the audit", actors},
                                          Migration{"tensors of clients", tensors_of_clients},
-                                         Migration{"setups of clients", setups}};
+                                         Migration{"setups of clients", setups},
+                                         Migration{"all that saving an update takes", saving}};
 
 struct Marks {
   int application = 0;

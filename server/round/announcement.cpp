@@ -87,6 +87,9 @@ Result<void> check_figures(const wire::UploadBegin& begin) {
   if (!is_duration(begin.encode_seconds())) {
     return Error(Errc::invalid_input, not_a_duration("its coding time", begin.encode_seconds()));
   }
+  if (!is_duration(begin.save_seconds()))
+    return Error(Errc::invalid_input,
+                 not_a_duration("its time to save the update", begin.save_seconds()));
   if (!is_duration(begin.nmse()))
     return Error(Errc::invalid_input,
                  fmt::format("its coding error (nmse) is {}; it must be 0 or more, and finite",
@@ -122,9 +125,11 @@ void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant
   record.update_bytes = begin.bytes();
   record.raw_bytes = arrival.raw_bytes;
   record.encode_seconds = std::min(begin.encode_seconds(), passed);
+  // Releases before this one say nothing of the rest.
+  record.save_seconds = std::max(record.encode_seconds, std::min(begin.save_seconds(), passed));
   record.nmse = begin.nmse();
   record.ready_seconds = std::max(seconds(task.begun_at - task.offered_at),
-                                  record.train_seconds + record.encode_seconds);
+                                  record.train_seconds + record.save_seconds);
   if (const std::uint64_t sent = begin.bytes() - grant.offset; sent > 0) {
     record.upload_seconds = seconds(arrival.at - grant.began_at) *
                             static_cast<double>(begin.bytes()) / static_cast<double>(sent);

@@ -167,13 +167,15 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
     SpanSource source(coder->payload);
     FL_TRY(auto reader, PayloadReader::open(source, *bytes, layout));
     if (codec->momentum() > 0) FL_CHECK(stop_sent(speed, reader, threads));
-    double lost = 0;
-    if (codec->error_feedback() || !codec->is_exact()) {
-      FL_TRY(lost, nmse_of(x, reader, codec->error_feedback(), threads));
+    CodingError error;
+    if (codec->error_feedback()) {
+      FL_TRY(error, keep_residual(x, reader, x, threads));
+    } else if (!codec->is_exact()) {
+      FL_TRY(error, coding_error(x, reader, threads));
     }
     if (codec->error_feedback()) std::ranges::copy(x, residual);
     if (codec->momentum() > 0) std::ranges::copy(speed, velocity);
-    if (nmse != nullptr) *nmse = lost;
+    if (nmse != nullptr) *nmse = error.nmse();
     return reinterpret_cast<const uint8_t*>(coder->payload.data());
   });
 }

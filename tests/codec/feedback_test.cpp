@@ -153,19 +153,25 @@ TEST_CASE("with momentum, sent + residual = sum of velocities over 50 rounds, so
   }
 }
 
-TEST_CASE("squared_error() is the squared error of the decoded values over all blocks") {
+TEST_CASE("coding_error() is of the decoded values and of what was coded, over all blocks") {
   const Layout layout = layout_of({{"a", {700}}, {"b", {33}}});
   const std::vector<float> update = normal(layout.elements(), 2);
   const auto payload = encode(*codec_of("qsgd:3"), layout, update, 5, 256);
   const auto decoded = decode(payload, layout);
   double wanted = 0;
+  double power = 0;
   for (std::size_t i = 0; i < update.size(); ++i) {
     wanted += std::pow(static_cast<double>(update[i]) - decoded[i], 2);
+    power += std::pow(static_cast<double>(update[i]), 2);
   }
   SpanSource source(payload);
   auto reader = PayloadReader::open(source, payload.size(), layout).value();
   CHECK(wanted > 1);
-  CHECK(squared_error(update, reader).value() == doctest::Approx(wanted));
+  const CodingError error = coding_error(update, reader).value();
+  CHECK(error.lost == doctest::Approx(wanted));
+  CHECK(error.power == doctest::Approx(power));
+  CHECK(error.nmse() == doctest::Approx(wanted / power));
+  CHECK(CodingError().nmse() == 0);
 }
 
 TEST_CASE("with deltas the reference converges to a constant update, with every codec") {

@@ -48,21 +48,25 @@ TEST_CASE("any number of threads gives the same payload, residual, error and val
     std::vector<float> residuals[2];
     std::vector<float> velocities[2];
     double losses[2];
+    double powers[2];
     for (const int way : {0, 1}) {
       const int by = way == 0 ? 1 : threads;
       values[way].resize(x.size());
       reader.decode_all(values[way], by).value();
       residuals[way].resize(x.size());
-      keep_residual(x, reader, residuals[way], by).value();
+      losses[way] = keep_residual(x, reader, residuals[way], by).value().lost;
       add_decoded(residuals[way], reader, by).value();
       velocities[way] = x;
       stop_sent(velocities[way], reader, by).value();
-      losses[way] = squared_error(x, reader, by).value();
+      const CodingError error = coding_error(x, reader, by).value();
+      CHECK(error.lost == losses[way]);
+      powers[way] = error.power;
     }
     CHECK(values[1] == values[0]);
     CHECK(residuals[1] == residuals[0]);
     CHECK(velocities[1] == velocities[0]);
     CHECK(losses[1] == losses[0]);
+    CHECK(powers[1] == powers[0]);
   }
 }
 

@@ -204,17 +204,18 @@ class DashboardFigures(Pages):
         # Each codec is in each round, so all traffic is its.
         point = human_bytes(series["bytes"][-1] / (100 * abs(last - first)))
         expected = []
-        for codec, count, sent, raw, error, coding in self.federation.query(
+        for codec, count, sent, raw, error, coding, saved in self.federation.query(
             "SELECT codec, count(*), sum(update_bytes), sum(raw_bytes), avg(nmse),"
-            " avg(encode_seconds) FROM task WHERE run_id = ? AND state = 'accepted'"
+            " avg(encode_seconds), avg(save_seconds) FROM task WHERE run_id = ? AND state = 'accepted'"
             " GROUP BY codec ORDER BY codec",
             FIRST,
         ):
             smaller = f"{human_number(raw / sent, 3)}×"
             figures = (human_bytes(sent), human_bytes(raw), smaller, human_number(error, 3))
-            expected.append((codec, str(count), *figures, human_seconds(coding), point))
+            times = (human_seconds(coding), human_seconds(saved))
+            expected.append((codec, str(count), *figures, *times, point))
         labels = ["Codec", "Updates", "Sent", "In fp32", "Smaller by", "Coding error"]
-        labels += ["Coding took", "Bytes for each point"]
+        labels += ["Coding took", "With saving", "Bytes for each point"]
         self.expect_rows(self.page, "Updates by codec", labels, expected)
 
     def test_runs_side_by_side(self):
@@ -272,19 +273,20 @@ class DashboardFigures(Pages):
             about, f"{self.panel('Timeline')}?.textContent.includes({json.dumps(about)})"
         )
         rows, bars = [], []
-        for client, state, whole, ready, train, coding, upload, sent, codec, reason in (
+        for client, state, whole, ready, train, coding, saved, upload, sent, codec, reason in (
             self.federation.query(
                 "SELECT client, state, seconds, ready_seconds, train_seconds, encode_seconds,"
-                " upload_seconds, update_bytes, codec, reason FROM task"
+                " save_seconds, upload_seconds, update_bytes, codec, reason FROM task"
                 " WHERE run_id = ? AND round = ? ORDER BY id",
                 *(FIRST, number),
             )
         ):
             rows.append((client, state, human_seconds(whole), human_bytes(sent), codec, reason))
             parts = {
-                "download and preparing": ready - train - coding,
+                "download and preparing": ready - train - saved,
                 "training": train,
                 "coding": coding,
+                "saving": saved - coding,
                 "upload": upload,
                 "waiting and checking": whole - ready - upload,
             }

@@ -42,7 +42,6 @@ class Grids(SiteTest):
         grids = (
             ("zero 3, ep 2 direct", ("ep=2", "--zero", 3)),
             ("tp 2, ep 2 direct", ("tp=2,ep=2", "--sequence-parallel", "--check-calls")),
-            ("cp 2 ring, ep 4 direct", ("cp=2,ep=4",)),
         )
         for number, (setup, flags) in enumerate(grids):
             with self.subTest(setup=setup):

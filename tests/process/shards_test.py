@@ -119,7 +119,10 @@ class Shards(SiteTest):
         for flags, text in (
             (("--zero", 3), "is for a site: it needs --ranks N or --site"),
             (("--ranks", 2, "--zero", 4), "--zero"),
-            (("--ranks", 2, "--parallel", "ep=2"), "ep would divide experts"),
+            (
+                ("--ranks", 2, "--parallel", "ep=2", "--hook", "sign"),
+                "--parallel ep=2 does not go with --hook sign",
+            ),
             (("--ranks", 2, "--parallel", "dp=3"), "takes 3 ranks, and the site has 2"),
             (("--ranks", 2, "--zero", 3, "--hook", "sign"), "--zero 3 does not go with --hook sign"),
             (("--ranks", 2, "--zero", 1, "--hook", "post-local-sgd:2"), "--zero 1 does not go with"),

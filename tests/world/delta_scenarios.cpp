@@ -92,15 +92,20 @@ TEST_CASE("after either end has lost a reference, the client sends its next upda
     CAPTURE(static_cast<int>(loss));
     World world(deltas("delta+qsgd:8", 6));
     MemFiles& clients = world.clients().at("client-1").disk;
-    const auto reference_in = [](MemFiles& disk, const std::string& folder,
-                                 const std::string& prefix) {
-      for (const auto& name : disk.list(folder).value()) {
-        if (name.starts_with(prefix)) return folder + "/" + name;
-      }
-      return std::string();
+    // A client also has the one before, which the next one is written over.
+    const auto references_in = [](MemFiles& disk, const std::string& folder,
+                                  const std::string& prefix) {
+      std::vector<std::string> files;
+      for (const auto& name : disk.list(folder).value())
+        if (name.starts_with(prefix)) files.push_back(folder + "/" + name);
+      return files;
     };
-    const auto halve = [](MemFiles& disk, const std::string& file) {
-      REQUIRE(disk.open(file, OpenMode::update).value()->truncate(100));
+    const auto halve = [](MemFiles& disk, const std::vector<std::string>& files) {
+      for (const auto& file : files)
+        REQUIRE(disk.open(file, OpenMode::update).value()->truncate(100));
+    };
+    const auto remove = [](MemFiles& disk, const std::vector<std::string>& files) {
+      for (const auto& file : files) REQUIRE(disk.remove(file));
     };
     bool is_lost = false;
     world.on_frame = [&](const std::string& client, bool is_up, const wire::Header& header) {
@@ -113,16 +118,16 @@ TEST_CASE("after either end has lost a reference, the client sends its next upda
       } else {
         world.kill_server(false);
       }
-      const std::string file = is_clients
-                                   ? reference_in(clients, "/state", "reference-")
-                                   : reference_in(world.server_disk(), "/state/references", "");
-      REQUIRE(!file.empty());
+      auto files = is_clients ? references_in(clients, "/state", "reference-")
+                              : references_in(world.server_disk(), "/state/references", "");
+      REQUIRE(!files.empty());
+      if (!is_clients) files.resize(1);  // One client's.
       switch (loss) {
         case Loss::clients_manifest: REQUIRE(clients.remove("/state/client.json")); return;
-        case Loss::clients_file: REQUIRE(clients.remove(file)); return;
-        case Loss::clients_half: return halve(clients, file);
-        case Loss::servers_file: REQUIRE(world.server_disk().remove(file)); return;
-        case Loss::servers_half: return halve(world.server_disk(), file);
+        case Loss::clients_file: return remove(clients, files);
+        case Loss::clients_half: return halve(clients, files);
+        case Loss::servers_file: return remove(world.server_disk(), files);
+        case Loss::servers_half: return halve(world.server_disk(), files);
       }
     };
     REQUIRE(world.run());

@@ -36,6 +36,8 @@ export class Bytes extends ViewOfRun {
       { label: "Coding error", number: true, text: (row) => format.number(row.nmse, 3) },
       { label: "Coding took", number: true,
         text: (row) => format.seconds(row.encode_seconds / Math.max(1, row.updates)) },
+      { label: "With saving", number: true,
+        text: (row) => format.seconds(row.save_seconds / Math.max(1, row.updates)) },
       { label: "Bytes for each point", number: true,
         text: (row) => format.bytes(bytesOfPoint(row.bytes, row.value_first, row.value_last)) },
     ], { empty: "No update counts yet.", hideCaption: true });

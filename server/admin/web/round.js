@@ -9,17 +9,18 @@ const rowsOfPage = 50;
 const reloadMs = 2000;
 const parts = [
   ["download", "download and preparing"], ["train", "training"], ["encode", "coding"],
-  ["upload", "upload"], ["wait", "waiting and checking"], ["open", "not decided yet"],
+  ["save", "saving"], ["upload", "upload"], ["wait", "waiting and checking"], ["open", "not decided yet"],
 ];
 
 // Where the time from the offer on went, in seconds. What the client has not reported is not there.
-// "Download" is all that came before the upload and was neither training nor coding.
+// "Download" is all that came before the upload and was neither training, coding nor saving.
 export function spansOf(update, now) {
   const whole = (update.decided_at ?? now) - update.offered_at;
-  const work = update.train_seconds + update.encode_seconds;
+  const work = update.train_seconds + update.save_seconds;
   const spans = {
     download: Math.max(0, update.ready_seconds - work), train: update.train_seconds,
-    encode: update.encode_seconds, upload: update.upload_seconds,
+    encode: update.encode_seconds, save: update.save_seconds - update.encode_seconds,
+    upload: update.upload_seconds,
   };
   const known = Object.values(spans).reduce((sum, each) => sum + each, 0);
   const rest = Math.max(0, whole - known);

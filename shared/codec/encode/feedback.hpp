@@ -61,22 +61,27 @@ void add_velocity(std::span<float> update, std::span<float> velocity, float mome
 [[nodiscard]] Result<void> stop_sent(std::span<float> velocity, PayloadReader& payload,
                                      int threads = 1);
 
+/// How much coding a vector x has lost: sums of squares, in fp64, of x and of x - decoded.
+struct CodingError {
+  double power = 0;
+  double lost = 0;
+  /// The normalised mean squared error, lost / power; 0 of a vector that is 0.
+  [[nodiscard]] double nmse() const { return power > 0 ? lost / power : 0.0; }
+};
+
 /// residual = update - decode(payload), block by block. `update` and `residual` may be the same
 /// memory. Errors: corrupt; the source's; those of `write`. After an error the residual is partly
 /// written.
-[[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
-                                         const WriteValues& write, int threads);
-[[nodiscard]] Result<void> keep_residual(std::span<const float> update, PayloadReader& payload,
-                                         std::span<float> residual, int threads = 1);
+[[nodiscard]] Result<CodingError> keep_residual(std::span<const float> update,
+                                                PayloadReader& payload, const WriteValues& write,
+                                                int threads);
+[[nodiscard]] Result<CodingError> keep_residual(std::span<const float> update,
+                                                PayloadReader& payload, std::span<float> residual,
+                                                int threads = 1);
 
-/// |update - decode(payload)|^2, for a codec without a residual. Errors as above.
-[[nodiscard]] Result<double> squared_error(std::span<const float> update, PayloadReader& payload,
-                                           int threads = 1);
-
-/// |update - decode(payload)|^2 / |update|^2, or 0 if the update is 0. If `is_kept`, the update is
-/// replaced by the residual. Errors as above.
-[[nodiscard]] Result<double> nmse_of(std::span<float> update, PayloadReader& payload, bool is_kept,
-                                     int threads = 1);
+/// The error alone, for a codec without a residual. Errors as above.
+[[nodiscard]] Result<CodingError> coding_error(std::span<const float> update,
+                                               PayloadReader& payload, int threads = 1);
 
 /// values += decode(payload). With a residual this undoes the sending; with a reference it gives
 /// the receiver's next reference. Errors as above. Without

@@ -59,6 +59,7 @@ inline TaskRecord accepted(TaskRecord task) {
   task.update_bytes = 12'345;
   task.raw_bytes = 99'999;
   task.encode_seconds = 0.125;
+  task.save_seconds = 0.25;
   task.decode_seconds = 0.0625;
   task.nmse = 0.01;
   task.ready_seconds = 4.5;

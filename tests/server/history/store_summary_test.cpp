@@ -129,6 +129,7 @@ TEST_CASE("codec_summary agrees with figures worked out by hand") {
   CHECK(row.raw_bytes == 2 * 99'999);
   CHECK(row.update_bytes == 2 * 12'345);
   CHECK(row.encode_seconds == 0.25);
+  CHECK(row.save_seconds == 0.5);
   CHECK(row.decode_seconds == 0.125);
   CHECK(row.train_seconds == 7);
   CHECK(row.nmse == doctest::Approx(0.02));

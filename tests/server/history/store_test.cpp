@@ -24,6 +24,7 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.update_bytes == b.update_bytes);
   CHECK(a.raw_bytes == b.raw_bytes);
   CHECK(a.encode_seconds == b.encode_seconds);
+  CHECK(a.save_seconds == b.save_seconds);
   CHECK(a.decode_seconds == b.decode_seconds);
   CHECK(a.nmse == b.nmse);
   CHECK(a.update_digest == b.update_digest);
