@@ -69,10 +69,12 @@ def made_up_rounds(run):
         for client in CLIENTS:
             state, reason = ("refused", REFUSED) if client == CLIENTS[7] else ("accepted", "")
             train, coding, sending = (numbers.uniform(0.2, 40) for _ in range(3))
-            ready = train + coding + numbers.uniform(0.2, 40)
+            saved = coding + numbers.uniform(0.2, 40)
+            ready = train + saved + numbers.uniform(0.2, 40)
             whole = ready + sending + numbers.uniform(0.2, 40)
             task = (run, at, at - 1, client, state, began + numbers.uniform(0, 9), whole)
-            task += (numbers.uniform(0.5, 2), numbers.uniform(0.1, 3), ready, train, sending, coding)
+            task += (numbers.uniform(0.5, 2), numbers.uniform(0.1, 3), ready, train, sending)
+            task += (coding, saved)
             codec = SETTINGS[run]["codec"] if client < CLIENTS[6] else "fp16"
             task += (codec, 400_000, numbers.randrange(10_000, 99_000), numbers.uniform(0.01, 0.2))
             tasks.append((*task, reason))
@@ -125,9 +127,9 @@ class DashboardFigures(Pages):
                 (
                     "INSERT INTO task (run_id, round, base_version, client, state, offered_at,"
                     " decided_at, seconds, loss, norm, ready_seconds, train_seconds,"
-                    " upload_seconds, encode_seconds, codec, raw_bytes, update_bytes, nmse, reason,"
+                    " upload_seconds, encode_seconds, save_seconds, codec, raw_bytes, update_bytes, nmse, reason,"
                     " examples, steps, codec_reason, spool_file) VALUES (?, ?, ?, ?, ?, ?6, ?6 + ?7,"
-                    " ?7, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 10, 10, '', 'x')",
+                    " ?7, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 10, 10, '', 'x')",
                     tasks,
                 ),
                 (

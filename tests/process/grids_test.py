@@ -110,7 +110,7 @@ class Grids(SiteTest):
 
     def test_three_unlike_sites_train_as_three_clients(self):
         experts = MODEL + ",experts=4,aux=0"
-        for first, model in (("tp=2,cp=2", MODEL), ("tp=2,pp=2", MODEL), ("tp=2,ep=2", experts)):
+        for first, model in (("tp=2,pp=2", MODEL), ("tp=2,ep=2", experts)):
             with self.subTest(first=first):
                 self.check_three_unlike_sites(first, model)
 

@@ -19,7 +19,7 @@ export function spansOf(update, now) {
   const work = update.train_seconds + update.save_seconds;
   const spans = {
     download: Math.max(0, update.ready_seconds - work), train: update.train_seconds,
-    encode: update.encode_seconds, save: update.save_seconds - update.encode_seconds,
+    encode: update.encode_seconds, save: Math.max(0, update.save_seconds - update.encode_seconds),
     upload: update.upload_seconds,
   };
   const known = Object.values(spans).reduce((sum, each) => sum + each, 0);
