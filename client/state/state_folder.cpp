@@ -159,7 +159,6 @@ Result<void> StateFolder::begin_run(const std::string& run_key) {
     own_ = std::move(own_before);
     return written.error();
   }
-  drop_spares();
   return remove_strays();
 }
 

@@ -77,7 +77,8 @@ class StateFolder {
   [[nodiscard]] const KeptFiles& kept() const { return kept_; }
   [[nodiscard]] const std::optional<PendingUpdate>& pending() const { return pending_; }
 
-  /// Makes this the folder of another run, and forgets all files of the run before.
+  /// Makes this the folder of another run, and forgets all files of the run before but the spare
+  /// ones (drop_spares()).
   [[nodiscard]] Result<void> begin_run(const std::string& run_key);
   /// The manifest has them after the next change of files.
   void set_own(std::optional<OwnTensors> own) { own_ = std::move(own); }
