@@ -12,6 +12,7 @@ import time
 import unittest
 
 from federation import BIN, SOURCE, free_port, wait_until
+from sim_test import read_tensors
 from site_runs import OWN_NAME, SiteTest, largest_difference, ranks_of, setups_of, strike, write_texts
 
 MODEL = "transformer:layers=2,width=16,heads=4,context=16"
@@ -141,6 +142,19 @@ class Grids(SiteTest):
 
         apart = self.model_of_texts(f"sites-{name}", sites, meanwhile=disturb, model=model)
         self.assertLess(largest_difference(apart, alone), 1e-5)
+
+    def test_experts_may_stay_at_the_client_that_divides_them(self):
+        personal = ("--strategy", "fedavg:personal=*experts*", "--local-steps", 2)
+        job = {"rounds": 3, "batch": 3, "model": EXPERTS, "server": personal}
+        grid = ("--ranks", 2, "--parallel", "ep=2", "--zero", 1)
+        values, _, _ = self.run_of_text(*grid, name="personal", **job)
+        self.assertTrue(values)
+        self.assertFalse([name for name in values if "experts" in name])
+        own = list((self.federation.folder / "site").glob("personal-*.safetensors"))
+        self.assertEqual(len(own), 1)
+        kept = read_tensors(own[0])
+        self.assertTrue(all("experts" in name for name in kept))
+        self.assertEqual(len(kept), 2 * 5)  # Of two blocks: a router, and two layers with biases.
 
     def test_a_site_goes_on_with_whole_groups(self):
         flags = ("--ranks", 4, "--parallel", "tp=2", "--ranks-min", 2, "--rank-timeout", 3)
