@@ -59,7 +59,8 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// What a rank has of a tensor, before its layers' tensors are divided.
+/// The experts of a tensor that a rank has; all of a tensor that is of no experts. Tensor
+/// parallelism divides it after that.
 Layout::Tensor own_experts(const Layout::Tensor& tensor, std::int64_t ranks, std::int64_t rank) {
   Layout::Tensor own = tensor;
   if (ranks == 1 || !is_of_experts(tensor.name)) return own;

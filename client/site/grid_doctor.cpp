@@ -67,11 +67,15 @@ double slowest_link(const Mesh& mesh, const char* axis,
 /// The links by axis. Those of tp carry most.
 DoctorLine links_line(const Grid& grid, const std::vector<std::vector<double>>& bytes_per_s) {
   std::string text;
+  double of_tp = std::numeric_limits<double>::infinity();
   double fastest_other = 0;
   const auto add = [&](const Mesh& mesh, const char* axis, int size) {
     if (size == 1) return;
     const double slowest = slowest_link(mesh, axis, bytes_per_s);
-    if (axis != std::string_view("tp")) fastest_other = std::max(fastest_other, slowest);
+    if (axis == std::string_view("tp"))
+      of_tp = slowest;
+    else
+      fastest_other = std::max(fastest_other, slowest);
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis, rate_text(slowest));
   };
   const Mesh mesh = mesh_of(grid);
@@ -81,8 +85,7 @@ DoctorLine links_line(const Grid& grid, const std::vector<std::vector<double>>& 
   add(mesh, "dp", grid.dp);
   add(mesh, "pp", grid.pp);
   text += " (the slowest link of each)";
-  if (grid.tp == 1 || slowest_link(mesh, "tp", bytes_per_s) >= fastest_other / 2)
-    return {Verdict::ok, "axes", text};
+  if (of_tp >= fastest_other / 2) return {Verdict::ok, "axes", text};
   return {Verdict::warn, "axes", text,
           "tp sends most: start the ranks in another order, so that those with the fastest links "
           "follow each other"};

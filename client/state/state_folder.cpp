@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t block_bytes = 1 << 20;
 constexpr std::string_view manifest_name = "client.json";
 constexpr std::string_view spare_name = "update-spare";
-// A refused update leaves two residuals: its own, and the one before it.
+// A refused update leaves two residuals, two velocities and two references: its own, and those
+// before.
 constexpr std::size_t spare_vectors_max = 6;
 
 bool is_ours(std::string_view name) {
@@ -172,7 +173,7 @@ Result<NewValues> StateFolder::new_values(std::string_view kind, std::uint64_t e
   if (has_spare) {
     const auto renamed = files_->rename(path_ / *spare, path);
     spare_vectors_.erase(spare);
-    // Whoever tidies the folder may have removed it.
+    // If somebody has removed the file, a new one serves as well.
     has_spare = renamed.has_value();
     if (!renamed && renamed.error().code() != Errc::not_found) return renamed.error();
   }

@@ -46,12 +46,6 @@ class AddedLoss : public torch::autograd::Function<AddedLoss> {
   }
 };
 
-std::vector<std::int64_t> numbers_of(const torch::Tensor& values) {
-  const torch::Tensor host = values.to(torch::kCPU, torch::kInt64).contiguous();
-  const auto* const first = host.const_data_ptr<std::int64_t>();
-  return {first, first + host.numel()};
-}
-
 /// ExpertGroup::exchange_rows(), and their gradients the way back.
 struct Sent : torch::autograd::Function<Sent> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& rows,

@@ -59,6 +59,13 @@ class ContextGroup : public PassGroup {
   [[nodiscard]] virtual ContextDivision division() const = 0;
 };
 
+/// The numbers of a tensor of integers, in its order.
+[[nodiscard]] inline std::vector<std::int64_t> numbers_of(const torch::Tensor& values) {
+  const torch::Tensor host = values.to(torch::kCPU, torch::kInt64).contiguous();
+  const auto* const first = host.const_data_ptr<std::int64_t>();
+  return {first, first + host.numel()};
+}
+
 class ExpertGroup : public PassGroup {
  public:
   using Division = ExpertDivision;

@@ -49,7 +49,8 @@ struct StateMemory {
 ///   none       s b h (34 / t + 5 a s / (h t))
 ///   selective  s b h 34 / t
 ///   full       s b h 2
-/// Of the 34, 19 are of the dense layers (section 4.1): with experts as often as a token has these.
+/// The dense layers keep 19 of these 34 (section 4.1). Each expert of a token keeps as much as they
+/// do.
 [[nodiscard]] double layer_activation_bytes(const ModelShape& shape, std::int64_t sequences,
                                             std::int64_t tp, Recompute recompute,
                                             PlanPrecision precision);

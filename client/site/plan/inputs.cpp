@@ -40,7 +40,7 @@ bool is_plausible(const ModelShape& shape) {
   return shape.parameters > expected / 4 && shape.parameters < expected * 4;
 }
 
-/// What the tokens of a model with experts use, where only its sizes are known.
+/// How many parameters a token of a model with experts uses, where only the sizes are known.
 double active_of(const ModelShape& shape) {
   const double hidden = real(shape.hidden);
   const double shared = 4 * real(shape.layers) * hidden * hidden + real(shape.vocabulary) * hidden;

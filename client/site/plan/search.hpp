@@ -62,8 +62,8 @@ struct Plan {
   double context_bytes = 0;
   double expert_bytes = 0;
   double pipeline_bytes = 0;
-  DataParallelBytes data_bytes;     // Of what is not experts'.
-  DataParallelBytes replica_bytes;  // Of experts.
+  DataParallelBytes data_bytes;     // For all parameters but those of experts.
+  DataParallelBytes replica_bytes;  // For those of experts.
   [[nodiscard]] double data_sent() const {
     return data_bytes.gradients + data_bytes.weights + replica_bytes.gradients +
            replica_bytes.weights;

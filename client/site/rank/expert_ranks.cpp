@@ -27,12 +27,6 @@ torch::Tensor send_rows(Ranks& ranks, const torch::Tensor& rows, const Counts& t
   return received;
 }
 
-Counts sums_along(const torch::Tensor& counts, std::int64_t dimension) {
-  const torch::Tensor sums = counts.sum(dimension).cpu();
-  const auto* const first = sums.const_data_ptr<std::int64_t>();
-  return {first, first + sums.numel()};
-}
-
 }  // namespace
 
 void ExpertRanks::enter(std::unique_ptr<Ranks> ranks, const Nodes& nodes) {
@@ -96,11 +90,9 @@ torch::Tensor ExpertRanks::in_two_hops(const torch::Tensor& rows, const Counts& 
   const Counts one_each(static_cast<std::size_t>(numbers), 1);
   const torch::Tensor came = send_rows(*within_, sent, one_each, one_each);
   const torch::Tensor first =
-      send_rows(*within_, torch::cat(pieces), sums_along(sent, 1), sums_along(came, 1));
+      send_rows(*within_, torch::cat(pieces), numbers_of(sent.sum(1)), numbers_of(came.sum(1)));
 
-  const torch::Tensor sizes = came.flatten().cpu();
-  const std::vector<torch::Tensor> by_number = first.split_with_sizes(Counts(
-      sizes.const_data_ptr<std::int64_t>(), sizes.const_data_ptr<std::int64_t>() + sizes.numel()));
+  const std::vector<torch::Tensor> by_number = first.split_with_sizes(numbers_of(came));
   pieces.clear();
   Counts expected;
   Counts order;
@@ -114,7 +106,7 @@ torch::Tensor ExpertRanks::in_two_hops(const torch::Tensor& rows, const Counts& 
     expected.push_back(count);
   }
   const torch::Tensor second =
-      send_rows(*across_, torch::cat(pieces), sums_along(came, 0), expected);
+      send_rows(*across_, torch::cat(pieces), numbers_of(came.sum(0)), expected);
 
   const std::vector<torch::Tensor> by_place = second.split_with_sizes(order);
   pieces.assign(from.size(), {});

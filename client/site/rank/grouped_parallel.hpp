@@ -85,7 +85,8 @@ class GroupedParallel : public Parallel {
   /// The ranks that have the same part of the layers but for experts, and other parts of a batch or
   /// of its texts, for the thread that trains.
   [[nodiscard]] Ranks& sharers() const { return own_sharers_ ? *own_sharers_ : *ranks_; }
-  /// What each of all ranks has of the model. Call hold() of it in hold().
+  /// The parts of the model that each rank has. A class that derives from this one tells it the
+  /// model in hold().
   [[nodiscard]] GridParts& parts() { return parts_; }
   [[nodiscard]] const GridParts& parts() const { return parts_; }
 

@@ -181,6 +181,20 @@ std::vector<int> stages_of(const Shape& shape) {
   return shape.pipeline == std::string("zb-h1") ? std::vector{0} : std::vector{0, 2, 3};
 }
 
+/// Calls check(shape, training) for each of these grids, with each stage of ZeRO that goes with it.
+template <class Check>
+void for_each_grid(const std::string& model, const Check& check) {
+  for (const Shape& shape : grids_with_experts()) {
+    for (const int zero : stages_of(shape)) {
+      CAPTURE(shape.name());
+      CAPTURE(zero);
+      Training training = training_of(model, shape);
+      training.zero = zero;
+      check(shape, std::move(training));
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("experts on several ranks make the bits of one process that has all tokens") {
@@ -292,31 +306,19 @@ TEST_CASE("tokens go to their experts and back, and their gradients: these bytes
 
 TEST_CASE("the gradient of grids with divided experts is that of one process") {
   const std::vector<float> wanted = gradient_alone(free_mixture);
-  for (const Shape& shape : grids_with_experts()) {
-    for (const int zero : stages_of(shape)) {
-      CAPTURE(shape.name());
-      CAPTURE(zero);
-      Training training = training_of(free_mixture, shape);
-      training.zero = zero;
-      CHECK(worst_distance(free_mixture, joined(shape.size(), training, note_gradient), wanted) <
-            2e-6);
-    }
-  }
+  for_each_grid(free_mixture, [&](const Shape& shape, const Training& training) {
+    CHECK(worst_distance(free_mixture, joined(shape.size(), training, note_gradient), wanted) <
+          2e-6);
+  });
 }
 
 TEST_CASE("grids with divided experts train as one process does, and clip by the whole gradient") {
-  for (const Shape& shape : grids_with_experts()) {
-    for (const int zero : stages_of(shape)) {
-      CAPTURE(shape.name());
-      CAPTURE(zero);
-      Training training = training_of(linear_mixture, shape);
-      training.zero = zero;
-      training.settings.momentum = 0;
-      training.settings.accumulate = 2;
-      training.settings.clip_norm = 0.5;
-      CHECK(distance_from_alone(shape.size(), training) < 1e-6);
-    }
-  }
+  for_each_grid(linear_mixture, [](const Shape& shape, Training training) {
+    training.settings.momentum = 0;
+    training.settings.accumulate = 2;
+    training.settings.clip_norm = 0.5;
+    CHECK(distance_from_alone(shape.size(), training) < 1e-6);
+  });
 }
 
 TEST_CASE("divided experts have the same bits with recomputation, and run after run") {
@@ -372,15 +374,9 @@ TEST_CASE("divided experts evaluate as those of one process do") {
 }
 
 TEST_CASE("each element of divided experts is written by one rank, which has read it") {
-  for (const Shape& shape : grids_with_experts()) {
-    for (const int zero : stages_of(shape)) {
-      CAPTURE(shape.name());
-      CAPTURE(zero);
-      Training training = training_of(free_mixture, shape);
-      training.zero = zero;
-      for (const bool does : write_each_once(shape, training)) CHECK(does);
-    }
-  }
+  for_each_grid(free_mixture, [](const Shape& shape, const Training& training) {
+    for (const bool does : write_each_once(shape, training)) CHECK(does);
+  });
 }
 
 TEST_CASE("divided experts go on with the moments of others, and of none") {
