@@ -39,6 +39,7 @@ if os.environ.get("FL_TEST_DEVICE", "cpu") == "cpu":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Tests compare bits, and those of a GPU are its own.
 DISK_STEPS_MAX = 500  # A longer walk over disk steps would not end.
 LONG_WALK = 50
+EVERY_STEP = os.environ.get("FL_EVERY_STEP") == "1"  # As ./dev test --all sets it.
 programs = weakref.WeakSet()  # All programs that the test has started.
 
 
@@ -318,7 +319,7 @@ class FederationTest(unittest.TestCase):
         """Calls attempt(failpoint, name) with the failpoints before and after the first, second,
         ... change of the disk, until it returns False: the program was not killed there. Of long
         walks only every third step is tried, from a random one on; all with FL_EVERY_STEP=1."""
-        stride = 1 if steps_min < LONG_WALK or os.environ.get("FL_EVERY_STEP") == "1" else 3
+        stride = 1 if steps_min < LONG_WALK or EVERY_STEP else 3
         reached, step = True, random.SystemRandom().randint(1, stride)
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
             while reached and step < DISK_STEPS_MAX:
@@ -334,6 +335,10 @@ class FederationTest(unittest.TestCase):
                 step += stride * PARALLEL
         self.assertTrue(steps_min < step < DISK_STEPS_MAX, f"walked to step {step} on the disk")
         print(f"{self.id().rpartition('.')[2]}: killed at about {step} steps on the disk")
+
+    def some_of(self, cases):
+        """Every second one of many like cases, from a random one on; all with FL_EVERY_STEP=1."""
+        return cases if EVERY_STEP else cases[random.SystemRandom().randint(0, 1) :: 2]
 
     def expect_exit(self, program, code=0, limit_s=WAIT_MAX_S):
         self.assertEqual(program.wait(limit_s), code, str(program))

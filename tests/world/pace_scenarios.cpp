@@ -50,7 +50,7 @@ WorldOptions three_for_many_rounds(const char* mode) {
   WorldOptions options = calm(3);
   options.settings.mode = mode;
   options.settings.min_clients = 2;
-  options.settings.rounds = or_sanitized(400u, 200u);
+  options.settings.rounds = or_sanitized(400u, 100u);
   options.settings.deadline_s = 5;
   options.sessions_first = 3;
   return options;
@@ -68,7 +68,7 @@ TEST_CASE("a client that never answers is asked less and less often, and costs l
     CHECK(asked.size() <= 12);
     CHECK(has_event(world, "client-3 was asked 3 times in a row without an update that counts"));
     // 400 rounds without it take about as long; with it in each, 2000 s.
-    CHECK(world.elapsed() < 1s * or_sanitized(400, 200));
+    CHECK(world.elapsed() < 1s * or_sanitized(400, 100));
   }
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("a client that never answers is not asked more often because the serve
     world.spawn(Restarts::run(world));
     REQUIRE(world.run());
     CHECK(check(world));
-    CHECK(world.server_starts() > 5);
+    CHECK(world.server_starts() > or_sanitized(5, 2));
     const auto asked = tasks_of_client(world, "client-3");
     CHECK(asked.size() >= 3);
     CHECK(asked.size() <= 12);

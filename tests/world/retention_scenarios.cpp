@@ -187,7 +187,7 @@ TEST_CASE("a kill or a power cut at any change of the disk loses no best version
     options.members.push_back({"judge", judging(3, 50), true});
     const auto look = [](World& world) { check_kept(world, 3); };
     const std::uint64_t n =
-        die_at_each_change(options, is_power_loss, or_sanitized(is_power_loss ? 1 : 3, 7), look);
+        die_at_each_change(options, is_power_loss, or_sanitized(is_power_loss ? 1 : 3, 17), look);
     CHECK(n > 40);
   }
 }
