@@ -155,21 +155,29 @@ Result<void> Download::copy_part(Transfer& transfer) {
     const auto part = MutableBytes(room).first(
         static_cast<std::size_t>(std::min<std::uint64_t>(room.size(), end - at)));
     FL_CHECK(partial_->read(at, part));
+    transfer.hasher.update(part);
     FL_CHECK(transfer.values.write_bytes(at, part));
   }
   return {};
 }
 
-/// Keeps the next received bytes.
+/// Keeps the next received bytes. They count as received only when they are written: the digest is
+/// of what came, not of what lies there.
 Awaitable<Result<void>> Download::keep(Bytes bytes) {
   auto& transfer = *transfer_;
-  const std::uint64_t at = transfer.received;
+  if (!transfer.known) {
+    auto write = [&transfer, bytes] {
+      return transfer.values.write_bytes(transfer.received, bytes);
+    };
+    // Writing to a file may wait for the disk.
+    if (!transfer.values.memory().empty())
+      FL_CO_CHECK(write());
+    else
+      FL_CO_CHECK(co_await worker_.step(std::move(write)));
+    if (transfer.model.full()) transfer.hasher.update(bytes);
+  }
   transfer.received += bytes.size();
-  if (transfer.known) co_return success();
-  auto write = [&transfer, at, bytes] { return transfer.values.write_bytes(at, bytes); };
-  // Writing to a file may wait for the disk.
-  if (!transfer.values.memory().empty()) co_return write();
-  co_return co_await worker_.step(std::move(write));
+  co_return success();
 }
 
 Awaitable<Result<void>> Download::take(const Message& message, const Layout& layout) {
@@ -249,7 +257,8 @@ Result<void> Download::finish(const Layout& layout) {
       }
       models_.pool().give_back(std::exchange(transfer_->values, std::move(*applied)));
     }
-    const Digest digest = Digest::of(std::as_bytes(transfer_->values.values()));
+    const Digest digest = model.full() ? transfer_->hasher.digest()
+                                       : Digest::of(std::as_bytes(transfer_->values.values()));
     FL_CHECK(transfer_->values.check());
     if (digest != wanted) {
       if (!model.full()) replica_.reset();

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace fl::client {
 
@@ -49,6 +50,23 @@ wire::UploadBegin begin_of(const wire::Offer& offer) {
   begin.set_codec(offer.codec());
   begin.set_reference(offer.reference());
   return begin;
+}
+
+/// Writes that the update was saved just now, in so many seconds, and the parts of that, which are
+/// sums, one after the other.
+void trace_saving(TraceFile* trace, const wire::UploadBegin& saved, double took_s) {
+  trace_work(trace, "save round", saved.round(), took_s);
+  if (trace == nullptr) return;
+  double ago_s = took_s;
+  std::vector<TraceSpan> spans;
+  for (const auto& [name, part_s] : {std::pair("coding", saved.encode_seconds()),
+                                     {"residual", saved.residual_seconds()},
+                                     {"digest", saved.digest_seconds()},
+                                     {"sync", saved.sync_seconds()}}) {
+    if (part_s > 0) spans.push_back(trace_span(name, "saving", ago_s, part_s));
+    ago_s -= part_s;
+  }
+  trace->write(0, spans);
 }
 
 /// Writes what the version's evaluation before training gave.
@@ -216,7 +234,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   const std::uint64_t before = coder_ ? coder_->results() : 0;
   FL_CHECK(state_.save_update(layout(), update, **codec, seeds_of(offer), std::move(begin),
                               std::move(kept), method_->rule(), device_for(**codec)));
-  trace_work(options_.trace, "code round", offer.round(), seconds(Clock::now() - trained));
+  trace_saving(options_.trace, state_.pending()->begin, seconds(Clock::now() - trained));
   download_.models().pool().give_back(std::move(update));
   const auto& saved = state_.pending()->begin;
   log_info(

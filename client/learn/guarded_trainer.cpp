@@ -2,6 +2,7 @@
 #include "client/learn/guarded_trainer.hpp"
 
 #include "client/learn/blockwise_trainer.hpp"
+#include "kernels/kernels.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/params/model_table.hpp"
 
@@ -68,9 +69,9 @@ class CheckedSink final : public ValueSink {
  private:
   [[nodiscard]] Result<void> check_finite(std::uint64_t first,
                                           std::span<const float> values) const {
-    const auto wrong = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
-    if (wrong == values.end()) return {};
-    const auto index = first + static_cast<std::uint64_t>(wrong - values.begin());
+    const std::size_t wrong = kernels().scan(values.data(), values.size()).first_bad;
+    if (wrong == values.size()) return {};
+    const std::uint64_t index = first + wrong;
     return Error(Errc::invalid_input,
                  fmt::format("the trainer's {} {} is not finite", what_, layout_.describe(index)));
   }

@@ -93,7 +93,7 @@ class ClientState {
   /// first. With a delta codec the reference is subtracted, if begin.reference() is its task;
   /// otherwise begin.reference() becomes 0.
   ///   update        layout.all.elements() values; becomes what was coded
-  ///   begin         all fields except bytes, digest, nmse, encode_seconds and save_seconds are set
+  ///   begin         all fields but those that tell of coding and saving are set
   ///   local_values  the method's new local values (the local rule's vector, then the personal
   ///                 part), or none
   ///   rule          the rule whose vector that is, or null

@@ -10,15 +10,57 @@
 #include "shared/codec/payload/reader.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace fl::client {
 
 namespace {
 
-double seconds_since(TimePoint began) {
-  return std::chrono::duration<double>(Clock::now() - began).count();
-}
+double seconds_since(TimePoint began) { return seconds(Clock::now() - began); }
+
+/// Adds the time until its end.
+class Stretch {
+ public:
+  explicit Stretch(Duration& sum) : sum_(sum) {}
+  ~Stretch() { sum_ += Clock::now() - began_; }
+  Stretch(const Stretch&) = delete;
+  Stretch& operator=(const Stretch&) = delete;
+
+ private:
+  Duration& sum_;
+  const TimePoint began_ = Clock::now();
+};
+
+/// Writes a payload, and hashes it on the way if its bytes come in their order: if its prefix does
+/// not wait for the sizes of the blocks.
+class HashingSink final : public codec::PayloadSink {
+ public:
+  explicit HashingSink(File& file) : out_(file) {}
+  Result<void> write(std::uint64_t offset, Bytes bytes) override {
+    return write_parts(offset, {&bytes, 1});
+  }
+  Result<void> write_parts(std::uint64_t offset, std::span<const Bytes> parts) override {
+    FL_CHECK(out_.write_parts(offset, parts));
+    in_order_ = in_order_ && offset == hashed_;
+    for (const Bytes part : in_order_ ? parts : std::span<const Bytes>()) {
+      hasher_.update(part);
+      hashed_ += part.size();
+    }
+    return {};
+  }
+  /// None if the bytes did not come in order.
+  [[nodiscard]] std::optional<Digest> digest() const {
+    return in_order_ ? std::optional(hasher_.digest()) : std::nullopt;
+  }
+
+ private:
+  codec::FileSink out_;
+  Hasher hasher_;
+  std::uint64_t hashed_ = 0;
+  bool in_order_ = true;
+};
 
 /// The sum of squares.
 double power_of(std::span<const float> x) { return kernels().scan(x.data(), x.size()).sum_squares; }
@@ -55,8 +97,14 @@ Result<void> UpdateSaving::with_payload(const Use& use) {
   return use(reader);
 }
 
+Result<void> UpdateSaving::sync(StoredValues& values) {
+  const Stretch stretch(syncing_);
+  return values.sync();
+}
+
 Result<void> UpdateSaving::prepare() {
   FL_ASSERT(stage_ == Stage::new_);
+  const Stretch stretch(carrying_);
   FL_CHECK(add_velocity_and_residual());
   if (codec_.is_delta()) FL_CHECK(begin_reference());
   if (codec_.error_feedback()) {
@@ -91,9 +139,13 @@ Result<void> UpdateSaving::add_velocity_and_residual() {
   }
   if (!codec_.error_feedback() || folder_.kept().residual.empty()) return {};
   FL_TRY(const auto carried, folder_.open_values(folder_.kept().residual, elements));
-  FL_CHECK(change_values(update_, 0, elements, [&](std::size_t at, std::span<float> piece) {
-    codec::add_residual(piece, carried.values().subspan(at, piece.size()), codec_.residual_kept());
-  }));
+  FL_CHECK(change_values(
+      update_, 0, elements,
+      [&](std::size_t at, std::span<float> piece) {
+        codec::add_residual(piece, carried.values().subspan(at, piece.size()),
+                            codec_.residual_kept());
+      },
+      threads_));
   return carried.check();
 }
 
@@ -146,7 +198,7 @@ Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& d
     file_ = std::move(fresh.file);
   }
   wire::UploadBegin& begin = pending_.begin;
-  codec::FileSink sink(*file_);
+  HashingSink sink(*file_);
   codec_state_ = last_codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
@@ -155,12 +207,21 @@ Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& d
   begin.set_encode_seconds(seconds_since(began));
   FL_CHECK(update_.check());
   FL_CHECK(difference_.check());
-  FL_CHECK(file_->truncate(bytes));
-  // A payload's prefix is written last, so the file is read back, which is cheap while it is in the
-  // page cache.
-  FL_TRY(const Digest digest, digest_of_beginning(*file_, bytes));
+  FL_TRY(const std::uint64_t bytes_there, file_->size());
+  if (bytes_there != bytes) FL_CHECK(file_->truncate(bytes));
+  const TimePoint coded = Clock::now();
+  Digest digest;
+  if (const auto hashed = sink.digest()) {
+    digest = *hashed;
+  } else {
+    // The prefix was written last, so the file is read back, which is cheap while it is in the page
+    // cache.
+    FL_TRY(digest, digest_of_beginning(*file_, bytes));
+  }
+  begin.set_digest_seconds(seconds_since(coded));
   begin.set_bytes(bytes);
   begin.set_digest(digest.raw());
+  const Stretch stretch(carrying_);
   if (!codec_.is_delta()) {
     FL_CHECK(find_loss());
   } else if (device.coder != nullptr) {
@@ -195,7 +256,7 @@ Result<void> UpdateSaving::advance_velocity() {
   FL_CHECK(with_payload([this](codec::PayloadReader& reader) {
     return stop_sent(velocity_.values.values(), reader, write_into(velocity_.values), threads_);
   }));
-  FL_CHECK(velocity_.values.sync());
+  FL_CHECK(sync(velocity_.values));
   pending_.kept.velocity = velocity_.name;
   return {};
 }
@@ -206,7 +267,7 @@ Result<void> UpdateSaving::advance_reference() {
   FL_CHECK(with_payload([&](codec::PayloadReader& reader) {
     return add_decoded(reference.values(), reader, write_into(reference), threads_);
   }));
-  FL_CHECK(reference.sync());
+  FL_CHECK(sync(reference));
   pending_.kept.reference = reference_.name;
   pending_.kept.reference_task = pending_.begin.task();
   FL_CHECK(write_difference());
@@ -251,9 +312,26 @@ Result<void> UpdateSaving::advance_local(NewValues& local, const LocalRule* rule
   }
   if (rule != nullptr && rule->follows_sent()) FL_CHECK(follow_sent(values, *rule));
   FL_CHECK(values.check());
-  FL_CHECK(values.sync());
+  FL_CHECK(sync(values));
   pending_.kept.local_values = local.name;
   return {};
+}
+
+/// What is carried on moves by what was sent. The time that its syncs take counts as theirs.
+Result<void> UpdateSaving::advance(NewValues& local, const LocalRule* rule) {
+  const Duration synced = syncing_;
+  const Stretch stretch(carrying_);
+  if (codec_.momentum() > 0) FL_CHECK(advance_velocity());
+  if (codec_.is_delta()) FL_CHECK(advance_reference());
+  if (!local.name.empty()) FL_CHECK(advance_local(local, rule));
+  carrying_ -= syncing_ - synced;
+  return {};
+}
+
+Result<void> UpdateSaving::sync_files(bool belongs_together) {
+  const Stretch stretch(syncing_);
+  if (belongs_together) FL_CHECK(file_->sync());
+  return belongs_together || codec_state_.is_changed() ? folder_.sync() : success();
 }
 
 Result<void> UpdateSaving::finish(NewValues local_values, const LocalRule* rule) {
@@ -262,19 +340,18 @@ Result<void> UpdateSaving::finish(NewValues local_values, const LocalRule* rule)
   if (codec_state_.is_changed()) {
     FL_TRY(pending_.kept.codec_state, folder_.write_new("codec-state", codec_state_.bytes()));
   }
-  if (codec_.momentum() > 0) FL_CHECK(advance_velocity());
-  if (codec_.is_delta()) FL_CHECK(advance_reference());
   const bool has_local = !local_values.name.empty();
-  if (has_local) FL_CHECK(advance_local(local_values, rule));
+  FL_CHECK(advance(local_values, rule));
   if (codec_.error_feedback()) {
     if (has_local && layout_.has_shared())
       FL_CHECK(fill_zeros(residual_.values, layout_.model_elements));
-    FL_CHECK(residual_.values.sync());
+    FL_CHECK(sync(residual_.values));
     pending_.kept.residual = residual_.name;
   }
   const bool belongs_together = codec_.error_feedback() || codec_.is_delta() || has_local;
-  if (belongs_together) FL_CHECK(file_->sync());
-  if (belongs_together || codec_state_.is_changed()) FL_CHECK(folder_.sync());
+  FL_CHECK(sync_files(belongs_together));
+  pending_.begin.set_residual_seconds(seconds(carrying_));
+  pending_.begin.set_sync_seconds(seconds(syncing_));
   pending_.begin.set_save_seconds(seconds_since(began_));
   FL_CHECK(folder_.add_pending(std::move(pending_), std::move(file_)));
   failpoint("update.saved");

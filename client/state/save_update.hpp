@@ -23,8 +23,8 @@ namespace fl::client {
 class UpdateSaving {
  public:
   /// All references must outlive it. `update` becomes what is coded. `begin`: all fields except
-  /// bytes, digest, nmse, encode_seconds and save_seconds are set. `scratch` lends vectors;
-  /// `threads` encode.
+  /// bytes, digest, nmse, encode_seconds, save_seconds and its parts are set. `scratch` lends
+  /// vectors; `threads` encode.
   UpdateSaving(StateFolder& folder, ValuePool& scratch, int threads, const RunLayout& layout,
                StoredValues& update, const codec::Codec& codec, wire::UploadBegin begin);
 
@@ -42,6 +42,7 @@ class UpdateSaving {
   [[nodiscard]] Result<void> begin_reference();
   [[nodiscard]] Result<void> write_difference();
   [[nodiscard]] Result<void> find_loss();
+  [[nodiscard]] Result<void> advance(NewValues& local, const LocalRule* rule);
   [[nodiscard]] Result<void> advance_velocity();
   [[nodiscard]] Result<void> advance_reference();
   [[nodiscard]] Result<void> advance_local(NewValues& local, const LocalRule* rule);
@@ -53,6 +54,8 @@ class UpdateSaving {
   [[nodiscard]] codec::CodecState last_codec_state() const;
   template <class Use>
   [[nodiscard]] Result<void> with_payload(const Use& use);
+  [[nodiscard]] Result<void> sync(StoredValues& values);
+  [[nodiscard]] Result<void> sync_files(bool belongs_together);
 
   StateFolder& folder_;
   ValuePool& scratch_;
@@ -70,6 +73,8 @@ class UpdateSaving {
   StoredValues difference_;  // With a delta codec: x, which then becomes the loss.
   NewValues residual_;       // With error feedback: the loss of coding x.
   StoredValues loss_;        // The loss where only shared vectors need it.
+  Duration carrying_{};  // Parts of the time since began_: wire::UploadBegin's residual_seconds,
+  Duration syncing_{};   // and its sync_seconds.
 };
 
 }  // namespace fl::client

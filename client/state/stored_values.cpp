@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/state/stored_values.hpp"
 
+#include "shared/base/async/parallel.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -84,19 +86,28 @@ Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work) {
 }
 
 Result<void> change_values(StoredValues& target, std::size_t first, std::size_t count,
-                           const ChangePiece& change) {
-  std::vector<float> piece;
+                           const ChangePiece& change, int threads) {
   const std::span<float> memory = target.memory();
-  return for_each_piece(count, [&](std::size_t at, std::size_t elements) -> Result<void> {
+  const auto change_piece = [&](std::size_t at, std::vector<float>& room) -> Result<void> {
+    const std::size_t elements = std::min(piece_elements, count - at);
     if (!memory.empty()) {
       change(at, memory.subspan(first + at, elements));
       return {};
     }
     const auto before = target.values().subspan(first + at, elements);
-    piece.assign(before.begin(), before.end());
-    change(at, piece);
-    return target.write(first + at, piece);
+    room.assign(before.begin(), before.end());
+    change(at, room);
+    return target.write(first + at, room);
+  };
+  const std::size_t pieces = (count + piece_elements - 1) / piece_elements;
+  Lanes lanes(threads, std::max<std::size_t>(1, pieces));
+  std::vector<std::vector<float>> rooms(lanes.count());
+  std::vector<Result<void>> changed(pieces);
+  lanes.for_each_run(pieces, 1, [&](std::size_t lane, std::size_t piece, std::size_t) {
+    changed[piece] = change_piece(piece * piece_elements, rooms[lane]);
   });
+  for (const auto& result : changed) FL_CHECK(result);
+  return {};
 }
 
 WriteValues write_into(StoredValues& target, std::uint64_t begin) {

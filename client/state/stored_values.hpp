@@ -93,10 +93,10 @@ using WorkOnPiece = std::function<Result<void>(std::size_t first, std::size_t co
 [[nodiscard]] Result<void> for_each_piece(std::size_t elements, const WorkOnPiece& work);
 
 /// Changes `count` values from element `first` on, piece by piece: change(at, piece), where `at`
-/// counts from `first`.
+/// counts from `first`, on any of so many threads.
 using ChangePiece = std::function<void(std::size_t at, std::span<float> piece)>;
 [[nodiscard]] Result<void> change_values(StoredValues& target, std::size_t first, std::size_t count,
-                                         const ChangePiece& change);
+                                         const ChangePiece& change, int threads = 1);
 
 /// Writes to `target`, from its element `begin` on. `target` must outlive the function.
 [[nodiscard]] WriteValues write_into(StoredValues& target, std::uint64_t begin = 0);

@@ -142,7 +142,8 @@ CREATE TABLE task (                     -- one client asked to train in one roun
   nmse           REAL NOT NULL DEFAULT 0 CHECK (nmse >= 0),
   update_digest  TEXT CHECK (length(update_digest) = 32),
   spool_file     TEXT NOT NULL,
-  reason         TEXT NOT NULL, reference INTEGER NOT NULL DEFAULT 0, ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0), compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0), exposed_seconds REAL NOT NULL DEFAULT 0 CHECK (exposed_seconds >= 0), hidden_seconds REAL NOT NULL DEFAULT 0 CHECK (hidden_seconds >= 0), coding_seconds REAL NOT NULL DEFAULT 0 CHECK (coding_seconds >= 0), fp32_steps INTEGER NOT NULL DEFAULT 0 CHECK (fp32_steps >= 0), cosine REAL CHECK (cosine BETWEEN -1 AND 1), predictions REAL CHECK (predictions >= 0), setup TEXT NOT NULL DEFAULT '', save_seconds REAL NOT NULL DEFAULT 0 CHECK (save_seconds >= 0),
+  reason         TEXT NOT NULL, reference INTEGER NOT NULL DEFAULT 0, ranks INTEGER NOT NULL DEFAULT 0 CHECK (ranks >= 0), compute_seconds REAL NOT NULL DEFAULT 0 CHECK (compute_seconds >= 0), exposed_seconds REAL NOT NULL DEFAULT 0 CHECK (exposed_seconds >= 0), hidden_seconds REAL NOT NULL DEFAULT 0 CHECK (hidden_seconds >= 0), coding_seconds REAL NOT NULL DEFAULT 0 CHECK (coding_seconds >= 0), fp32_steps INTEGER NOT NULL DEFAULT 0 CHECK (fp32_steps >= 0), cosine REAL CHECK (cosine BETWEEN -1 AND 1), predictions REAL CHECK (predictions >= 0), setup TEXT NOT NULL DEFAULT '', save_seconds REAL NOT NULL DEFAULT 0 CHECK (save_seconds >= 0), residual_seconds REAL NOT NULL DEFAULT 0
+  CHECK (residual_seconds >= 0), digest_seconds REAL NOT NULL DEFAULT 0 CHECK (digest_seconds >= 0), sync_seconds REAL NOT NULL DEFAULT 0 CHECK (sync_seconds >= 0),
   FOREIGN KEY (run_id, round) REFERENCES round (run_id, round)
 ) STRICT;
 
@@ -163,10 +164,12 @@ CREATE TABLE token (
 , evaluator INTEGER NOT NULL DEFAULT 0 CHECK (evaluator IN (0, 1)), examples_max INTEGER NOT NULL DEFAULT 0 CHECK (examples_max >= 0)) STRICT, WITHOUT ROWID;
 
 CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
-                           save_seconds, decode_seconds, train_seconds, nmse, bytes, accuracy_first,
+                           save_seconds, residual_seconds, digest_seconds, sync_seconds,
+                           decode_seconds, train_seconds, nmse, bytes, accuracy_first,
                            accuracy_last, metric, value_first, value_last) AS
   SELECT t.run_id, t.codec, count(*), sum(t.raw_bytes), sum(t.update_bytes),
-         sum(t.encode_seconds), sum(t.save_seconds), sum(t.decode_seconds), sum(t.train_seconds),
+         sum(t.encode_seconds), sum(t.save_seconds), sum(t.residual_seconds),
+         sum(t.digest_seconds), sum(t.sync_seconds), sum(t.decode_seconds), sum(t.train_seconds),
          avg(min(t.nmse, t.nmse_max)),
          (SELECT sum(r.bytes_up + r.bytes_down) FROM round AS r
           WHERE r.run_id = t.run_id AND r.ended_at IS NOT NULL

@@ -167,6 +167,9 @@ Json object_of(const CodecSummary& of) {
           {"update_bytes", of.update_bytes},
           {"encode_seconds", of.encode_seconds},
           {"save_seconds", of.save_seconds},
+          {"residual_seconds", of.residual_seconds},
+          {"digest_seconds", of.digest_seconds},
+          {"sync_seconds", of.sync_seconds},
           {"decode_seconds", of.decode_seconds},
           {"train_seconds", of.train_seconds},
           {"nmse", of.nmse},
@@ -218,6 +221,8 @@ Line line_of(const CodecSummary& of) {
           human_bytes(of.update_bytes),
           ratio > 0 ? fmt::format("{:.1f}", ratio) : unknown,
           per_update(of.encode_seconds),
+          per_update(of.residual_seconds),
+          per_update(of.sync_seconds),
           per_update(of.save_seconds),
           per_update(of.decode_seconds),
           fmt::format("{:.4f}", of.nmse),
@@ -372,8 +377,8 @@ std::string format_rows(const std::vector<MetricSummary>& metrics, Format format
 std::string format_rows(const std::vector<CodecSummary>& codecs, Format format) {
   if (format != Format::table) return machine_text(codecs, format);
   if (codecs.empty()) return "no update was accepted yet\n";
-  return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "save", "decode",
-                   "NMSE", "measured last", "traffic a point"},
+  return table_of({"codec", "run", "updates", "fp32", "sent", "ratio", "encode", "residual", "sync",
+                   "save", "decode", "NMSE", "measured last", "traffic a point"},
                   codecs, 1);
 }
 

@@ -143,7 +143,10 @@ struct TaskRecord {
   std::uint64_t update_bytes = 0;  // Payload bytes of the spooled update.
   std::uint64_t raw_bytes = 0;     // Bytes that the same update has in fp32.
   double encode_seconds = 0;       // On the client.
-  double save_seconds = 0;         // There, with what else it does before it announces the update.
+  double save_seconds = 0;         // There, with what else it does before it announces the update:
+  double residual_seconds = 0;     // making what is carried from update to update,
+  double digest_seconds = 0;       // the payload's digest,
+  double sync_seconds = 0;         // and waiting for the disk.
   double decode_seconds = 0;       // On the server: decoding, checking and adding up.
   double nmse = 0;            // Loss by coding, as a part of the squared norm of what was coded.
   double ready_seconds = 0;   // From the offer to the begin of the upload.
@@ -318,6 +321,9 @@ struct CodecSummary {
   std::uint64_t update_bytes = 0;  // The bytes that were sent.
   double encode_seconds = 0;
   double save_seconds = 0;
+  double residual_seconds = 0;
+  double digest_seconds = 0;
+  double sync_seconds = 0;
   double decode_seconds = 0;
   double train_seconds = 0;
   double nmse = 0;                       // Their mean.

@@ -7,15 +7,21 @@ namespace fl::server {
 
 inline constexpr const char* saving = R"sql(
 ALTER TABLE task ADD COLUMN save_seconds REAL NOT NULL DEFAULT 0 CHECK (save_seconds >= 0);
+ALTER TABLE task ADD COLUMN residual_seconds REAL NOT NULL DEFAULT 0
+  CHECK (residual_seconds >= 0);
+ALTER TABLE task ADD COLUMN digest_seconds REAL NOT NULL DEFAULT 0 CHECK (digest_seconds >= 0);
+ALTER TABLE task ADD COLUMN sync_seconds REAL NOT NULL DEFAULT 0 CHECK (sync_seconds >= 0);
 -- Of updates before, no more is known.
 UPDATE task SET save_seconds = encode_seconds;
 
 DROP VIEW codec_summary;
 CREATE VIEW codec_summary (run_id, codec, updates, raw_bytes, update_bytes, encode_seconds,
-                           save_seconds, decode_seconds, train_seconds, nmse, bytes, accuracy_first,
+                           save_seconds, residual_seconds, digest_seconds, sync_seconds,
+                           decode_seconds, train_seconds, nmse, bytes, accuracy_first,
                            accuracy_last, metric, value_first, value_last) AS
   SELECT t.run_id, t.codec, count(*), sum(t.raw_bytes), sum(t.update_bytes),
-         sum(t.encode_seconds), sum(t.save_seconds), sum(t.decode_seconds), sum(t.train_seconds),
+         sum(t.encode_seconds), sum(t.save_seconds), sum(t.residual_seconds),
+         sum(t.digest_seconds), sum(t.sync_seconds), sum(t.decode_seconds), sum(t.train_seconds),
          avg(min(t.nmse, t.nmse_max)),
          (SELECT sum(r.bytes_up + r.bytes_down) FROM round AS r
           WHERE r.run_id = t.run_id AND r.ended_at IS NOT NULL

@@ -87,9 +87,11 @@ Result<void> check_figures(const wire::UploadBegin& begin) {
   if (!is_duration(begin.encode_seconds())) {
     return Error(Errc::invalid_input, not_a_duration("its coding time", begin.encode_seconds()));
   }
-  if (!is_duration(begin.save_seconds()))
-    return Error(Errc::invalid_input,
-                 not_a_duration("its time to save the update", begin.save_seconds()));
+  for (const double time : {begin.save_seconds(), begin.residual_seconds(), begin.digest_seconds(),
+                            begin.sync_seconds()}) {
+    if (!is_duration(time))
+      return Error(Errc::invalid_input, not_a_duration("a time of saving the update", time));
+  }
   if (!is_duration(begin.nmse()))
     return Error(Errc::invalid_input,
                  fmt::format("its coding error (nmse) is {}; it must be 0 or more, and finite",
@@ -127,6 +129,15 @@ void note_figures(TaskRecord& record, const Task& task, const UploadGrant& grant
   record.encode_seconds = std::min(begin.encode_seconds(), passed);
   // Releases before this one say nothing of the rest.
   record.save_seconds = std::max(record.encode_seconds, std::min(begin.save_seconds(), passed));
+  double rest = record.save_seconds - record.encode_seconds;
+  const auto part = [&rest](double told) {
+    const double fits = std::min(told, rest);
+    rest -= fits;
+    return fits;
+  };
+  record.residual_seconds = part(begin.residual_seconds());
+  record.digest_seconds = part(begin.digest_seconds());
+  record.sync_seconds = part(begin.sync_seconds());
   record.nmse = begin.nmse();
   record.ready_seconds = std::max(seconds(task.begun_at - task.offered_at),
                                   record.train_seconds + record.save_seconds);

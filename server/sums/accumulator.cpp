@@ -18,6 +18,7 @@ Accumulator::Accumulator(const Layout& layout, std::uint64_t expected_weight,
       map_(layout, codec::block_elements_default),
       sums_(layout.elements()),
       ranges_(map_.blocks()),
+      are_old_(map_.blocks()),
       factors_(layout, shared_seed),
       sketches_(std::move(sketches)) {
   weight_.expected = expected_weight;
@@ -29,7 +30,7 @@ void Accumulator::reset(std::uint64_t expected_weight, std::optional<std::uint64
   weight_.total = 0;
   factors_.reset(shared_seed);
   sketches_.reset(std::move(sketches));
-  std::ranges::fill(sums_, 0);
+  std::ranges::fill(are_old_, 1);
   for (SumRange& range : ranges_) range.reset();
   broken_ = false;
   is_final_ = true;
@@ -144,8 +145,16 @@ void Accumulator::add_values(const codec::Block& block, std::span<const float> v
     const float max_of_part =
         count == values.size() ? max_abs : kernels().scan(part.data(), count).max_abs;
     const MutexLock lock(lock_of(range));
+    clear_old(range);
     adding.add(ranges_[range], max_of_part, part, sums_.data() + block.flat + at);
   });
+}
+
+/// With the range's lock held.
+void Accumulator::clear_old(std::uint64_t range) {
+  if (std::exchange(are_old_[range], 0) == 0) return;
+  const codec::Block block = map_.at(range);
+  std::fill_n(sums_.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0);
 }
 
 /// Has the same result, to the last bit, as add_values() for the same values among zeros.
@@ -168,6 +177,7 @@ Scan Accumulator::add_selected(const codec::Block& block, const codec::SelectedV
     for (; end < indices.size() && indices[end] < at + count; ++end)
       max_abs = std::max(max_abs, std::fabs(values[end]));
     const MutexLock lock(lock_of(range));
+    clear_old(range);
     if (adding.enter(ranges_[range], max_abs)) {
       kernels().add_rounded(products.data() + begin, values.data() + begin, end - begin,
                             adding.factor(ranges_[range]));
@@ -219,13 +229,13 @@ Result<void> Accumulator::settle(const std::function<Result<void>(const AddUpdat
   return {};
 }
 
-/// Sets the sums that are not final to 0, in their final unit. Returns whether there are any.
+/// Drops the sums that are not final; they have their final unit now. Returns whether there are
+/// any.
 bool Accumulator::begin_again() {
   bool has_begun = false;
   for (std::uint64_t i = 0; i < ranges_.size(); ++i) {
     if (!ranges_[i].begin_again(weight_.total)) continue;
-    const codec::Block block = map_.at(i);
-    std::fill_n(sums_.begin() + static_cast<std::ptrdiff_t>(block.flat), block.elements, 0);
+    are_old_[i] = 1;
     has_begun = true;
   }
   if (factors_.begin_again(weight_.total)) has_begun = true;
@@ -262,8 +272,12 @@ void Accumulator::mean(std::uint64_t first, double divisor, std::span<float> out
     const codec::Block block = map_.at(range);
     const std::uint64_t end =
         std::min<std::uint64_t>(block.flat + block.elements, first + out.size());
-    kernels().scale_fixed(sums_.data() + at, end - at, mean_factor_of(divisor, ranges_[range]),
-                          out.data() + (at - first));
+    const std::span<float> part = out.subspan(at - first, end - at);
+    if (are_old_[range] != 0)
+      std::ranges::fill(part, 0.0F);
+    else
+      kernels().scale_fixed(sums_.data() + at, part.size(), mean_factor_of(divisor, ranges_[range]),
+                            part.data());
     at = end;
   }
   factors_.add_mean(first, divisor, out);

@@ -114,6 +114,7 @@ class Accumulator {
                   Adding& adding);
   Scan add_selected(const codec::Block& block, const codec::SelectedValues& selected,
                     Adding& adding);
+  void clear_old(std::uint64_t range);
   [[nodiscard]] bool begin_again();
   Result<void> add_again(codec::PayloadReader& update, std::uint64_t weight,
                          const AdjustUpdate& adjust);
@@ -125,6 +126,9 @@ class Accumulator {
   RoundWeight weight_;
   HugeVector<std::int64_t> sums_;
   std::vector<SumRange> ranges_;
+  /// For each range, whether its sums are still those of an earlier round, and count as 0. They are
+  /// set to 0 just before the first addition, which then finds them in the cache.
+  std::vector<char> are_old_;
   FactorSums factors_;
   SketchSums sketches_;
   std::atomic<bool> broken_ = false;

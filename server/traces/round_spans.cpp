@@ -126,7 +126,11 @@ void add_task_spans(const Digest& trace, const TaskRow& row, bool by_client,
   add_part("download", task.ready_seconds - task.train_seconds - task.save_seconds);
   add_part("training", task.train_seconds);
   add_part("coding", task.encode_seconds);
-  add_part("saving", task.save_seconds - task.encode_seconds);
+  add_part("residual", task.residual_seconds);
+  add_part("digest", task.digest_seconds);
+  add_part("sync", task.sync_seconds);
+  add_part("files", task.save_seconds - task.encode_seconds - task.residual_seconds -
+                        task.digest_seconds - task.sync_seconds);
   add_part("upload", task.upload_seconds);
   // Without any parts nothing is known about where the time went.
   if (!parts.empty()) add_part("waiting", own.end - at);

@@ -15,7 +15,8 @@ namespace fl::server {
 
 namespace {
 
-constexpr std::uint64_t step_elements = 1 << 18;
+/// Step, values and sums of a block together are 1 MiB, so that they stay in a core's cache.
+constexpr std::uint64_t step_elements = 1 << 16;
 /// Bounds the memory on machines with many cores: a thread has up to 6 MB of blocks under way.
 constexpr int codec_threads_max = 8;
 
@@ -192,6 +193,7 @@ Result<CheckpointRecord> apply_coded(const StepJob& job, Steps& steps, Checkpoin
 
 Result<CheckpointRecord> make_next_version(const StepJob& job) {
   const Version base = job.base.record.version;
+  FL_TRY([[maybe_unused]] const auto held, job.base.file.open());  // Once for all blocks.
   FL_TRY(auto out,
          CheckpointWriter::create(job.files, job.to, base + 1, job.layout.all, job.facts));
   FL_TRY(auto steps, Steps::open(job));

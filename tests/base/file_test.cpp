@@ -77,6 +77,25 @@ TEST_CASE("bytes read back at the offset where they were written, and gaps are z
   });
 }
 
+TEST_CASE("parts are written one behind the other, however many there are") {
+  on_both_disks([](Files& files, const fs::path& folder) {
+    const auto file = files.open(folder / "a", OpenMode::create).value();
+    // More than the kernel takes in one call, and empty ones between.
+    std::string expected(3, '\0');
+    std::vector<std::string> texts;
+    for (int i = 0; i < 2500; ++i)
+      texts.push_back(std::string(static_cast<std::size_t>(i % 4), 'a' + i % 26));
+    std::vector<Bytes> parts;
+    for (const std::string& text : texts) {
+      parts.push_back(bytes_of(text));
+      expected += text;
+    }
+    REQUIRE(file->write_parts_at(3, parts));
+    REQUIRE(file->write_parts_at(1'000'000, {}));
+    CHECK(content(files, folder / "a") == expected);
+  });
+}
+
 TEST_CASE("read_exactly() of a short file is corrupt") {
   on_both_disks([](Files& files, const fs::path& folder) {
     write(files, folder / "a", "12345");
@@ -230,8 +249,15 @@ TEST_CASE("a posix write that the kernel cuts short is continued, and its error 
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
   const auto file = posix_files().open(folder / "a", OpenMode::create).value();
   const auto written = file->write_at(0, bytes_of(std::string(1500, 'x')));
+  const auto parted = posix_files().open(folder / "b", OpenMode::create).value();
+  const std::string part(300, 'y');
+  const std::vector<Bytes> parts(5, bytes_of(part));
+  const auto in_parts = parted->write_parts_at(0, parts);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old_handler);
+  REQUIRE(!in_parts);
+  CHECK(in_parts.error().code() == Errc::no_space);
+  CHECK(content(posix_files(), folder / "b") == std::string(1000, 'y'));
   REQUIRE(!written);
   CHECK(written.error().code() == Errc::no_space);
   CHECK(file->size().value() == 1000);

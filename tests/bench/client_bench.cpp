@@ -98,6 +98,12 @@ class NotedFile final : public File {
     return notes_.timed("write " + kind_, bytes.size(),
                         [&] { return file_->write_at(offset, bytes); });
   }
+  Result<void> write_parts_at(std::uint64_t offset, std::span<const Bytes> parts) override {
+    std::uint64_t bytes = 0;
+    for (const Bytes part : parts) bytes += part.size();
+    return notes_.timed("write " + kind_, bytes,
+                        [&] { return file_->write_parts_at(offset, parts); });
+  }
   Result<void> truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
   Result<void> reserve(std::uint64_t bytes) override {
     return notes_.timed("reserve " + kind_, bytes, [&] { return file_->reserve(bytes); });

@@ -54,7 +54,7 @@ class Site(SiteTest):
         mine = {e["name"]: e for e in events if e["pid"] == 0 and e["ph"] == "X"}
         for name in (
             "train round 1",
-            "code round 2",
+            "save round 2",
             "upload of round 2",
             "download of version 1",
         ):

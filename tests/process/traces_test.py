@@ -21,7 +21,7 @@ RUN = ("--model", "synthetic:1000", "--codec", "qsgd:8", "--min-clients", 2)
 WAITING_MAX = 256  # limits::trace_rounds_max.
 FLUSH_MAX_S = 5  # limits::otlp_flush_max.
 STATUS_ERROR = 2  # The value of OTLP's Status.StatusCode.
-PARTS = ["download", "training", "coding", "saving", "upload", "waiting"]
+PARTS = ["download", "training", "coding", "residual", "digest", "sync", "files", "upload", "waiting"]
 
 
 def get(url):
@@ -150,9 +150,14 @@ class Traces(FederationTest):
                 ):
                     if update[column] > 0:
                         self.assertAlmostEqual(seconds(parts[name]), update[column], places=5)
-                saving = update["save_seconds"] - update["encode_seconds"]
-                self.assertGreater(saving, 0)
-                self.assertAlmostEqual(seconds(parts["saving"]), saving, places=5)
+                rest = update["save_seconds"] - update["encode_seconds"]
+                for name in "residual", "digest", "sync":
+                    if update[f"{name}_seconds"] > 0:
+                        part = seconds(parts[name])
+                        self.assertAlmostEqual(part, update[f"{name}_seconds"], places=5)
+                    rest -= update[f"{name}_seconds"]
+                self.assertGreater(rest, 0)
+                self.assertAlmostEqual(seconds(parts["files"]), rest, places=5)
 
     def test_the_environment_says_where_and_clients_are_named_on_demand(self):
         collector = self.collector()

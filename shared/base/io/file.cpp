@@ -5,13 +5,16 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <cerrno>
+#include <climits>
 
 #include <algorithm>
 #include <cstdio>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace fl {
 
@@ -88,6 +91,29 @@ class PosixFile final : public File {
       if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was written");
       offset += static_cast<std::uint64_t>(put);
       bytes = bytes.subspan(static_cast<std::size_t>(put));
+    }
+    return {};
+  }
+
+  Result<void> write_parts_at(std::uint64_t offset, std::span<const Bytes> parts) override {
+    std::vector<iovec> left;
+    for (const Bytes part : parts)
+      if (!part.empty()) left.push_back({const_cast<std::byte*>(part.data()), part.size()});
+    for (std::size_t first = 0; first < left.size();) {
+      const auto count = static_cast<int>(std::min<std::size_t>(left.size() - first, IOV_MAX));
+      const ssize_t put = uninterrupted(
+          [&] { return ::pwritev(descriptor_, &left[first], count, static_cast<off_t>(offset)); });
+      if (put < 0) return failed("write", path_);
+      if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was written");
+      offset += static_cast<std::uint64_t>(put);
+      // A disk that is almost full may take the beginning of a part only.
+      for (auto taken = static_cast<std::size_t>(put); taken > 0;) {
+        iovec& part = left[first];
+        const std::size_t here = std::min(taken, part.iov_len);
+        part = {static_cast<std::byte*>(part.iov_base) + here, part.iov_len - here};
+        taken -= here;
+        if (part.iov_len == 0) ++first;
+      }
     }
     return {};
   }
@@ -280,6 +306,14 @@ Result<void> Files::replace(const fs::path& path, const Write& write) {
     return written;
   }
   return sync_folder(folder_of(path));
+}
+
+Result<void> File::write_parts_at(std::uint64_t offset, std::span<const Bytes> parts) {
+  for (const Bytes part : parts) {
+    FL_CHECK(write_at(offset, part));
+    offset += part.size();
+  }
+  return {};
 }
 
 Result<void> Files::write_atomically(const fs::path& path, Bytes bytes) {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ class File {
   [[nodiscard]] virtual Result<std::size_t> read_at(std::uint64_t offset, MutableBytes out) = 0;
   /// Writes all of `bytes`, growing the file as needed.
   [[nodiscard]] virtual Result<void> write_at(std::uint64_t offset, Bytes bytes) = 0;
+  /// Writes all parts, one behind the other.
+  [[nodiscard]] virtual Result<void> write_parts_at(std::uint64_t offset,
+                                                    std::span<const Bytes> parts);
   [[nodiscard]] virtual Result<void> truncate(std::uint64_t bytes) = 0;
   /// Makes the file at least so long and takes the room for it on the disk, where the file system
   /// can do that: later writes within it then find room. Errors: no_space.

@@ -37,8 +37,20 @@ Result<void> VectorSink::write(std::uint64_t offset, Bytes bytes) {
   return {};
 }
 
+Result<void> PayloadSink::write_parts(std::uint64_t offset, std::span<const Bytes> parts) {
+  for (const Bytes part : parts) {
+    FL_CHECK(write(offset, part));
+    offset += part.size();
+  }
+  return {};
+}
+
 Result<void> FileSink::write(std::uint64_t offset, Bytes bytes) {
   return file_.write_at(base_ + offset, bytes);
+}
+
+Result<void> FileSink::write_parts(std::uint64_t offset, std::span<const Bytes> parts) {
+  return file_.write_parts_at(base_ + offset, parts);
 }
 
 }  // namespace fl::codec

@@ -8,6 +8,7 @@
 #include "shared/base/io/file.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace fl::codec {
@@ -53,6 +54,9 @@ class PayloadSink {
   virtual ~PayloadSink() = default;
   /// Writes all of `bytes` at `offset`. The sink grows as needed. Errors are the file's.
   [[nodiscard]] virtual Result<void> write(std::uint64_t offset, Bytes bytes) = 0;
+  /// Writes all parts, one behind the other.
+  [[nodiscard]] virtual Result<void> write_parts(std::uint64_t offset,
+                                                 std::span<const Bytes> parts);
 };
 
 class VectorSink final : public PayloadSink {
@@ -69,6 +73,8 @@ class FileSink final : public PayloadSink {
  public:
   explicit FileSink(File& file, std::uint64_t base = 0) : file_(file), base_(base) {}
   [[nodiscard]] Result<void> write(std::uint64_t offset, Bytes bytes) override;
+  [[nodiscard]] Result<void> write_parts(std::uint64_t offset,
+                                         std::span<const Bytes> parts) override;
 
  private:
   File& file_;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -27,7 +28,13 @@ struct Coded {
   std::vector<std::byte> bytes;
   Result<void> result;
   bool is_coded = false;
+  bool is_copied = false;  // The block is its values as they are, which are not in `bytes`.
 };
+
+constexpr std::byte fp32_format = static_cast<std::byte>(BlockFormat::fp32);
+/// How many blocks that are only copied are written together: they are in the cache since they were
+/// checked.
+constexpr std::uint64_t copied_blocks = 4;
 
 Result<void> check_finite(Coded& coded, const Layout& layout) {
   coded.scan = kernels().scan(coded.values.data(), coded.values.size());
@@ -96,9 +103,13 @@ class Encoder {
   Encoder& operator=(const Encoder&) = delete;
 
   Result<std::uint64_t> write(PayloadSink& out) {
-    std::vector<std::uint32_t> sizes(map_->blocks());
-    // The blocks' sizes are known only at the end, but the prefix's length is known now.
-    std::uint64_t at = payload_prefix(*map_, sizes).size();
+    // If the sizes are known only at the end, at least the prefix's length is known now.
+    const std::vector<std::uint32_t> known = known_sizes();
+    std::vector<std::uint32_t> sizes = known;
+    sizes.resize(map_->blocks());
+    const auto prefix = payload_prefix(*map_, sizes);
+    std::uint64_t at = prefix.size();
+    if (!known.empty()) FL_CHECK(out.write(0, prefix));
     // While one batch is encoded here and written, a device already works on the next.
     batches_.resize(device_ ? CodecDevice::slots : 1);
     const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
@@ -112,14 +123,24 @@ class Encoder {
       }
       Batch& batch = batches_[number % batches_.size()];
       finish(batch);
+      std::vector<Bytes> parts;
+      std::uint64_t bytes = 0;
       for (const Coded& coded : batch.blocks) {
         if (!coded.result) return coded.result.error().at("encode");
-        FL_CHECK(out.write(at, coded.bytes));
-        sizes[index++] = static_cast<std::uint32_t>(coded.bytes.size());
-        at += coded.bytes.size();
+        const std::uint64_t before = bytes;
+        for (const Bytes part : parts_of(coded)) {
+          parts.push_back(part);
+          bytes += part.size();
+        }
+        sizes[index++] = static_cast<std::uint32_t>(bytes - before);
       }
+      FL_CHECK(out.write_parts(at, parts));
+      at += bytes;
     }
-    FL_CHECK(out.write(0, payload_prefix(*map_, sizes)));
+    if (known.empty())
+      FL_CHECK(out.write(0, payload_prefix(*map_, sizes)));
+    else
+      FL_ASSERT(sizes == known);
     return at;
   }
 
@@ -134,10 +155,34 @@ class Encoder {
     return DeviceVector(*device.coder, there, what.x);
   }
 
+  /// Whether the block is its values as they are, but for the byte that says so.
+  [[nodiscard]] bool is_copied(const Block& block) const {
+    if (!what_->is_plain || block.elements > part_elements_max) return false;
+    return map_->is_bare(block) || what_->rule_of[block.tensor] != nullptr;
+  }
+  /// The bytes of each block where all are copied; else none.
+  [[nodiscard]] std::vector<std::uint32_t> known_sizes() const {
+    std::vector<std::uint32_t> sizes;
+    for (std::uint64_t i = 0; what_->is_plain && i < map_->blocks(); ++i) {
+      const Block block = map_->at(i);
+      if (!is_copied(block)) return {};
+      const std::uint64_t values = block.elements * sizeof(float);
+      sizes.push_back(static_cast<std::uint32_t>(values + (map_->is_bare(block) ? 0 : 1)));
+    }
+    return sizes;
+  }
+  /// The bytes of a coded block, one part behind the other.
+  [[nodiscard]] std::array<Bytes, 2> parts_of(const Coded& coded) const {
+    if (!coded.is_copied) return {Bytes(), coded.bytes};
+    const Bytes values = std::as_bytes(coded.values);
+    return {map_->is_bare(coded.block) ? Bytes() : Bytes(&fp32_format, 1), values};
+  }
+
   [[nodiscard]] std::uint64_t batch_blocks() const {
     if (device_)
       return CodecDevice::batch_blocks_max /
              ((map_->block_elements() + block_elements_default - 1) / block_elements_default);
+    if (what_->is_plain) return copied_blocks;
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
 
@@ -156,6 +201,7 @@ class Encoder {
       coded.rule = what_->rule_of[coded.block.tensor];
       coded.values = x_.subspan(coded.block.flat, coded.block.elements);
       coded.is_coded = false;
+      coded.is_copied = is_copied(coded.block);
       coded.result = {};
       const LevelCoder* const coder = coded.rule ? coded.rule->level_coder() : nullptr;
       if (!device_ || coder == nullptr || coded.block.elements < coder->elements_min() ||
@@ -280,7 +326,7 @@ class Encoder {
       return;
     }
     coded.result = check_finite(coded, map_->layout());
-    if (!coded.result) return;
+    if (!coded.result || coded.is_copied) return;
     if (map_->is_bare(coded.block)) {
       const auto bytes = std::as_bytes(coded.values);
       coded.bytes.assign(bytes.begin(), bytes.end());

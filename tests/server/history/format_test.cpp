@@ -234,6 +234,9 @@ TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
   of.update_bytes = 50'000;
   of.encode_seconds = 0.05;
   of.save_seconds = 0.08;
+  of.residual_seconds = 0.02;
+  of.digest_seconds = 0.002;
+  of.sync_seconds = 0.006;
   of.decode_seconds = 0.02;
   of.nmse = 0.4321;
   of.bytes = 150'000;
@@ -245,22 +248,25 @@ TEST_CASE("the codecs are printed as a table, as JSON and as CSV") {
   CodecSummary early;
   early.codec = "none";
   early.updates = 1;
-  CHECK(format_rows(std::vector<CodecSummary>{of, early}, Format::table) ==
-        "codec             run  updates    fp32     sent  ratio   encode     save   decode    NMSE"
-        "  measured last  traffic a point\n"
-        "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms  4.00 ms  1.00 ms  0.4321"
-        "     f1 75.00 %           3.0 kB\n"
-        "none                0        1     0 B      0 B      -  0.00 ms  0.00 ms  0.00 ms  0.0000"
-        "              -                -\n");
+  CHECK(
+      format_rows(std::vector<CodecSummary>{of, early}, Format::table) ==
+      "codec             run  updates    fp32     sent  ratio   encode  residual     sync     save"
+      "   decode    NMSE  measured last  traffic a point\n"
+      "topk:0.01+qsgd:4    3       20  4.0 MB  50.0 kB   80.0  2.50 ms   1.00 ms  0.30 ms  4.00 ms"
+      "  1.00 ms  0.4321     f1 75.00 %           3.0 kB\n"
+      "none                0        1     0 B      0 B      -  0.00 ms   0.00 ms  0.00 ms  0.00 ms"
+      "  0.00 ms  0.0000              -                -\n");
   CHECK(format_rows(std::vector<CodecSummary>{}, Format::table) == "no update was accepted yet\n");
   const auto json = parse_json(format_rows(std::vector<CodecSummary>{of, early}, Format::json));
   CHECK(json[0]["bytes_per_point"] == 3000);
   CHECK(json[1]["bytes_per_point"].is_null());
   CHECK(format_rows(std::vector<CodecSummary>{of}, Format::csv) ==
-        "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,save_seconds,decode_seconds,"
-        "train_seconds,nmse,bytes,accuracy_first,accuracy_last,metric,value_first,value_last,bytes_"
+        "run_id,codec,updates,raw_bytes,update_bytes,encode_seconds,save_seconds,residual_seconds,"
+        "digest_seconds,sync_seconds,decode_seconds,train_seconds,nmse,bytes,accuracy_first,"
+        "accuracy_last,metric,value_first,value_last,bytes_"
         "per_point\n"
-        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.08,0.02,0.0,0.4321,150000,0.125,0.875,f1,0.25,"
+        "3,topk:0.01+qsgd:4,20,4000000,50000,0.05,0.08,0.02,0.002,0.006,0.02,0.0,0.4321,150000,0."
+        "125,0.875,f1,0.25,"
         "0.75,"
         "3000.0\n");
   of.metric = "perplexity";  // It has no points.

@@ -60,6 +60,9 @@ inline TaskRecord accepted(TaskRecord task) {
   task.raw_bytes = 99'999;
   task.encode_seconds = 0.125;
   task.save_seconds = 0.25;
+  task.residual_seconds = 0.0625;
+  task.digest_seconds = 0.015625;
+  task.sync_seconds = 0.03125;
   task.decode_seconds = 0.0625;
   task.nmse = 0.01;
   task.ready_seconds = 4.5;

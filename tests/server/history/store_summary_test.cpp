@@ -130,6 +130,9 @@ TEST_CASE("codec_summary agrees with figures worked out by hand") {
   CHECK(row.update_bytes == 2 * 12'345);
   CHECK(row.encode_seconds == 0.25);
   CHECK(row.save_seconds == 0.5);
+  CHECK(row.residual_seconds == 0.125);
+  CHECK(row.digest_seconds == 0.03125);
+  CHECK(row.sync_seconds == 0.0625);
   CHECK(row.decode_seconds == 0.125);
   CHECK(row.train_seconds == 7);
   CHECK(row.nmse == doctest::Approx(0.02));

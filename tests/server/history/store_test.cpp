@@ -25,6 +25,9 @@ void check_same(const TaskRecord& a, const TaskRecord& b) {
   CHECK(a.raw_bytes == b.raw_bytes);
   CHECK(a.encode_seconds == b.encode_seconds);
   CHECK(a.save_seconds == b.save_seconds);
+  CHECK(a.residual_seconds == b.residual_seconds);
+  CHECK(a.digest_seconds == b.digest_seconds);
+  CHECK(a.sync_seconds == b.sync_seconds);
   CHECK(a.decode_seconds == b.decode_seconds);
   CHECK(a.nmse == b.nmse);
   CHECK(a.update_digest == b.update_digest);

@@ -59,13 +59,15 @@ TEST_CASE("a task's reason leaves the server without figures of its client's dat
 
 TEST_CASE("a task's parts follow one another, and waiting is the rest until the verdict") {
   const auto spans = spans_of(accepted_row());
-  REQUIRE(names(spans) == "task download training coding saving upload waiting ");
+  REQUIRE(names(spans) ==
+          "task download training coding residual digest sync files upload waiting ");
   CHECK(spans[0].begin == 1000);
   CHECK(spans[0].end == 1010);
   CHECK(!spans[0].has_failed);
-  // 4.5 s until the upload: 3.5 s of training, 0.25 s of saving, of which coding is a half; then
-  // 0.75 s of upload.
-  const double ends[] = {1000.75, 1004.25, 1004.375, 1004.5, 1005.25, 1010};
+  // 4.5 s until the upload: 3.5 s of training, 0.25 s of saving, of which coding is a half and the
+  // residual a quarter; then 0.75 s of upload.
+  const double ends[] = {1000.75,     1004.25, 1004.375, 1004.4375, 1004.453125,
+                         1004.484375, 1004.5,  1005.25,  1010};
   double before = 1000;
   for (std::size_t i = 1; i < spans.size(); ++i) {
     CHECK(spans[i].begin == before);
@@ -86,6 +88,7 @@ TEST_CASE("what a client claims of its times never reaches beyond its task") {
   row.task.ready_seconds = -5;
   row.task.train_seconds = std::nan("");
   row.task.encode_seconds = row.task.save_seconds = 0;
+  row.task.residual_seconds = row.task.digest_seconds = row.task.sync_seconds = 0;
   spans = spans_of(row);
   CHECK(names(spans) == "task upload waiting ");
   row.decided_at = 999;  // The clock was set back.
