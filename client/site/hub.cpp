@@ -116,6 +116,12 @@ void SiteHub::leave(const Loss& loss) {
       peers_.erase(found);
       is_lost = !is_ending_;
     }
+    // Under the lock that drops the rank: a later group does without it, and must not be ended.
+    for (const Asked& asked : asked_) {
+      if (asked.peer.id == peer.id && !asked.answer)
+        abort_others(asked,
+                     fmt::format("{} is lost: {}", to_string(peer.member), reason.message()));
+    }
   }
   if (is_lost) {
     log_warn("{} is lost: {}", to_string(peer.member), reason.message());
@@ -143,6 +149,16 @@ Result<void> SiteHub::hear(const Peer& peer, const json& message) {
   return {};
 }
 
+/// Tells ranks that may wait for one that has failed, which otherwise may do so until their time
+/// limit.
+void SiteHub::abort_others(const Asked& failed, const std::string& reason) {
+  for (Asked& asked : asked_) {
+    const bool may_wait = failed.is_common && asked.is_common && asked.peer.id != failed.peer.id;
+    if (may_wait && !asked.answer && !std::exchange(asked.is_told, true))
+      port_->send(asked.peer.id, {{"type", "abort"}, {"id", asked.id}, {"reason", reason}});
+  }
+}
+
 void SiteHub::take_progress(const Peer& peer, std::uint64_t progress) {
   const MutexLock lock(mutex_);
   for (Asked& asked : asked_) {
@@ -161,6 +177,7 @@ void SiteHub::take_answer(const Peer& peer, const json& message) {
           member_text(message, "type") == "done"
               ? Result<json>(message)
               : Result<json>(parse_rank_error(message).at(to_string(peer.member))));
+      if (!asked.answer->has_value()) abort_others(asked, asked.answer->error().message());
     }
   }
   changed_.notify_all();
@@ -201,6 +218,7 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
       if (const auto found = peers_.find(request.rank); found != peers_.end()) {
         asked.peer = found->second;
         asked.moved = Clock::now();
+        asked.is_common = request.is_common;
         json message = request.message;
         message["id"] = asked.id;
         to_send.emplace_back(asked.peer.id, std::move(message));
@@ -227,11 +245,6 @@ bool SiteHub::all_answered() const {
   return std::ranges::all_of(asked_, [](const Asked& asked) { return asked.answer != nullptr; });
 }
 
-bool SiteHub::has_failure() const {
-  return std::ranges::any_of(
-      asked_, [](const Asked& asked) { return asked.answer && !asked.answer->has_value(); });
-}
-
 std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
                                        const std::stop_token& stop) {
   send_asked(requests);
@@ -250,7 +263,9 @@ std::vector<Result<json>> SiteHub::ask(const std::vector<Request>& requests,
     drop_hanging();
     const MutexLock lock(mutex_);
     if (all_answered()) return take_answers();
-    if (has_failure() && !std::exchange(has_failed, true))
+    const bool fails = std::ranges::any_of(
+        asked_, [](const Asked& asked) { return asked.answer && !asked.answer->has_value(); });
+    if (fails && !std::exchange(has_failed, true))
       until = std::min<TimePoint>(until, Clock::now() + options_.collective + options_.grace);
     changed_.wait_until(mutex_, has_stopped ? std::stop_token() : stop,
                         std::min({until, hangs_at(), far_away()}));
@@ -283,6 +298,7 @@ void SiteHub::drop_hanging() {
       if (asked.answer || Clock::now() < asked.moved + options_.progress) continue;
       hanging.push_back(asked.peer);
       asked.answer = no_answer(fmt::format("{}: {}", to_string(asked.peer.member), reason));
+      abort_others(asked, asked.answer->error().message());
     }
   }
   for (const Peer& peer : hanging) drop(peer, reason);

@@ -64,9 +64,11 @@ class SiteHub {
   struct Request {
     int rank = 0;
     nlohmann::json message;
+    bool is_common = false;  // The ranks wait for each other in this work.
   };
   /// Sends the requests at the same time and returns an answer for each. After a stop request the
-  /// ranks are asked to stop. Once one has failed, the others have the time of a collective left.
+  /// ranks are asked to stop. Once one has failed, the others are told to end common work, and have
+  /// the time of a collective left.
   /// A rank that does not answer in time is dropped; so is one whose connection lives while its
   /// work stands still for Options::progress. Errors in an answer: unavailable (the rank was lost,
   /// or it lost another), cancelled, and what else the rank says.
@@ -85,6 +87,8 @@ class SiteHub {
   struct Asked {
     std::uint64_t id = 0;
     Peer peer;  // Without a connection's number if the rank was not there.
+    bool is_common = false;
+    bool is_told = false;  // To end, because another rank has failed.
     std::unique_ptr<Result<nlohmann::json>> answer;
     std::uint64_t progress = 0;  // The number in the rank's last beat.
     TimePoint moved{};           // When that number changed last.
@@ -97,6 +101,7 @@ class SiteHub {
   explicit SiteHub(Options options);
   [[nodiscard]] Result<void> enter(const Peer& peer);
   [[nodiscard]] Result<void> hear(const Peer& peer, const nlohmann::json& message);
+  void abort_others(const Asked& failed, const std::string& reason) FL_REQUIRES(mutex_);
   void take_progress(const Peer& peer, std::uint64_t progress);
   void take_answer(const Peer& peer, const nlohmann::json& message);
   [[nodiscard]] Result<void> use_store(const Peer& peer, const std::string& type,
@@ -113,7 +118,6 @@ class SiteHub {
   [[nodiscard]] TimePoint hangs_at() const FL_REQUIRES(mutex_);
   void drop_hanging();
   [[nodiscard]] bool all_answered() const FL_REQUIRES(mutex_);
-  [[nodiscard]] bool has_failure() const FL_REQUIRES(mutex_);
   [[nodiscard]] std::vector<Result<nlohmann::json>> take_answers() FL_REQUIRES(mutex_);
 
   const Options options_;

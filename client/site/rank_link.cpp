@@ -108,6 +108,8 @@ json RankLink::beat() {
 
 void RankLink::hear(json message) {
   const std::string type = member_text(message, "type");
+  // Without the lock: to end the calls may take time, and they may use the store.
+  if (type == "abort") abort_->abort(member_number(message, "id"), member_text(message, "reason"));
   {
     const MutexLock lock(mutex_);
     if (type == "value") {
@@ -118,7 +120,7 @@ void RankLink::hear(json message) {
       if (stopped_id_ == request_id_) stop_.request_stop();
     } else if (type == "note") {
       log_warn("{}", member_text(message, "text"));
-    } else if (type != "alive" && type != "welcome") {
+    } else if (type != "alive" && type != "welcome" && type != "abort") {
       requests_.push_back(std::move(message));
     }
   }
@@ -151,6 +153,7 @@ Result<json> RankLink::next() {
   request_id_ = member_number(message, "id");
   if (lost_) return *lost_;
   stop_ = std::stop_source();
+  abort_->begin(request_id_);
   if (request_id_ == stopped_id_) stop_.request_stop();
   return message;
 }
@@ -185,11 +188,13 @@ Result<json> RankLink::ask_store(json request, TimePoint until) {
   send(request);
   const TimePoint end = std::min<TimePoint>(until, Clock::now() + std::chrono::hours(24));
   const MutexLock lock(mutex_);
-  while (!asked_[id] && !lost_ && Clock::now() < end) changed_.wait_until(mutex_, end);
+  while (!asked_[id] && !lost_ && !abort_->is_on() && Clock::now() < end)
+    changed_.wait_until(mutex_, end);
   const auto answer = std::exchange(asked_[id], std::nullopt);
   asked_.erase(id);
   if (answer) return *answer;
   if (lost_) return *lost_;
+  if (const auto reason = abort_->reason()) return Error(Errc::unavailable, *reason);
   return Error(Errc::deadline, "no answer of the site's store in time");
 }
 

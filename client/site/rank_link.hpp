@@ -4,6 +4,7 @@
 #pragma once
 
 #include "client/learn/process/json_line.hpp"
+#include "client/site/abort_switch.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/error.hpp"
@@ -55,6 +56,9 @@ class RankLink {
   /// From now on each beat is progress, or no longer: while this rank rightly waits for another
   /// one's work, which has a time limit of its own.
   void count_waiting(bool counts) { counts_waiting_ = counts; }
+  /// The agent turns it on when another rank that does the same work is lost. Then get() and its
+  /// like end too.
+  [[nodiscard]] const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_; }
   /// Answers that request: with "type": "done" and "id" added, or with the error.
   void answer(Result<nlohmann::json> message);
 
@@ -64,7 +68,8 @@ class RankLink {
 
   // The store. Keys and values are any bytes. All ranks see the same keys.
   void set(const std::string& key, std::string_view value);
-  /// Waits until `until` for the key. Errors: deadline, unavailable.
+  /// Waits until `until` for the key. Errors: deadline; unavailable (the agent is lost, or the work
+  /// was aborted).
   [[nodiscard]] Result<std::string> get(const std::string& key, TimePoint until);
   /// Whether the key is there. Errors: as get().
   [[nodiscard]] Result<bool> has(const std::string& key, TimePoint until);
@@ -87,6 +92,7 @@ class RankLink {
   std::unique_ptr<SocketLine> line_;
   const Duration silence_;
   const std::function<void()> on_lost_;
+  const std::shared_ptr<AbortSwitch> abort_ = std::make_shared<AbortSwitch>();
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<bool> counts_computing_ = false;
   std::atomic<bool> counts_waiting_ = false;

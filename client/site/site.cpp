@@ -288,7 +288,7 @@ Result<void> Site::make_group(const std::stop_token& stop) {
     group.measured = measured_.all();
     group.timeout_s = options_.timeout_s;
     group.check_calls = options_.check_calls;
-    requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}});
+    requests.push_back({member.rank, {{"type", "group"}, {"group", to_json_of(group)}}, true});
   }
   FL_TRY(const auto answers, ask_all(requests, stop));
   FL_TRY(const MeasuredChoices choices, parse_measured(answers[0]));
@@ -318,7 +318,8 @@ Result<std::vector<RankFacts>> Site::ask_facts(const std::stop_token& stop) {
 Result<SiteMeasurement> Site::measure(const std::stop_token& stop) {
   FL_CHECK(make_group(stop));
   std::vector<SiteHub::Request> requests;
-  for (const SiteMember& member : group_) requests.push_back({member.rank, {{"type", "measure"}}});
+  for (const SiteMember& member : group_)
+    requests.push_back({member.rank, {{"type", "measure"}}, true});
   FL_TRY(const auto answers, ask_all(requests, stop));
   return parse_measurement(answers[0].value("measured", json()));
 }
@@ -333,7 +334,7 @@ Result<json> Site::try_work(Kind kind, const RankWork& work, const std::stop_tok
   for (const SiteMember& member : group_) {
     RankWork mine = for_all;
     if (!member.is_here) mine.files = {};
-    requests.push_back({member.rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}});
+    requests.push_back({member.rank, {{"type", name_of(kind)}, {"work", to_json_of(mine)}}, true});
   }
   auto answers = ask_all(requests, stop);
   if (!answers) {

@@ -32,12 +32,23 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
       // How long a call of a communicator that does not block may take: making and ending it too.
       // By default 30 minutes, whatever the group's time-out.
       {"TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(std::max<std::int64_t>(1, whole)), true},
-      // The rest is as by default, unless somebody sets it who looks for a fault. All calls wait
-      // with a time-out, which blocks in any case.
+      // NVLink's switches add up in an order of their own, which may differ from run to run.
+      // Whoever
+      // does not need the bits again may switch it on: 2 is NCCL's default.
+      {"NCCL_NVLS_ENABLE", "0", false},
+      // The rest is as by default, unless somebody sets it who looks for a fault. Ranks look for
+      // the
+      // end of a call themselves.
       {"TORCH_NCCL_BLOCKING_WAIT", "0", false},
       // Not needed: the agent tells the other ranks of an error.
       {"TORCH_NCCL_PROPAGATE_ERROR", "0", false},
-      // Options::config says this too, and takes precedence.
+      // A communicator that blocks can't be aborted while it is made, or while it connects to a
+      // rank
+      // for the first time: the thread is inside NCCL, without a time limit. libtorch left
+      // non-blocking ones to whoever asks for them when NCCL 2.26 hung at random (pytorch#154055),
+      // and made its own access to them safe for threads later (pytorch#170424); the NCCL that we
+      // link, 2.28, has run our ranks' tests so. Options::config says this too, and takes
+      // precedence.
       {"TORCH_NCCL_USE_COMM_NONBLOCKING", "1", false},
   };
 }
@@ -66,7 +77,7 @@ std::unique_ptr<Ranks> make_nccl_ranks(Ranks::Store store, int rank, int size, i
                       c10::intrusive_ptr<c10d::Backend>(backend));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
     auto ranks = std::make_unique<Ranks>(
-        std::move(group), cuda, std::move(store), options.timeout,
+        std::move(group), cuda, std::move(store), options,
         [options, device](Ranks::Store other, int other_rank, int other_size) {
           return make_nccl_ranks(std::move(other), other_rank, other_size, device, options);
         });

@@ -185,7 +185,7 @@ bool NearSums::takes(const torch::Tensor& values) const {
   return size_ == 2 && (type == torch::kFloat32 || type == torch::kFloat64);
 }
 
-void NearSums::sum(torch::Tensor& values, std::chrono::milliseconds timeout) {
+void NearSums::sum(torch::Tensor& values, std::chrono::milliseconds timeout, const Check& check) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   const std::uint32_t turn = ++turn_;
   const std::size_t bytes = values.nbytes();
@@ -195,7 +195,7 @@ void NearSums::sum(torch::Tensor& values, std::chrono::milliseconds timeout) {
   mine.published = turn;
   if (mine.waiting > 0) futex(mine.published, FUTEX_WAKE, INT_MAX, nullptr);
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank != rank_) await(rank, turn, until);
+    if (rank != rank_) await(rank, turn, until, check);
     if (const std::uint64_t its = memory_->place(rank).bytes[turn % 2]; its != bytes)
       throw std::runtime_error(fmt::format("rank {} sums {} bytes, this one {}", rank, its, bytes));
     const torch::Tensor addend =
@@ -207,12 +207,14 @@ void NearSums::sum(torch::Tensor& values, std::chrono::milliseconds timeout) {
   }
 }
 
-void NearSums::await(int rank, std::uint32_t turn, std::chrono::steady_clock::time_point until) {
+void NearSums::await(int rank, std::uint32_t turn, std::chrono::steady_clock::time_point until,
+                     const Check& check) {
   Place& its = memory_->place(rank);
   // The other rank may be one turn ahead: then it waits for this one.
   const auto is_there = [&] { return static_cast<std::int32_t>(its.published - turn) >= 0; };
   for (int i = 0; i < spins && !is_there(); ++i) __builtin_ia32_pause();
   while (!is_there()) {
+    check();
     if (its.has_left != 0) throw std::runtime_error(fmt::format("rank {} has left", rank));
     pollfd process{
         .fd = processes_[static_cast<std::size_t>(rank)], .events = POLLIN, .revents = 0};

@@ -35,15 +35,17 @@ class NearSums {
   [[nodiscard]] bool takes(const torch::Tensor& values) const;
   /// Sums over the ranks, in place. Requires: takes(values); values is contiguous. Throws
   /// std::runtime_error when a rank has ended, has left, sums another length, or does not come in
-  /// time.
-  void sum(torch::Tensor& values, std::chrono::milliseconds timeout);
+  /// time. While it waits it calls check() from time to time, which may throw too.
+  using Check = std::function<void()>;
+  void sum(torch::Tensor& values, std::chrono::milliseconds timeout, const Check& check);
 
  private:
   struct Place;
   class Memory;
   NearSums(std::unique_ptr<Memory> memory, int rank, int size);
   [[nodiscard]] bool watch_others();
-  void await(int rank, std::uint32_t turn, std::chrono::steady_clock::time_point until);
+  void await(int rank, std::uint32_t turn, std::chrono::steady_clock::time_point until,
+             const Check& check);
 
   std::unique_ptr<Memory> memory_;
   int rank_;

@@ -186,6 +186,7 @@ Result<json> Rank::enter(const GroupOptions& group) {
   options.address = listening_address(group);
   options.shares_memory = true;
   options.checks_order = group.check_calls;
+  options.abort = link_.abort_switch();
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("group {}", group.generation), make_hub_store(link_));
   const auto gpu = gpu_of(device_, place_);

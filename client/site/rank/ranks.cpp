@@ -28,12 +28,33 @@ int children_of(int rank, int size, int root, bool is_ring) {
   return count;
 }
 
-}  // namespace
+/// NCCL's group of calls that begin as one. It is closed on every way out: what is left open takes
+/// the calls of all groups of this thread into it, and none of them begins.
+class GroupCall {
+ public:
+  explicit GroupCall(c10d::Backend& backend) : backend_(backend) { backend_.startCoalescing(); }
+  ~GroupCall() {
+    if (!is_open_) return;
+    try {
+      (void)backend_.endCoalescing();
+    } catch (const std::exception&) {
+      // The error that ends the call here comes first.
+    }
+  }
+  GroupCall(const GroupCall&) = delete;
+  GroupCall& operator=(const GroupCall&) = delete;
 
-std::string reason_of(const std::exception& error) {
-  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-}
+  [[nodiscard]] c10::intrusive_ptr<c10d::Work> end() {
+    is_open_ = false;
+    return backend_.endCoalescing();
+  }
+
+ private:
+  c10d::Backend& backend_;
+  bool is_open_ = true;
+};
+
+}  // namespace
 
 /// Stands for one call. Asserts that no other thread is inside one, and tells the observer at the
 /// call's end.
@@ -65,38 +86,22 @@ class Ranks::Turn {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Ranks::Ranks(Group group, torch::Device device, Store store, std::chrono::milliseconds timeout,
+Ranks::Ranks(Group group, torch::Device device, Store store, const RankOptions& options,
              Maker maker)
     : group_(std::move(group)),
       backend_(group_->getBackend(device.type())),
       device_(device),
       store_(std::move(store)),
-      timeout_(timeout),
-      maker_(std::move(maker)) {}
+      timeout_(options.timeout),
+      maker_(std::move(maker)),
+      calls_(backend_, options.timeout, options.abort) {}
 
 Ranks::~Ranks() = default;
 
-void Ranks::await(c10d::Work& work, int times) const {
-  if (!work.wait(times * timeout_)) throw std::runtime_error("it was aborted");
-  if (work.exception()) std::rethrow_exception(work.exception());
-}
-
-template <class Body>
-void Ranks::guarded(const char* operation, int peer, const Body& body) {
-  if (has_failed_) throw RankFailure(operation, peer, "the group failed before");
-  try {
-    body();
-  } catch (const std::exception& error) {
-    has_failed_ = true;
-    backend_->abort();  // Ends waits on a GPU. Gloo's calls end by their time limit.
-    throw RankFailure(operation, peer, reason_of(error));
-  }
-}
-
 void Ranks::run(const char* operation, std::uint64_t bytes, const Start& start) {
-  guarded(operation, -1, [&] {
+  calls_.run(operation, -1, [&] {
     if (order_) order_->check(operation, bytes);
-    await(*start());
+    calls_.await(*start());
   });
 }
 
@@ -107,9 +112,9 @@ void Ranks::sum(torch::Tensor& values) {
   if (size() == 1 || values.numel() == 0) return;
   const Turn turn(*this, "sum");
   if (near_ && near_->takes(values)) {
-    guarded("sum", -1, [&] {
+    calls_.run("sum", -1, [&] {
       if (order_) order_->check("sum", bytes_of(values));
-      near_->sum(values, timeout_);
+      near_->sum(values, timeout_, [this] { calls_.check_aborted(); });
     });
   } else {
     run("sum", bytes_of(values), [&] {
@@ -176,18 +181,20 @@ Ranks::Posted Ranks::post(Way way, const Transfer& transfer, int tag) {
   FL_ASSERT(transfer.tensor.is_contiguous() && transfer.rank != rank());
   Posted posted{.work = {}, .transfer = transfer, .way = way};
   if (transfer.tensor.numel() == 0) return posted;
-  std::vector<at::Tensor> tensors = {transfer.tensor};
-  guarded(name_of(way), transfer.rank, [&] {
-    posted.work = way == Way::send ? backend_->send(tensors, transfer.rank, tag)
-                                   : backend_->recv(tensors, transfer.rank, tag);
-  });
+  calls_.run(name_of(way), transfer.rank, [&] { posted.work = begin(way, transfer, tag); });
   return posted;
+}
+
+c10::intrusive_ptr<c10d::Work> Ranks::begin(Way way, const Transfer& transfer, int tag) {
+  std::vector<at::Tensor> tensors = {transfer.tensor};
+  return way == Way::send ? backend_->send(tensors, transfer.rank, tag)
+                          : backend_->recv(tensors, transfer.rank, tag);
 }
 
 void Ranks::finish(Posted& posted, int times) {
   if (!posted.work) return;
   const Turn turn(*this, name_of(posted.way));
-  guarded(name_of(posted.way), posted.transfer.rank, [&] { await(*posted.work, times); });
+  calls_.run(name_of(posted.way), posted.transfer.rank, [&] { calls_.await(*posted.work, times); });
   if (posted.way == Way::send) sent_.add(bytes_of(posted.transfer.tensor));
 }
 
@@ -204,15 +211,20 @@ Ranks::Works Ranks::start(Way way, std::span<const Transfer> transfers, std::vec
 }
 
 /// Starts transfers over NCCL as one group: one by one they would block. Empty ones are left out.
-void Ranks::exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected) {
+/// NCCL has no tags.
+void Ranks::exchange_as_one(const Step& step) {
   const auto is_empty = [](const Transfer& transfer) { return transfer.tensor.numel() == 0; };
   if (std::ranges::all_of(step.sends, is_empty) && std::ranges::all_of(step.receives, is_empty))
     return;
-  if (has_failed_) throw RankFailure("exchange", -1, "the group failed before");
-  backend_->startCoalescing();
-  (void)start(Way::receive, step.receives, expected);
-  (void)start(Way::send, step.sends, sent);
-  guarded("exchange", -1, [&] { await(*backend_->endCoalescing()); });
+  calls_.run("exchange", -1, [&] {
+    GroupCall call(*backend_);
+    for (const Transfer& transfer : step.receives)
+      if (!is_empty(transfer)) (void)begin(Way::receive, transfer, 0);
+    for (const Transfer& transfer : step.sends)
+      if (!is_empty(transfer)) (void)begin(Way::send, transfer, 0);
+    calls_.await(*call.end());
+  });
+  for (const Transfer& transfer : step.sends) sent_.add(bytes_of(transfer.tensor));
 }
 
 void Ranks::exchange(std::span<const Step> steps) {
@@ -230,17 +242,17 @@ void Ranks::exchange(std::span<const Step> steps) {
     const Step& step = steps[i];
     Works out;
     if (is_as_one) {
-      exchange_as_one(step, sent, expected);
+      exchange_as_one(step);
       in[i].resize(step.receives.size());
     } else {
       out = start(Way::send, step.sends, sent);
     }
     for (std::size_t j = 0; j < in[i].size(); ++j) {
-      if (in[i][j]) guarded("exchange", step.receives[j].rank, [&] { await(*in[i][j]); });
+      if (in[i][j]) calls_.run("exchange", step.receives[j].rank, [&] { calls_.await(*in[i][j]); });
       if (step.received) step.received(j);
     }
     for (std::size_t j = 0; j < out.size(); ++j)
-      if (out[j]) guarded("exchange", step.sends[j].rank, [&] { await(*out[j]); });
+      if (out[j]) calls_.run("exchange", step.sends[j].rank, [&] { calls_.await(*out[j]); });
     if (i + 1 < steps.size()) turn.tell();
   }
 }

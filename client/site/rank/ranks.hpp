@@ -9,8 +9,9 @@
 // its network must be trusted, and the interface named.
 #pragma once
 
-#include "client/learn/torch/step_sync.hpp"
+#include "client/site/abort_switch.hpp"
 #include "client/site/rank/call_order.hpp"
+#include "client/site/rank/guarded_calls.hpp"
 #include "client/site/rank/near_sums.hpp"
 #include "client/site/rank/sent_bytes.hpp"
 
@@ -27,28 +28,6 @@
 #include <vector>
 
 namespace fl::site {
-
-/// A collective that failed or took too long: a rank has died or hangs, or the network is cut. It
-/// is an exception because it travels out of loss.backward(), through code of libtorch. The group
-/// is of no use afterwards: make a new one from the ranks that are left.
-class RankFailure : public SyncFailure {
- public:
-  RankFailure(std::string operation, int rank, const std::string& reason)
-      : SyncFailure(operation + (rank < 0 ? "" : " with rank " + std::to_string(rank)) +
-                    " failed: " + reason),
-        operation_(std::move(operation)),
-        rank_(rank) {}
-  [[nodiscard]] const std::string& operation() const { return operation_; }
-  /// The rank that did not answer; -1 if it is not known. Collectives of Gloo do not name it.
-  [[nodiscard]] int rank() const { return rank_; }
-
- private:
-  std::string operation_;
-  int rank_;
-};
-
-/// The error's text; without the stack of functions that libtorch's own errors have at the end.
-[[nodiscard]] std::string reason_of(const std::exception& error);
 
 /// A tensor that goes to another rank or comes from it: contiguous, of the same number of bytes at
 /// both ends.
@@ -67,6 +46,8 @@ struct Step {
   std::function<void(std::size_t)> received = {};
 };
 
+struct RankOptions;
+
 /// All functions throw RankFailure, on every rank that notices; after that each throws at once.
 /// Tensors are contiguous and on the group's device.
 class Ranks {
@@ -77,8 +58,7 @@ class Ranks {
   using Maker = std::function<std::unique_ptr<Ranks>(Store store, int rank, int size)>;
 
   /// Use make_gloo_ranks() or make_nccl_ranks(). `group` has one backend, for `device`.
-  Ranks(Group group, torch::Device device, Store store, std::chrono::milliseconds timeout,
-        Maker maker);
+  Ranks(Group group, torch::Device device, Store store, const RankOptions& options, Maker maker);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
   ~Ranks();
@@ -171,12 +151,10 @@ class Ranks {
   using Start = std::function<c10::intrusive_ptr<c10d::Work>()>;
   /// `bytes`: those of a tensor that is as large on all ranks, or 0.
   void run(const char* operation, std::uint64_t bytes, const Start& start);
-  template <class Body>
-  void guarded(const char* operation, int peer, const Body& body);
-  void await(c10d::Work& work, int times = 1) const;
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;  // An empty tensor has a null.
+  [[nodiscard]] c10::intrusive_ptr<c10d::Work> begin(Way way, const Transfer& transfer, int tag);
   Works start(Way way, std::span<const Transfer> transfers, std::vector<int>& tags);
-  void exchange_as_one(const Step& step, std::vector<int>& sent, std::vector<int>& expected);
+  void exchange_as_one(const Step& step);
 
   Group group_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -184,7 +162,7 @@ class Ranks {
   Store store_;
   std::chrono::milliseconds timeout_;
   Maker maker_;
-  bool has_failed_ = false;
+  GuardedCalls calls_;
   std::atomic<bool> is_busy_ = false;
   SentBytes sent_;
   Observer observer_;
@@ -223,6 +201,8 @@ struct RankOptions {
   bool shares_memory = false;
   /// Whether groups and their subgroups call Ranks::check_order().
   bool checks_order = false;
+  /// Ends the calls of groups and their subgroups, from any thread; null: nobody does.
+  std::shared_ptr<AbortSwitch> abort = {};
 };
 
 /// A group of `size` ranks that meet at `store`, over Gloo, for tensors on the CPU. Throws

@@ -55,10 +55,19 @@ std::unique_ptr<RankLink> enter(const SiteHub& hub, int rank, int size) {
   return RankLink::connect(rank_of(hub, rank, size)).value();
 }
 
-std::vector<SiteHub::Request> to_all(int size, const json& message) {
+std::vector<SiteHub::Request> to_all(int size, const json& message, bool is_common = false) {
   std::vector<SiteHub::Request> requests;
-  for (int rank = 0; rank < size; ++rank) requests.push_back({rank, message});
+  for (int rank = 0; rank < size; ++rank) requests.push_back({rank, message, is_common});
   return requests;
+}
+
+/// Waits for the rank's next request and then, for at most `limit`, until it is told that another
+/// rank has failed. Answers with what it was told.
+void work_until_told(RankLink& link, Duration limit) {
+  REQUIRE(link.next().has_value());
+  const TimePoint until = Clock::now() + limit;
+  while (!link.abort_switch()->is_on() && Clock::now() < until) std::this_thread::sleep_for(1ms);
+  link.answer(json{{"told", link.abort_switch()->reason().value_or("")}});
 }
 
 TimePoint soon() { return Clock::now() + patience; }
@@ -389,6 +398,92 @@ TEST_CASE("a rank that is lost is named, and the others may finish") {
   CHECK(lost == 2);
   CHECK(hub->members().size() == 1);
   CHECK(hub->ask({{1, json{{"type", "work"}}}}, {})[0].error().message() == "rank 1 is not there");
+}
+
+TEST_CASE("ranks that may wait for one that fails are told to end their work at once") {
+  enum class Way { dies, fails };
+  for (const Way way : {Way::dies, Way::fails}) {
+    for (const bool is_common : {true, false}) {
+      CAPTURE(static_cast<int>(way));
+      CAPTURE(is_common);
+      SiteHub::Options options;
+      options.host = "127.0.0.1";
+      options.secret = "secret";
+      options.size = 3;
+      options.silence = patience;
+      const auto hub = SiteHub::open(std::move(options)).value();
+      const auto zero = enter(*hub, 0, 3);
+      auto failing = enter(*hub, 1, 3);
+      const auto two = enter(*hub, 2, 3);
+      REQUIRE(hub->wait_for(3, soon(), {}).size() == 3);
+      std::thread first([&] { work_until_told(*zero, is_common ? patience : 100ms); });
+      std::thread second([&] { work_until_told(*two, is_common ? patience : 100ms); });
+      std::thread third([&] {
+        REQUIRE(failing->next().has_value());
+        if (way == Way::fails)
+          failing->answer(Error(Errc::invalid_input, "the loss is nan"));
+        else
+          failing.reset();
+      });
+      const auto answers = hub->ask(to_all(3, {{"type", "work"}}, is_common), {});
+      for (std::thread* rank : {&first, &second, &third}) rank->join();
+      for (const std::size_t rank : {0U, 2U}) {
+        REQUIRE(answers[rank].has_value());
+        const std::string told = member_text(*answers[rank], "told");
+        CHECK(told.empty() == !is_common);
+        CHECK(told.starts_with(is_common ? "rank 1 (" : ""));
+        const std::string said = way == Way::fails ? "the loss is nan" : "is lost: ";
+        if (is_common) CHECK(told.find(said) != std::string::npos);
+      }
+      CHECK(!answers[1].has_value());
+
+      // Work that begins afterwards is not ended.
+      std::thread again([&] { work_until_told(*zero, 100ms); });
+      const auto later = hub->ask({{0, json{{"type", "work"}}, true}}, {});
+      again.join();
+      CHECK(member_text(*later[0], "told").empty());
+    }
+  }
+}
+
+TEST_CASE("a rank that does not do the common work ends it for nobody") {
+  const auto hub = hub_of(3);
+  const auto zero = enter(*hub, 0, 3);
+  const auto one = enter(*hub, 1, 3);
+  auto spare = enter(*hub, 2, 3);
+  REQUIRE(hub->wait_for(3, soon(), {}).size() == 3);
+  std::thread first([&] { work_until_told(*zero, 300ms); });
+  std::thread second([&] { work_until_told(*one, 300ms); });
+  std::thread third([&] {
+    std::this_thread::sleep_for(50ms);
+    spare.reset();
+  });
+  const auto answers = hub->ask(to_all(2, {{"type", "work"}}, true), {});
+  for (std::thread* rank : {&first, &second, &third}) rank->join();
+  for (const auto& answer : answers) CHECK(member_text(answer.value(), "told").empty());
+}
+
+TEST_CASE("a rank that waits for a key of the store hears that another one is lost") {
+  const auto hub = hub_of(2);
+  const auto waiting = enter(*hub, 0, 2);
+  auto dying = enter(*hub, 1, 2);
+  REQUIRE(hub->wait_for(2, soon(), {}).size() == 2);
+  std::thread rank([&] {
+    REQUIRE(waiting->next().has_value());
+    const auto value = waiting->get("never set", soon());
+    REQUIRE(value.has_error());
+    CHECK(value.error().code() == Errc::unavailable);
+    CHECK(value.error().message().starts_with("rank 1 ("));
+    waiting->answer(value.error());
+  });
+  std::thread end([&] {
+    REQUIRE(dying->next().has_value());
+    dying.reset();
+  });
+  const auto answers = hub->ask(to_all(2, {{"type", "work"}}, true), {});
+  rank.join();
+  end.join();
+  CHECK(answers[0].error().code() == Errc::unavailable);
 }
 
 TEST_CASE("a rank that hangs but shows life is dropped after another has failed") {

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <exception>
 #include <functional>
+#include <latch>
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -24,18 +26,28 @@ inline RankOptions loopback(std::chrono::milliseconds timeout = std::chrono::sec
   return {.timeout = timeout, .interface = "lo"};
 }
 
-/// Calls body(ranks) on `size` threads, each of them one rank. Rethrows the exception of the first
-/// rank that has one, after all have ended.
+/// Calls body(ranks) on `size` threads, each of them one rank, once all have their group: one that
+/// leaves at once would disturb the connecting of others. Rethrows the exception of the first rank
+/// that has one, after all have ended.
 inline void on_ranks(int size, const std::function<void(Ranks&)>& body,
                      const RankOptions& options = loopback()) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::latch tried(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);  // For this thread's operations: the ranks share few cores.
+      std::unique_ptr<Ranks> ranks;
       try {
-        body(*make_gloo_ranks(store, rank, size, options));
+        ranks = make_gloo_ranks(store, rank, size, options);
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+      tried.arrive_and_wait();
+      if (!ranks) return;
+      try {
+        body(*ranks);
       } catch (...) {
         errors[static_cast<size_t>(rank)] = std::current_exception();
       }
