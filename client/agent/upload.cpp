@@ -25,7 +25,9 @@ Awaitable<Result<void>> Upload::prepare() {
   sending.begin = state_.pending()->begin;
   sending.begin_at = Clock::now();
   if (file) {
-    sending.source = SegmentSource({Segment{*file, 0, sending.begin.bytes()}});
+    auto mapping = (*file)->map(sending.begin.bytes());
+    sending.source =
+        SegmentSource({{*file, 0, sending.begin.bytes(), mapping ? std::move(*mapping) : nullptr}});
   } else {
     log_warn("can't read the saved update of round {}: {}", sending.begin.round(),
              file.error().message());

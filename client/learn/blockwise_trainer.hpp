@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/learn/trainer.hpp"
+#include "shared/base/io/bytes.hpp"
 
 #include <span>
 #include <stop_token>
@@ -19,7 +20,7 @@ class SpanSink final : public ValueSink {
   explicit SpanSink(std::span<float> target) : target_(target) {}
   [[nodiscard]] Result<void> write(std::uint64_t first, std::span<const float> values) override {
     FL_ASSERT(first + values.size() <= target_.size());
-    std::ranges::copy(values, target_.begin() + static_cast<std::ptrdiff_t>(first));
+    copy_span(values, target_.subspan(first, values.size()));
     return {};
   }
   [[nodiscard]] std::span<float> whole() override { return target_; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/base/io/bytes.hpp"
 #include "shared/params/write_values.hpp"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ class SpanValues final : public ValueSource {
   [[nodiscard]] std::uint64_t elements() const override { return values_.size(); }
   [[nodiscard]] Result<void> read(std::uint64_t first, std::span<float> out) const override {
     FL_ASSERT(first + out.size() <= values_.size());
-    std::ranges::copy(values_.subspan(first, out.size()), out.begin());
+    copy_span(values_.subspan(first, out.size()), out);
     return {};
   }
   [[nodiscard]] std::span<const float> whole() const override { return values_; }

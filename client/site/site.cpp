@@ -3,6 +3,7 @@
 
 #include "client/learn/process/tcp.hpp"
 #include "client/site/site_handshake.hpp"
+#include "shared/base/io/bytes.hpp"
 #include "shared/base/io/secret_file.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
@@ -42,9 +43,6 @@ bool is_same(const std::vector<SiteMember>& a, const std::vector<SiteMember>& b)
     return x.rank == y.rank && x.process == y.process && x.host == y.host;
   });
 }
-
-/// Copies `from`, unless it is empty.
-void copy(std::span<const float> from, std::span<float> to) { std::ranges::copy(from, to.begin()); }
 
 const char* name_of(Site::Kind kind) {
   switch (kind) {
@@ -376,10 +374,10 @@ Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights
                         const std::stop_token& stop) {
   FL_CHECK(make_files(!correction.empty()));
   const auto& folder = folder_.tensors();
-  copy(weights, weights_.values());
+  copy_span(weights, weights_.values());
   work.files.weights = (folder / "weights.f32").string();
   if (!correction.empty()) {
-    copy(correction, correction_.values());
+    copy_span(correction, correction_.values());
     work.has_correction = true;
     work.files.correction = (folder / "correction.f32").string();
   }
@@ -388,7 +386,7 @@ Result<json> Site::work(Kind kind, RankWork work, std::span<const float> weights
   for (int attempt = 1;; ++attempt) {
     auto answer = try_work(kind, work, stop);
     if (answer) {
-      copy(std::span<const float>(result_.values()).first(result.size()), result);
+      copy_span(std::span<const float>(result_.values()).first(result.size()), result);
       return answer;
     }
     // Too few ranks are there. They may come later: this piece of work fails, the client stays.

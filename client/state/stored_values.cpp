@@ -68,7 +68,7 @@ Result<void> StoredValues::write_bytes(std::uint64_t first, Bytes bytes) {
   FL_ASSERT(first + bytes.size() <= size() * sizeof(float));
   if (!mapping_) {
     const auto all = std::as_writable_bytes(std::span(memory_));
-    std::ranges::copy(bytes, all.begin() + static_cast<std::ptrdiff_t>(first));
+    copy_span(bytes, all.subspan(static_cast<std::size_t>(first), bytes.size()));
   }
   if (!file_) return {};
   return file_->write_at(first, bytes);

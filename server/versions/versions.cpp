@@ -49,7 +49,8 @@ Result<std::vector<Segment>> Versions::coded_steps(const wire::Fetch& fetch) con
   for (Version step = fetch.have_version() + 1; step <= fetch.version(); ++step) {
     const auto& version = *versions_.at(step);
     FL_TRY(auto file, version.delta.open());
-    chain.push_back(Segment{std::move(file), 0, version.record.delta_bytes});
+    auto mapping = version.delta.map(*file, version.record.delta_bytes);
+    chain.push_back({std::move(file), 0, version.record.delta_bytes, std::move(mapping)});
   }
   return chain;
 }
@@ -75,7 +76,9 @@ Result<Download> Versions::download(const wire::Fetch& fetch) const {
   } else {
     model.set_full(true);
     FL_TRY(auto file, version.file.open());
-    answer.source = SegmentSource({Segment{std::move(file), version.data_offset, layout_.bytes()}});
+    auto mapping = version.file.map(*file, version.data_offset + layout_.bytes());
+    answer.source = SegmentSource(
+        {{std::move(file), version.data_offset, layout_.bytes(), std::move(mapping)}});
   }
   model.set_bytes(answer.source.bytes());
   // The transfer's number follows from its bytes, so it is the same for every client and after a

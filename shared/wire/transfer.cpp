@@ -7,6 +7,27 @@
 
 namespace fl {
 
+namespace {
+
+/// Reads a byte of each page, so that those which can't be read show before they are sent.
+void load_pages(Bytes bytes) {
+  constexpr std::size_t page = 4096;
+  for (std::size_t at = 0; at < bytes.size(); at += page)
+    static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[at]));
+  if (!bytes.empty()) static_cast<void>(*static_cast<const volatile std::byte*>(&bytes.back()));
+}
+
+/// The bytes of a mapped file; none if they are to be read: then reading tells what is wrong.
+Bytes mapped(const Segment& segment, std::uint64_t offset, std::size_t bytes) {
+  if (!segment.mapping || !segment.mapping->check()) return {};
+  const Bytes there =
+      segment.mapping->bytes().subspan(static_cast<std::size_t>(segment.offset + offset), bytes);
+  load_pages(there);
+  return segment.mapping->check() ? there : Bytes();
+}
+
+}  // namespace
+
 SegmentSource::SegmentSource(std::vector<Segment> segments) : segments_(std::move(segments)) {
   for (const auto& segment : segments_) bytes_ += segment.bytes;
 }
@@ -20,6 +41,8 @@ Result<Payload> SegmentSource::read(std::uint64_t offset, std::size_t bytes_max)
   }
   const auto bytes =
       static_cast<std::size_t>(std::min<std::uint64_t>(bytes_max, segment->bytes - offset));
+  if (const Bytes there = mapped(*segment, offset, bytes); !there.empty())
+    return Payload(segment->mapping, there);
   if (const Bytes there = segment->file->view(segment->offset + offset, bytes); !there.empty())
     return Payload(segment->file, there);
   const std::shared_ptr<std::byte[]> block(new std::byte[bytes]);

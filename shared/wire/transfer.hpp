@@ -6,6 +6,7 @@
 
 #include "shared/base/async/clock.hpp"
 #include "shared/base/io/file.hpp"
+#include "shared/base/io/file_mapping.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/wire/link.hpp"
 
@@ -20,6 +21,9 @@ struct Segment {
   std::shared_ptr<File> file;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+  /// The file, mapped up to the segment's end at least. Its bytes are then sent from the page cache
+  /// without a copy, and nobody may write to it meanwhile. Null: it is read.
+  std::shared_ptr<FileMapping> mapping = {};
 };
 
 /// The bytes to send: segments of files, one after the other.

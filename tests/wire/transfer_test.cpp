@@ -5,6 +5,7 @@
 #include "tests/support/mem_files.hpp"
 #include "tests/support/memory_link.hpp"
 #include "tests/support/print_result.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/wire/simulation.hpp"
 
 #include <doctest/doctest.h>
@@ -47,6 +48,32 @@ TEST_CASE("segments read as one run of bytes; no block goes beyond a segment's e
   CHECK(whole == "234abcdef");
   const SegmentSource short_one({Segment{file_with(files, "c", "12"), 0, 5}});
   CHECK(short_one.read(0, 5).error().code() == Errc::corrupt);
+}
+
+TEST_CASE("a file on a disk is sent from where it lies, and one that was cut is an error") {
+  const TemporaryFolder folder;
+  const std::size_t page = 4096;
+  std::string content;
+  for (std::size_t i = 0; i < 5 * page; ++i) content += static_cast<char>('a' + i % 23);
+  const auto path = folder.path() / "a";
+  const std::shared_ptr<File> file = posix_files().open(path, OpenMode::create).value();
+  REQUIRE(file->write_at(0, bytes_of(std::string_view(content))));
+  const SegmentSource source(
+      {Segment{file, 3, content.size() - 3, file->map(content.size()).value()}});
+  const auto first = source.read(0, 2 * page);
+  REQUIRE(first);
+  CHECK(text_of(first->bytes()) == content.substr(3, 2 * page));
+  const auto again = source.read(page, page);
+  REQUIRE(again);
+  CHECK(again->bytes().data() == first->bytes().data() + page);  // No copy.
+
+  REQUIRE(file->truncate(3 * page));
+  CHECK(source.read(4 * page, 100).error().code() == Errc::corrupt);
+  // What is there can still be sent, by reading.
+  const auto rest = source.read(2 * page, 100);
+  REQUIRE(rest);
+  CHECK(text_of(rest->bytes()) == content.substr(3 + 2 * page, 100));
+  CHECK(text_of(again->bytes()).substr(0, 100) == content.substr(3 + page, 100));
 }
 
 TEST_CASE("chunks grow on a fast line, shrink on a slow one, and stay within their bounds") {

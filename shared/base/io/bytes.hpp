@@ -62,4 +62,12 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
   }
 }
 
+/// Copies values, to as many that do not overlap with them. std::ranges::copy() of GCC 12 takes one
+/// after the other where the source is const: 3 GB/s for bytes.
+template <class T>
+requires std::is_trivially_copyable_v<T>
+void copy_span(std::span<const T> from, std::span<T> to) {
+  copy_bytes(std::as_writable_bytes(to).data(), std::as_bytes(from).data(), from.size_bytes());
+}
+
 }  // namespace fl

@@ -56,7 +56,7 @@ class BlockErrors {
 
 WriteValues write_into(std::span<float> target) {
   return [target](std::uint64_t first, std::span<const float> values) -> Result<void> {
-    std::ranges::copy(values, target.begin() + static_cast<std::ptrdiff_t>(first));
+    copy_span(values, target.subspan(first, values.size()));
     return {};
   };
 }
