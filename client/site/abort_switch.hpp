@@ -10,17 +10,25 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 
 namespace fl::site {
 
 /// Any thread. What is aborted is the work that one request of the agent asks for.
 class AbortSwitch {
  public:
-  using End = std::function<void(const std::string& reason)>;
+  AbortSwitch();
+  /// Waits for the ends that are being called.
+  ~AbortSwitch();
+  AbortSwitch(const AbortSwitch&) = delete;
+  AbortSwitch& operator=(const AbortSwitch&) = delete;
 
-  /// While it lives, an abort calls `end`, on the thread of the abort; one that came before, at
-  /// once. `end` must not throw, nor use the switch. The destructor waits for a call that goes on.
+  /// Ends the calls of a group. It may take long, and must not throw.
+  using End = std::function<void()>;
+  /// While it lives, an abort calls `end`, on a thread of the switch; if the abort came before, the
+  /// constructor calls it. Both constructor and destructor wait for ends that are being called.
   class Hold {
    public:
     Hold(AbortSwitch& on, End end);
@@ -35,23 +43,27 @@ class AbortSwitch {
 
   /// The work of this request begins; what was said of the one before is forgotten. Numbers grow.
   void begin(std::uint64_t request);
-  /// Ends the calls of the request that goes on. For one that has not begun it is remembered, and
-  /// for one that is over nothing happens.
+  /// Ends the calls of the request that goes on, and does not wait for that. For a request that has
+  /// not begun it is remembered; for one that is over nothing happens.
   void abort(std::uint64_t request, const std::string& reason);
 
   [[nodiscard]] bool is_on() const { return is_on_; }
-  /// Why the work was aborted; none if it was not. Waits for an abort() that goes on.
+  /// Why the work was aborted; none if it was not. Whoever is woken by an end finds it.
   [[nodiscard]] std::optional<std::string> reason() const;
 
  private:
-  void turn_on() FL_REQUIRES(mutex_);
+  void call_ends(const std::stop_token& stop);
 
   mutable Mutex mutex_;
-  std::list<End> ends_ FL_GUARDED_BY(mutex_);
+  StoppableCondition changed_;
   std::uint64_t request_ FL_GUARDED_BY(mutex_) = 0;
   std::uint64_t aborted_ FL_GUARDED_BY(mutex_) = 0;  // The newest request that was aborted.
+  std::uint64_t ended_ FL_GUARDED_BY(mutex_) = 0;    // The newest one whose ends were called.
   std::string reason_ FL_GUARDED_BY(mutex_);
   std::atomic<bool> is_on_ = false;
+  Mutex ends_mutex_;  // Held while ends are called; taken before mutex_.
+  std::list<End> ends_ FL_GUARDED_BY(ends_mutex_);
+  std::jthread thread_;
 };
 
 }  // namespace fl::site

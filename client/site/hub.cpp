@@ -224,8 +224,12 @@ void SiteHub::send_asked(const std::vector<Request>& requests) {
         to_send.emplace_back(asked.peer.id, std::move(message));
       } else {
         asked.answer = no_answer(fmt::format("rank {} is not there", request.rank));
+        asked.is_common = request.is_common;
       }
     }
+    // It was lost before this work began, and nobody else would tell those that wait for it.
+    for (const Asked& asked : asked_)
+      if (asked.answer) abort_others(asked, asked.answer->error().message());
   }
   for (const auto& [peer, message] : to_send) port_->send(peer, message);
 }

@@ -108,7 +108,6 @@ json RankLink::beat() {
 
 void RankLink::hear(json message) {
   const std::string type = member_text(message, "type");
-  // Without the lock: to end the calls may take time, and they may use the store.
   if (type == "abort") abort_->abort(member_number(message, "id"), member_text(message, "reason"));
   {
     const MutexLock lock(mutex_);

@@ -40,7 +40,7 @@ struct UpdateNorms {
 using AdjustUpdate = std::function<Result<void>(std::uint64_t first, std::span<float> values)>;
 
 /// Memory: 8 bytes per parameter; at most 2 more per parameter for factors that are added
-/// undecoded, and about 4 for sketches; 20 bytes for each range of up to 65,536 elements; and one
+/// undecoded, and about 4 for sketches; 21 bytes for each range of up to 65,536 elements; and one
 /// block for each running add(). The layout must outlive the accumulator. add(), take_back() and
 /// count() may run at once on several threads, each with its own reader; the other functions only
 /// while none of these runs.

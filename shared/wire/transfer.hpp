@@ -22,7 +22,8 @@ struct Segment {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   /// The file, mapped up to the segment's end at least. Its bytes are then sent from the page cache
-  /// without a copy, and nobody may write to it meanwhile. Null: it is read.
+  /// without a copy, and nobody may write to it before the receiver has them all. Null: it is
+  /// read.
   std::shared_ptr<FileMapping> mapping = {};
 };
 

@@ -37,8 +37,8 @@ std::string text_of_call(const std::int64_t* call) {
 }  // namespace
 
 CallOrder::CallOrder(c10::intrusive_ptr<c10d::Backend> backend, torch::Device device,
-                     std::chrono::milliseconds timeout)
-    : backend_(std::move(backend)), device_(device), timeout_(timeout) {}
+                     std::chrono::milliseconds timeout, Await await)
+    : backend_(std::move(backend)), device_(device), timeout_(timeout), await_(std::move(await)) {}
 
 void CallOrder::check(const char* operation, std::uint64_t bytes) {
   const std::int64_t number = number_of(operation);
@@ -50,8 +50,7 @@ void CallOrder::check(const char* operation, std::uint64_t bytes) {
   torch::Tensor all = torch::empty({backend_->getSize() * told_values}, torch::kInt64);
   mine = mine.to(device_);
   all = all.to(device_);
-  if (!backend_->_allgather_base(all, mine, {.timeout = timeout_})->wait(timeout_))
-    throw std::runtime_error("it was aborted");
+  await_(*backend_->_allgather_base(all, mine, {.timeout = timeout_}));
   all = all.cpu();
   const auto* const calls = all.const_data_ptr<std::int64_t>();
   const std::int64_t* const own = calls + backend_->getRank() * told_values;

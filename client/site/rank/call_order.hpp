@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace fl::site {
@@ -15,8 +16,10 @@ namespace fl::site {
 /// One thread at a time. All ranks of the group have one.
 class CallOrder {
  public:
+  /// `await` waits for the end of a call, and throws if it fails.
+  using Await = std::function<void(c10d::Work&)>;
   CallOrder(c10::intrusive_ptr<c10d::Backend> backend, torch::Device device,
-            std::chrono::milliseconds timeout);
+            std::chrono::milliseconds timeout, Await await);
   /// Gathers a digest of each rank's calls so far and the next one, 24 bytes of each. `bytes`: of
   /// the tensor, 0 where ranks may have unlike ones. Throws runtime_error, which names two ranks
   /// and their calls, if they differ.
@@ -26,6 +29,7 @@ class CallOrder {
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const torch::Device device_;
   const std::chrono::milliseconds timeout_;
+  const Await await_;
   std::uint64_t digest_ = 0;  // It covers all calls so far, in their order.
   std::int64_t calls_ = 0;
 };

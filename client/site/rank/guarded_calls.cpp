@@ -32,7 +32,7 @@ GuardedCalls::GuardedCalls(c10::intrusive_ptr<c10d::Backend> backend,
       timeout_(timeout),
       polls_(backend_->getBackendName() == "nccl"),
       abort_(std::move(abort)) {
-  if (abort_) hold_.emplace(*abort_, [this](const std::string&) { this->abort(); });
+  if (abort_) hold_.emplace(*abort_, [this] { this->abort(); });
 }
 
 /// Ends the calls that wait. Any thread.

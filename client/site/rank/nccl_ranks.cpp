@@ -32,23 +32,19 @@ std::vector<NcclVariable> nccl_variables(std::chrono::milliseconds timeout) {
       // How long a call of a communicator that does not block may take: making and ending it too.
       // By default 30 minutes, whatever the group's time-out.
       {"TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(std::max<std::int64_t>(1, whole)), true},
-      // NVLink's switches add up in an order of their own, which may differ from run to run.
-      // Whoever
-      // does not need the bits again may switch it on: 2 is NCCL's default.
+      // NVLink's switches add up in an order of their own, which may differ from run to run. For
+      // those who don't need the same bits again: 2 is NCCL's default.
       {"NCCL_NVLS_ENABLE", "0", false},
       // The rest is as by default, unless somebody sets it who looks for a fault. Ranks look for
-      // the
-      // end of a call themselves.
+      // the end of a call themselves.
       {"TORCH_NCCL_BLOCKING_WAIT", "0", false},
       // Not needed: the agent tells the other ranks of an error.
       {"TORCH_NCCL_PROPAGATE_ERROR", "0", false},
       // A communicator that blocks can't be aborted while it is made, or while it connects to a
-      // rank
-      // for the first time: the thread is inside NCCL, without a time limit. libtorch left
-      // non-blocking ones to whoever asks for them when NCCL 2.26 hung at random (pytorch#154055),
-      // and made its own access to them safe for threads later (pytorch#170424); the NCCL that we
-      // link, 2.28, has run our ranks' tests so. Options::config says this too, and takes
-      // precedence.
+      // rank for the first time: the thread is inside NCCL, without a time limit. libtorch no
+      // longer makes non-blocking ones by itself since NCCL 2.26 hung at random (pytorch#154055);
+      // its own access to them became safe for threads later (pytorch#170424), and our ranks' tests
+      // have run so with NCCL 2.28. Options::config says this too, and takes precedence.
       {"TORCH_NCCL_USE_COMM_NONBLOCKING", "1", false},
   };
 }

@@ -105,7 +105,10 @@ void Ranks::run(const char* operation, std::uint64_t bytes, const Start& start) 
   });
 }
 
-void Ranks::check_order() { order_ = std::make_unique<CallOrder>(backend_, device_, timeout_); }
+void Ranks::check_order() {
+  order_ = std::make_unique<CallOrder>(backend_, device_, timeout_,
+                                       [this](c10d::Work& work) { calls_.await(work); });
+}
 
 void Ranks::sum(torch::Tensor& values) {
   FL_ASSERT(values.is_contiguous());

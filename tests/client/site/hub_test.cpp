@@ -446,6 +446,17 @@ TEST_CASE("ranks that may wait for one that fails are told to end their work at 
   }
 }
 
+TEST_CASE("common work for a rank that is gone already is ended at once") {
+  const auto hub = hub_of(2);
+  const auto zero = enter(*hub, 0, 2);
+  REQUIRE(hub->wait_for(1, soon(), {}).size() == 1);
+  std::thread rank([&] { work_until_told(*zero, patience); });
+  const auto answers = hub->ask(to_all(2, {{"type", "work"}}, true), {});
+  rank.join();
+  CHECK(member_text(answers[0].value(), "told") == "rank 1 is not there");
+  CHECK(answers[1].error().message() == "rank 1 is not there");
+}
+
 TEST_CASE("a rank that does not do the common work ends it for nobody") {
   const auto hub = hub_of(3);
   const auto zero = enter(*hub, 0, 3);
