@@ -22,7 +22,9 @@ using namespace std::chrono_literals;
 class FakeWork final : public c10d::Work {
  public:
   bool isCompleted() override {
-    ++looks;
+    if (++looks > looks_at_once) {
+      while (!is_done) std::this_thread::yield();
+    }
     return is_done;
   }
   bool wait(std::chrono::milliseconds) override {
@@ -31,6 +33,7 @@ class FakeWork final : public c10d::Work {
   }
   void synchronize() override { ++synchronized; }
 
+  int looks_at_once = 1 << 30;  // Later ones return when the work is done.
   std::atomic<bool> is_done = false;
   std::atomic<int> looks = 0;
   std::atomic<int> waits = 0;
@@ -157,6 +160,8 @@ TEST_CASE("work that an abort ends is no result, though the device says that it 
   const auto backend = c10::make_intrusive<FakeNccl>();
   const auto abort = std::make_shared<AbortSwitch>();
   abort->begin(1);
+  // So the first thing that the rank sees of the abort is that the work is done.
+  backend->work->looks_at_once = 2;
   const auto ranks = ranks_over(backend, {.timeout = 60s, .abort = abort});
   std::thread link([&] {
     while (backend->work->looks < 3) std::this_thread::yield();
