@@ -161,8 +161,8 @@ Result<void> Download::copy_part(Transfer& transfer) {
   return {};
 }
 
-/// Keeps the next received bytes. They count as received only when they are written: the digest is
-/// of what came, not of what lies there.
+/// Keeps the next received bytes. They count as received only when they are written, because the
+/// digest is made of the bytes that arrive and would not notice a gap in the file.
 Awaitable<Result<void>> Download::keep(Bytes bytes) {
   auto& transfer = *transfer_;
   if (!transfer.known) {

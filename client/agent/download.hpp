@@ -92,7 +92,7 @@ class Download {
     ModelCache::Model known;     // Not null: the cache has the version, so bytes are dropped.
     StoredValues values;         // A full model: its values. Otherwise: the coded deltas' bytes.
     std::uint64_t received = 0;  // Bytes.
-    Hasher hasher;               // Of what was received of a full model.
+    Hasher hasher;               // Makes the digest of a full model while that arrives.
     TimePoint save_at = never;   // When to save the received bytes to the disk again.
   };
   /// The version that this agent has. Its values are in the ModelCache.

@@ -44,7 +44,8 @@ class HashingSink final : public codec::PayloadSink {
   Result<void> write_parts(std::uint64_t offset, std::span<const Bytes> parts) override {
     FL_CHECK(out_.write_parts(offset, parts));
     in_order_ = in_order_ && offset == hashed_;
-    for (const Bytes part : in_order_ ? parts : std::span<const Bytes>()) {
+    if (!in_order_) return {};
+    for (const Bytes part : parts) {
       hasher_.update(part);
       hashed_ += part.size();
     }
@@ -317,7 +318,8 @@ Result<void> UpdateSaving::advance_local(NewValues& local, const LocalRule* rule
   return {};
 }
 
-/// What is carried on moves by what was sent. The time that its syncs take counts as theirs.
+/// Advances velocity, reference and local values by what was sent. Their syncs count in syncing_,
+/// and not in carrying_ too.
 Result<void> UpdateSaving::advance(NewValues& local, const LocalRule* rule) {
   const Duration synced = syncing_;
   const Stretch stretch(carrying_);

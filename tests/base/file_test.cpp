@@ -238,7 +238,7 @@ TEST_CASE("folders for temporary work are new, private and gone at the end") {
 }
 
 TEST_CASE("a posix write that the kernel cuts short is continued, and its error is reported") {
-  // RLIMIT_FSIZE: the first pwrite writes what fits, the second fails with EFBIG.
+  // RLIMIT_FSIZE: the first pwritev writes what fits, the second fails with EFBIG.
   const TemporaryFolder folder;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);

@@ -55,7 +55,7 @@ class Watch {
   const Spent began_{seconds_of(CLOCK_MONOTONIC), seconds_of(cpu_)};
 };
 
-/// What calls on files took, by their kind: "write residual".
+/// Notes how long calls on files took, by the call and the kind of file: "write residual".
 class Notes {
  public:
   template <class Call>

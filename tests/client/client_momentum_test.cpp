@@ -99,7 +99,7 @@ TEST_CASE("residual and velocity survive restarts, power losses and refused upda
         }
         // A wrong velocity would show in the next round's residual.
         CHECK(values_of(state.residual(two_tensors()), two_tensors()) == expected.residual);
-        // That of this round, and the one before, which the next one is written over.
+        // The file of this round, and the one of the round before, over which the next is written.
         CHECK(velocity_files(files) <= 2);
       }
       state.enter_run("another").value();

@@ -69,7 +69,7 @@ TEST_CASE("a file on a disk is sent from where it lies, and one that was cut is 
 
   REQUIRE(file->truncate(3 * page));
   CHECK(source.read(4 * page, 100).error().code() == Errc::corrupt);
-  // What is there can still be sent, by reading.
+  // Bytes that the file still has can be sent, by reading them.
   const auto rest = source.read(2 * page, 100);
   REQUIRE(rest);
   CHECK(text_of(rest->bytes()) == content.substr(3 + 2 * page, 100));

@@ -57,7 +57,7 @@ void GuardedCalls::run(const char* operation, int peer, const std::function<void
   } catch (const std::exception& error) {
     has_failed_ = true;
     abort();  // Calls of this group that still wait, too.
-    // What the agent knows tells more than what its word has done to this call.
+    // The agent's reason names the lost rank; the error of this call only says that it was ended.
     const auto told = abort_ ? abort_->reason() : std::nullopt;
     throw RankFailure(operation, peer, told.value_or(reason_of(error)));
   }

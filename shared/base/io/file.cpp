@@ -83,16 +83,7 @@ class PosixFile final : public File {
   }
 
   Result<void> write_at(std::uint64_t offset, Bytes bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t put = uninterrupted([&] {
-        return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      });
-      if (put < 0) return failed("write", path_);
-      if (put == 0) return Error(Errc::io, "write " + path_.string() + ": no byte was written");
-      offset += static_cast<std::uint64_t>(put);
-      bytes = bytes.subspan(static_cast<std::size_t>(put));
-    }
-    return {};
+    return write_parts_at(offset, {&bytes, 1});
   }
 
   Result<void> write_parts_at(std::uint64_t offset, std::span<const Bytes> parts) override {

@@ -115,6 +115,7 @@ class Encoder {
     const std::uint64_t batch_count = (map_->blocks() + batch_blocks() - 1) / batch_blocks();
     std::uint64_t begun = 0;
     std::uint64_t index = 0;  // The next block to write.
+    std::vector<Bytes> parts;
     for (std::uint64_t number = 0; number < batch_count; ++number) {
       for (; begun < std::min<std::uint64_t>(number + batches_.size(), batch_count); ++begun) {
         Batch& next = batches_[begun % batches_.size()];
@@ -123,7 +124,7 @@ class Encoder {
       }
       Batch& batch = batches_[number % batches_.size()];
       finish(batch);
-      std::vector<Bytes> parts;
+      parts.clear();
       std::uint64_t bytes = 0;
       for (const Coded& coded : batch.blocks) {
         if (!coded.result) return coded.result.error().at("encode");

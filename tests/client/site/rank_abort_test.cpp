@@ -118,7 +118,7 @@ TEST_CASE("the end of work on a device is looked for, without libtorch's sleeps"
   device.join();
   CHECK(backend->work->looks > 3);
   CHECK(backend->work->waits == 0);
-  CHECK(backend->work->synchronized == 1);  // What comes next on the device waits for it.
+  CHECK(backend->work->synchronized == 1);  // So later work on the device waits for the sum.
 }
 
 TEST_CASE("work on a device that does not end is a lost rank, also if the abort fails") {
