@@ -84,7 +84,8 @@ TEST_CASE("parts are written one behind the other, however many there are") {
     std::string expected(3, '\0');
     std::vector<std::string> texts;
     for (int i = 0; i < 2500; ++i)
-      texts.push_back(std::string(static_cast<std::size_t>(i % 4), 'a' + i % 26));
+      texts.push_back(
+          std::string(static_cast<std::size_t>(i % 4), static_cast<char>('a' + i % 26)));
     std::vector<Bytes> parts;
     for (const std::string& text : texts) {
       parts.push_back(bytes_of(text));
@@ -280,9 +281,9 @@ TEST_CASE("memory: only synced bytes and names survive every crash") {
     const std::string after = content(files, "/a");
     REQUIRE(after.size() == 3 * MemFiles::page_bytes);
     std::string pages;
-    for (std::size_t page = 0; page < 3; ++page) {
-      const char first = after[page * MemFiles::page_bytes];
-      CHECK(after.substr(page * MemFiles::page_bytes, MemFiles::page_bytes) ==
+    for (std::size_t at = 0; at < 3; ++at) {
+      const char first = after[at * MemFiles::page_bytes];
+      CHECK(after.substr(at * MemFiles::page_bytes, MemFiles::page_bytes) ==
             std::string(MemFiles::page_bytes, first));
       pages += first;
     }

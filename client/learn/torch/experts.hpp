@@ -33,9 +33,9 @@ class Routing {
   /// Adds up a tensor of fp64 over the ranks that take a pass together. May throw.
   using Sum = std::function<void(torch::Tensor&)>;
   struct Pass {
-    torch::Tensor counted;  // bool [n * length]: tokens with a target. Undefined: all.
-    double weight = 1;      // By which the mean loss of these tokens counts, with the loss scale.
-    Sum sum = {};           // Empty: this process takes the pass alone.
+    torch::Tensor counted = {};  // bool [n * length]: tokens with a target. Undefined: all.
+    double weight = 1;  // By which the mean loss of these tokens counts, with the loss scale.
+    Sum sum = {};       // Empty: this process takes the pass alone.
   };
   /// Call before each pass, which is with all tokens otherwise.
   void begin(Pass pass) { pass_ = std::move(pass); }

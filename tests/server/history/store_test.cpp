@@ -246,8 +246,8 @@ TEST_CASE("a round whose tasks can't all be stored is not opened") {
   CHECK(code_of(twice) == Errc::conflict);
   CHECK(!world.store->rounds().unfinished(world.run).value());
   CHECK(world.store->rounds().tasks(world.run, 1).value().empty());
-  TaskRecord huge = some_task("a", std::numeric_limits<std::uint64_t>::max());
-  CHECK(code_of(world.store->rounds().open(world.run, some_round(1), {huge})) ==
+  TaskRecord largest = some_task("a", std::numeric_limits<std::uint64_t>::max());
+  CHECK(code_of(world.store->rounds().open(world.run, some_round(1), {largest})) ==
         Errc::invalid_input);
 }
 
