@@ -4,9 +4,10 @@
 //
 // - It rounds blocks of the vector to levels and codes them with rANS (generic/rans.hpp). First the
 //   caller gets a tally of each block's levels and makes frequencies from it; then it gets the
-//   streams. There are two slots, so that the device rounds one batch while the streams of the
-//   other are copied and used. For each batch a slot is called in this order: start(), tallies(),
-//   code(), streams().
+//   streams. A batch has as many blocks as the device has memory for, mostly all of an update:
+//   each block keeps few threads busy. For the vectors that are larger there are two slots, so that
+//   the device rounds one batch while the streams of the other are copied and used. For each batch
+//   a slot is called in this order: start(), tallies(), code(), streams().
 // - It selects the largest values of whole vectors or tensors (generic/select.hpp).
 // - It multiplies matrices with a few vectors (generic/matrix.hpp).
 //
@@ -110,7 +111,7 @@ struct LevelTally {
 
 /// How a block's levels are coded. The symbol of a level is
 /// (class >> class_drop) * (2 top + 1) + level + top, as in shared/codec/entropy/level_coder.hpp.
-struct LevelCode {
+struct alignas(16) LevelCode {  // So that its frequencies are loaded 16 bytes at a time.
   std::uint16_t frequencies[rans_symbols_max];
   std::int32_t top;  // The largest |level|. 0: the block is not coded.
   int class_drop;
@@ -125,12 +126,14 @@ struct LevelCode {
 class CodecDevice {
  public:
   static constexpr std::size_t slots = 2;
-  static constexpr std::size_t batch_blocks_max = 64;
 
   virtual ~CodecDevice() = default;
 
-  /// Starts to round at most batch_blocks_max blocks of a vector there. The vector must not change
-  /// until tallies() has returned. Does not wait.
+  /// The most blocks of a start(); always the same.
+  [[nodiscard]] virtual std::size_t batch_blocks() const = 0;
+
+  /// Starts to round at most batch_blocks() blocks of a vector there. The vector must not change
+  /// until tallies() has returned. Does not wait for the rounding.
   [[nodiscard]] virtual int start(std::size_t slot, const float* vector,
                                   std::span<const LevelBlock> blocks) = 0;
   /// Waits for the tallies, one for each block. They are valid until the slot's next start().

@@ -11,9 +11,11 @@
 
 namespace fl::cuda {
 
-/// Uses the current device. Takes about 34 MB of its memory for each slot and 17 MB more, and 5 MB
-/// of page-locked host memory for each slot. copy() and products take more later. If
-/// there is too little, returns null and sets `error` to the text of the CUDA error.
+/// Uses the current device. Takes 17 MB of its memory now, and more with the work: up to 0.66 MB
+/// for each block of a batch, in all at most an eighth of what is free now or 84 MB; as much as the
+/// longest vector that copy() got; and the factors of products. Page-locked host memory is as large
+/// as the tallies and the coded batch. If there is too little now, returns null and sets `error` to
+/// the text of the CUDA error.
 [[nodiscard]] std::unique_ptr<CodecDevice> make_codec_device(const char*& error);
 
 }  // namespace fl::cuda

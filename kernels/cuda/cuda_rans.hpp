@@ -26,7 +26,8 @@ struct SymbolBlocks {
 
 /// rans_encode() of each block b. The stream ends at `out + (b + 1) * rans_bytes_max(block)`, and
 /// all of the rans_bytes_max(block) bytes before that may be overwritten. bytes[b] becomes the
-/// stream's length. Requires: `out` is an even address.
+/// stream's length. Requires: `out` is an even address; `symbols` and the blocks' size are
+/// multiples of 16, and so is the address of the frequencies.
 [[nodiscard]] int rans_encode(const std::uint8_t* symbols, const SymbolBlocks& blocks,
                               std::uint8_t* out, std::uint32_t* bytes, CUstream_st* stream);
 

@@ -86,7 +86,7 @@ double seconds_of_levels(CodecDevice& device, const LevelBlock& rounding, const 
     std::vector<LevelCode> codes;
   };
   Batch batches[CodecDevice::slots];
-  const std::size_t batch_values = CodecDevice::batch_blocks_max * block;
+  const std::size_t batch_values = device.batch_blocks() * block;
   const std::size_t count = (n + batch_values - 1) / batch_values;
   const auto start = [&](std::size_t number) {
     Batch& batch = batches[number % CodecDevice::slots];

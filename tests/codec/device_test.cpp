@@ -260,6 +260,54 @@ TEST_CASE("a device selects the same elements as the CPU") {
   }
 }
 
+TEST_CASE("batches of any size give the CPU's payload") {
+  const Layout layout = many_blocks();
+  const auto x = normal(layout.elements(), 3);
+  for (const char* spec : {"ecuq:4", "kbit:4", "eden:1", "topk:0.01+qsgd:7"}) {
+    CAPTURE(std::string(spec));
+    const auto wanted = encode(*codec_of(spec), layout, x, 7, small_block);
+    for (const std::size_t blocks : {1u, 7u, 1000u}) {
+      CAPTURE(blocks);
+      auto device = std::make_unique<HostCodecDevice>();
+      device->blocks_of_batch = blocks;
+      const auto coded = encode_on(std::move(device), *codec_of(spec), layout, x, small_block);
+      CHECK(coded.bytes.value() == wanted);
+      CHECK(coded.is_there);
+    }
+  }
+}
+
+TEST_CASE("a device selects from a batch in parts that it has room for") {
+  const Layout layout = layout_of({{"w", {2100, 2100}}, {"b", {3}}});
+  REQUIRE(layout.elements() > device_select_max);
+  std::vector<float> x(layout.elements());
+  kernels().gaussian(5, 0, 0, x.data(), x.size());
+  for (float& v : x) v = std::round(v * 16);  // With ties at the cutoff.
+  const auto codec = codec_of("topk:0.001");
+  auto device = std::make_unique<HostCodecDevice>();
+  device->blocks_of_batch = 1000;
+  std::size_t selections = 0;
+  device->results = &selections;
+  const auto coded = encode_on(std::move(device), *codec, layout, x, block_elements_of_codec);
+  CHECK(coded.bytes.value() == encode(*codec, layout, x, 7, block_elements_of_codec));
+  CHECK(coded.is_there);
+  CHECK(selections == 2);
+}
+
+TEST_CASE("a vector that lies on a device that was given up is coded on the CPU") {
+  const Layout layout = many_blocks();
+  const auto x = normal(layout.elements(), 3);
+  const auto codec = codec_of("ecuq:4");
+  DeviceCoder coder(std::make_unique<HostCodecDevice>());
+  coder.give_up("the test says so");
+  std::vector<std::byte> bytes;
+  VectorSink sink(bytes);
+  CodecState state;
+  codec->encode(layout, x, 7, sink, small_block, &state, 1, {.coder = &coder, .values = x.data()})
+      .value();
+  CHECK(bytes == encode(*codec, layout, x, 7, small_block));
+}
+
 TEST_CASE("with a device a codec's state is the same as on the CPU from round to round") {
   const Layout layout = layout_of({{"w", {300, 400}}, {"v", {40, 500}}, {"b", {3}}});
   for (const char* spec : {"ema-threshold:0.01", "powersgd:2", "gradzip:3", "powersgd:3+ef"}) {

@@ -3,6 +3,7 @@
 // the launches of CUDA and with memory of the exact size. Tests can make it fail, or make mistakes.
 #pragma once
 
+#include "kernels/cuda/bodies/gather_body.hpp"
 #include "kernels/cuda/bodies/level_body.hpp"
 #include "tests/kernels/host_launches.hpp"
 
@@ -24,6 +25,9 @@ class HostCodecDevice final : public CodecDevice {
   std::size_t right_selections = SIZE_MAX;  // After so many each selection lacks one element.
   const Cutoff* wrong_cutoff = nullptr;     // The result of find_largest(), if not null.
   std::optional<float> wrong_product = {};  // If set, multiply() writes it everywhere.
+  std::size_t blocks_of_batch = 64;         // The result of batch_blocks().
+
+  std::size_t batch_blocks() const override { return blocks_of_batch; }
 
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
@@ -48,8 +52,11 @@ class HostCodecDevice final : public CodecDevice {
       slot.classes[b].resize(run.class_bits > 0 ? run.elements : 0);
       Rotated rotated;
       if (run.rounding == LevelRounding::rotated) rotated = rotate(slot.vector, run);
-      cuda::tally_levels(block, slot.vector, run, rotated.all(), slot.levels[b].data(),
-                         slot.classes[b].data(), &slot.tallies[b], shared.front());
+      cuda::with_rounding(run.rounding, [&](auto rounding) {
+        cuda::tally_levels<rounding.value>(block, slot.vector, run, rotated.all(),
+                                           slot.levels[b].data(), slot.classes[b].data(),
+                                           &slot.tallies[b], shared.front());
+      });
     });
     out = slot.tallies;
     return next();
@@ -67,24 +74,25 @@ class HostCodecDevice final : public CodecDevice {
     slot.bytes.assign(count, 77);
     slot.streams.resize(count);
     launch<32>(static_cast<unsigned>(count), [&](const auto& warp) {
-      auto shared = shared_memory<rans::Code>(rans_symbols_max);
+      auto shared = shared_memory<cuda::EncodeMemory>(1);
       const std::size_t b = warp.index;
       auto& stream = slot.streams[b];
-      stream.resize(rans_bytes_max(slot.runs[b].elements) / 2);
+      stream.resize(cuda::stream_slot / 2);
       cuda::code_levels(warp, slot.runs[b], slot.codes[b], slot.levels[b].data(),
                         slot.classes[b].data(), stream.data() + stream.size(), &slot.bytes[b],
-                        shared.data());
+                        shared.front());
     });
     bytes = slot.bytes;
+    gather(slot);
     for (std::size_t b = 0; b < count; ++b) {
       out[b] = {};
       const std::size_t size = slot.bytes[b];
-      if (size == 0 || size > slot.codes[b].bytes_max) continue;
-      auto& stream = slot.streams[b];
-      if (right_streams == 0) stream.back() ^= 0x100;
+      if (!cuda::is_wanted(slot.codes[b], slot.bytes[b])) continue;
+      std::uint8_t* const end = slot.gathered.data() + slot.ends[b];
+      if (right_streams == 0) end[-1] ^= 1;
       if (right_streams > 0) --right_streams;
       if (results != nullptr) ++*results;
-      out[b] = {reinterpret_cast<const std::uint8_t*>(stream.data() + stream.size()) - size, size};
+      out[b] = {end - size, size};
     }
     return next();
   }
@@ -148,6 +156,26 @@ class HostCodecDevice final : public CodecDevice {
     return out;
   }
 
+  struct Slot;
+  /// Brings the wanted streams together in slot.gathered.
+  static void gather(Slot& slot) {
+    const std::size_t count = slot.codes.size();
+    slot.ends.assign(count, 77);
+    launch_one<256>(count % 2 == 1, [&](const auto& block) {
+      auto shared = shared_memory<std::uint32_t>(256);
+      cuda::place_streams(block, slot.codes.data(), slot.bytes.data(), count, slot.ends.data(),
+                          shared.data());
+    });
+    slot.gathered = shared_memory<std::uint8_t>(count == 0 ? 0 : slot.ends.back());
+    launch<256>(static_cast<unsigned>(count), [&](const auto& block) {
+      const std::size_t b = block.index;
+      const auto& stream = slot.streams[b];
+      cuda::gather_stream(block, slot.codes[b], slot.bytes[b], slot.ends[b],
+                          reinterpret_cast<const std::uint8_t*>(stream.data() + stream.size()),
+                          slot.gathered.data());
+    });
+  }
+
   struct Slot {
     const float* vector = nullptr;
     std::vector<LevelBlock> runs;
@@ -157,6 +185,8 @@ class HostCodecDevice final : public CodecDevice {
     std::vector<std::vector<std::uint8_t>> classes;
     std::vector<std::vector<std::uint16_t>> streams;
     std::vector<std::uint32_t> bytes;
+    std::vector<std::uint32_t> ends;
+    std::vector<std::uint8_t> gathered;
   };
 
   int next() {

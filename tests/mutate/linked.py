@@ -13,6 +13,11 @@ import tempfile
 from pathlib import Path
 
 FIRST_ONES_COUNT = "-Wl,--allow-multiple-definition"
+BODIES = "kernels/cuda/bodies/"  # Headers that tests run on a CPU, and of the product CUDA alone.
+
+
+def includes(path, headers):
+    return any(f'#include "{header}"' in path.read_text() for header in headers)
 
 
 class Linked:
@@ -26,15 +31,30 @@ class Linked:
             for source in joined or [path]:
                 self.commands.setdefault(os.path.relpath(source, root), one)
 
-    def sources_of(self, path):
+    def sources_of(self, path, targets):
         """The source files to compile for a change of this file."""
         if path in self.commands:
             return [path]
+        if path.startswith(BODIES):
+            return [s for target in targets for s in self.tests_with(path, target)]
         line = f'#include "{path}"'
         return [
             source
             for source in self.commands
             if not source.startswith("tests/") and line in (self.root / source).read_text()
+        ]
+
+    def tests_with(self, path, target):
+        """The sources of this test that include the header, themselves or by other headers."""
+        headers, found = {path}, 0
+        others = [*self.root.glob(f"{BODIES}*.hpp"), *self.root.glob("tests/kernels/*.hpp")]
+        while found < len(headers):
+            found = len(headers)
+            headers |= {os.path.relpath(h, self.root) for h in others if includes(h, headers)}
+        return [
+            source
+            for source, one in self.commands.items()
+            if f"/{target}.dir/" in one["command"] and includes(self.root / source, headers)
         ]
 
     def program_of(self, target):
@@ -57,7 +77,7 @@ class Linked:
             text = (self.root / fault.path).read_text()
             changed.write_text(text.replace(fault.old, fault.new))
             objects = []
-            for source in self.sources_of(fault.path):
+            for source in self.sources_of(fault.path, [target for target, _ in fault.tests]):
                 own = Path(folder) / source
                 objects.append(f"{folder}/{len(objects)}.o")
                 output = self.compile(own if own.exists() else self.root / source, folder, objects[-1])
@@ -91,9 +111,10 @@ class Linked:
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         last = said.stdout.strip().splitlines()[-1]
-        first = f"{' '.join(objects)} {FIRST_ONES_COUNT} -o bin/{name}"
+        own = re.search(r"\S+\.o\b", last).start()  # Where the test's own objects begin.
+        last = f"{last[:own]}{' '.join(objects)} {FIRST_ONES_COUNT} {last[own:]}"
         done = subprocess.run(
-            last.replace(f"-o bin/{target}", first, 1),
+            last.replace(f"-o bin/{target}", f"-o bin/{name}", 1),
             shell=True, cwd=self.build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return (self.build / "bin" / name if done.returncode == 0 else None), done.stdout

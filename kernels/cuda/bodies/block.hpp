@@ -14,10 +14,13 @@
 #include <cstdint>
 
 // For functions that only a kernel calls: device code for nvcc, plain functions elsewhere.
+// FL_UNROLL asks nvcc to unroll the loop after it.
 #ifdef __CUDACC__
 #define FL_DEVICE __device__
+#define FL_UNROLL _Pragma("unroll")
 #else
 #define FL_DEVICE
+#define FL_UNROLL
 #endif
 
 namespace fl::cuda {

@@ -14,6 +14,7 @@
 #include "kernels/generic/nearest_scale.hpp"
 
 #include <cmath>
+#include <type_traits>
 
 namespace fl::cuda {
 
@@ -191,46 +192,42 @@ FL_DEVICE inline void for_each_half_of(unsigned thread, const LevelBlock& run, s
   }
 }
 
-/// Calls use(i, level, class) for this thread's values. x is the block, rotated if run.rounding
-/// says so.
-template <class Block, class Use>
+/// Calls use(i, level, class) for this thread's values. x is the block, rotated if `rounding` says
+/// so.
+template <LevelRounding rounding, class Block, class Use>
 FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const LevelBlock& run,
                                      const TallyMemory& shared, const Use& use) {
-  if (run.rounding == LevelRounding::rotated) {
-    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
+  const auto for_each = [&](const auto& use_index) {
+    for (std::size_t i = thread; i < run.elements; i += Block::threads) use_index(i);
+  };
+  const float per_step = 1.0f / run.step;
+  if constexpr (rounding == LevelRounding::rotated) {
+    for_each([&](std::size_t i) {
       const int of = run.class_bits == 0 || i < run.split ? 0 : 1;
       use(i, centroid_of(x[i], i, run, shared.rotated).level, of);
-    }
-    return;
-  }
-  if (run.rounding == LevelRounding::sign) {
-    for (std::size_t i = thread; i < run.elements; i += Block::threads)
-      use(i, x[i] < 0 ? 0 : x[i] > 0 ? -1 : 1, 0);
-    return;
-  }
-  if (run.rounding == LevelRounding::fitted) {
-    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
+    });
+  } else if constexpr (rounding == LevelRounding::sign) {
+    for_each([&](std::size_t i) { use(i, x[i] < 0 ? 0 : x[i] > 0 ? -1 : 1, 0); });
+  } else if constexpr (rounding == LevelRounding::fitted) {
+    for_each([&](std::size_t i) {
       const std::size_t bucket = i / run.bucket;
       const float place = x[i] * shared.factors[bucket].places;
       const std::int32_t nearest =
           shared.scales[bucket] == 0 ? 0 : element::round_level<element::Scalar>(place);
       use(i, nearest > run.levels ? run.levels : (nearest < -run.levels ? -run.levels : nearest),
           0);
-    }
-    return;
-  }
-  const float per_step = 1.0f / run.step;
-  if (run.rounding == LevelRounding::nearest) {
-    for (std::size_t i = thread; i < run.elements; i += Block::threads) {
-      use(i, element::round_level<element::Scalar>(x[i] * per_step), 0);
-    }
-  } else if (run.rounding == LevelRounding::dither) {
+    });
+  } else if constexpr (rounding == LevelRounding::nearest) {
+    for_each(
+        [&](std::size_t i) { use(i, element::round_level<element::Scalar>(x[i] * per_step), 0); });
+  } else if constexpr (rounding == LevelRounding::dither) {
     for_each_half_of<Block>(thread, run, 0, 0, [&](std::size_t i, std::uint32_t half) {
       const auto word = static_cast<std::int32_t>(half << 16);
       use(i, element::dither<element::Scalar>(x[i], word, per_step),
           run.class_bits == 0 ? 0 : element::dither_class<element::Scalar>(word, run.class_bits));
     });
   } else {
+    static_assert(rounding == LevelRounding::stochastic);
     for_each_half_of<Block>(
         thread, run, run.stream, run.first, [&](std::size_t i, std::uint32_t half) {
           const std::size_t bucket = i / run.bucket;
@@ -244,10 +241,53 @@ FL_DEVICE inline void for_each_level(unsigned thread, const float* x, const Leve
   }
 }
 
-/// Rounds one block and writes its tally. A block with LevelRounding::rotated must be rotated
-/// already. Writes each value's level + 127 to `levels` and, if there is more than one class, its
-/// class to `classes`.
+/// Counts a thread's levels. Most values of a narrow code are -1, 0 or 1, so these are counted in
+/// registers: the threads of a group would wait for each other to count them in shared memory.
 template <class Block>
+struct LevelCounter {
+  static constexpr std::int32_t near = 1;
+  std::uint32_t* counts;
+  std::uint32_t of_near[2 * near + 1] = {};  // Of class 0.
+
+  FL_DEVICE void count(std::int32_t level, int of) {
+    if (of == 0 && level >= -near && level <= near) {
+      for (std::int32_t l = -near; l <= near; ++l) of_near[l + near] += level == l ? 1 : 0;
+    } else {
+      add(level, of, 1);
+    }
+  }
+  FL_DEVICE void finish() {
+    for (std::int32_t l = -near; l <= near; ++l) {
+      if (of_near[l + near] > 0) add(l, 0, of_near[l + near]);
+    }
+  }
+  FL_DEVICE void add(std::int32_t level, int of, std::uint32_t by) {
+    const std::int32_t place = of * static_cast<std::int32_t>(device_alphabet) + level;
+    Block::add(counts + place + device_levels_max, by);
+  }
+};
+
+template <LevelRounding rounding>
+using RoundingConstant = std::integral_constant<LevelRounding, rounding>;
+
+/// Returns use(constant), with the rounding as a constant. Host code only.
+template <class Use>
+decltype(auto) with_rounding(LevelRounding rounding, const Use& use) {
+  switch (rounding) {
+    case LevelRounding::nearest: return use(RoundingConstant<LevelRounding::nearest>());
+    case LevelRounding::dither: return use(RoundingConstant<LevelRounding::dither>());
+    case LevelRounding::stochastic: return use(RoundingConstant<LevelRounding::stochastic>());
+    case LevelRounding::fitted: return use(RoundingConstant<LevelRounding::fitted>());
+    case LevelRounding::sign: return use(RoundingConstant<LevelRounding::sign>());
+    case LevelRounding::rotated: break;
+  }
+  return use(RoundingConstant<LevelRounding::rotated>());
+}
+
+/// Rounds one block, which has this rounding, and writes its tally. A block with
+/// LevelRounding::rotated must be rotated already. Writes each value's level + 127 to `levels` and,
+/// if there is more than one class, its class to `classes`.
+template <LevelRounding rounding, class Block>
 FL_DEVICE inline void tally_levels(const Block& block, const float* vector, const LevelBlock& run,
                                    const Rotation& rotation, std::uint8_t* levels,
                                    std::uint8_t* classes, LevelTally* tally, TallyMemory& shared) {
@@ -267,18 +307,16 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   const auto most = static_cast<std::uint32_t>(element::Scalar::bits(run.most));
   const auto least = static_cast<std::uint32_t>(element::Scalar::bits(run.least));
   const bool is_levelled = shared.largest > 0 && shared.largest >= least && shared.largest <= most;
-  const bool is_fitted = run.rounding == LevelRounding::fitted;
-  const bool has_scales = run.rounding == LevelRounding::stochastic || is_fitted;
-  if (is_levelled && is_fitted) {
-    fit_scales(block, x, run, shared);
-  } else if (is_levelled && has_scales) {
-    find_scales(block, x, run, shared);
+  constexpr bool is_fitted = rounding == LevelRounding::fitted;
+  constexpr bool has_scales = rounding == LevelRounding::stochastic || is_fitted;
+  constexpr bool is_sign = rounding == LevelRounding::sign;
+  constexpr bool is_rotated = rounding == LevelRounding::rotated;
+  if (is_levelled) {
+    if constexpr (is_fitted) fit_scales(block, x, run, shared);
+    if constexpr (has_scales && !is_fitted) find_scales(block, x, run, shared);
+    if constexpr (is_sign) sum_magnitudes(block, x, run, shared);
+    if constexpr (is_rotated) sum_rotated(block, rotation.values, run, shared.rotated, shared.scan);
   }
-  const bool is_sign = run.rounding == LevelRounding::sign;
-  if (is_levelled && is_sign) sum_magnitudes(block, x, run, shared);
-  const bool is_rotated = run.rounding == LevelRounding::rotated;
-  if (is_levelled && is_rotated)
-    sum_rotated(block, rotation.values, run, shared.rotated, shared.scan);
   TallyCounts& found = shared.of_levels;
   block.each([&](unsigned thread) {
     for (std::size_t c = thread; c < counters; c += Block::threads) found.counts[c] = 0;
@@ -287,20 +325,21 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   if (is_levelled) {
     block.each([&](unsigned thread) {
       double sums[summed_levels] = {};
+      LevelCounter<Block> counter{.counts = found.counts};
       const float* const rounded = is_rotated ? rotation.values : x;
-      for_each_level<Block>(
+      for_each_level<rounding, Block>(
           thread, rounded, run, shared, [&](std::size_t i, std::int32_t level, int of) {
-            const std::int32_t place = level + device_levels_max;
-            levels[i] = static_cast<std::uint8_t>(place);
+            levels[i] = static_cast<std::uint8_t>(level + device_levels_max);
             if (run.class_bits > 0) classes[i] = static_cast<std::uint8_t>(of);
-            Block::add(found.counts + of * static_cast<std::int32_t>(device_alphabet) + place, 1);
-            if (run.rounding != LevelRounding::nearest) return;
+            counter.count(level, of);
+            if constexpr (rounding != LevelRounding::nearest) return;
             const std::int32_t size = level < 0 ? -level : level;
             const float magnitude = x[i] < 0 ? -x[i] : x[i];
             for (std::int32_t s = 0; s < static_cast<std::int32_t>(summed_levels); ++s) {
               if (size == s + 1) sums[s] += static_cast<double>(magnitude);
             }
           });
+      counter.finish();
       for (std::size_t s = 0; s < summed_levels; ++s) {
         if (sums[s] > 0) Block::add(found.sums + s, sums[s]);
       }
@@ -327,19 +366,45 @@ FL_DEVICE inline void tally_levels(const Block& block, const float* vector, cons
   });
 }
 
+/// The symbols of a block's levels (LevelCode), for encode_stream().
+struct LevelSymbols {
+  const std::uint8_t* levels;   // Multiples of 16, both.
+  const std::uint8_t* classes;  // Or null: there is one class.
+  int class_drop;
+  std::uint32_t alphabet;
+  std::uint32_t less;  // A level's symbol in its class is less by this than what is in `levels`.
+
+  FL_DEVICE std::uint32_t at(std::size_t i) const {
+    const std::uint32_t of = classes == nullptr ? 0 : classes[i] >> class_drop;
+    return of * alphabet + levels[i] - less;
+  }
+  /// As PlainSymbols::group(). Symbols are below 256, so bytes carry nothing to their neighbours.
+  FL_DEVICE SymbolGroup group(std::size_t i) const {
+    constexpr std::uint32_t each = 0x01010101;
+    SymbolGroup out = load_group(levels + i);
+    for (std::uint32_t& word : out.words) word -= less * each;
+    if (classes == nullptr) return out;
+    const SymbolGroup of = load_group(classes + i);
+    const std::uint32_t mask = (0xffu >> class_drop) * each;
+    for (int w = 0; w < 4; ++w) out.words[w] += (of.words[w] >> class_drop & mask) * alphabet;
+    return out;
+  }
+};
+
 /// Codes the stream of one block from what tally_levels() has written. The stream ends at
-/// `out_end`.
+/// `out_end`. `levels` and `classes` are multiples of 16.
 template <class Block>
 FL_DEVICE inline void code_levels(const Block& warp, const LevelBlock& run, const LevelCode& code,
                                   const std::uint8_t* levels, const std::uint8_t* classes,
-                                  std::uint16_t* out_end, std::uint32_t* bytes, rans::Code* codes) {
+                                  std::uint16_t* out_end, std::uint32_t* bytes,
+                                  EncodeMemory& shared) {
   if (code.top == 0) {
     warp.each([&](unsigned lane) {
       if (lane == 0) *bytes = 0;
     });
     return;
   }
-  const std::int32_t to_symbol = code.top - device_levels_max;
+  const auto less = static_cast<std::uint32_t>(device_levels_max - code.top);
   if (code.packed > 0) {
     const std::uint32_t size = (code.packed + 7) / 8;
     std::uint8_t* const out = reinterpret_cast<std::uint8_t*>(out_end) - size;
@@ -347,23 +412,24 @@ FL_DEVICE inline void code_levels(const Block& warp, const LevelBlock& run, cons
       for (std::uint32_t byte = lane; byte < size; byte += Block::threads) {
         unsigned bits = 0;
         for (std::uint32_t i = byte * 8; i < code.packed && i < byte * 8 + 8; ++i)
-          bits |= static_cast<unsigned>(levels[i] + to_symbol) << i % 8;
+          bits |= (levels[i] - less) << i % 8;
         out[byte] = static_cast<std::uint8_t>(bits);
       }
       if (lane == 0) *bytes = size;
     });
     return;
   }
-  const std::int32_t alphabet = 2 * code.top + 1;
   const bool has_classes = run.class_bits > code.class_drop;
   encode_stream(
       warp,
       EncodeRun{
           .frequencies = code.frequencies, .n = run.elements, .out_end = out_end, .bytes = bytes},
-      codes, [&](std::size_t i) {
-        const std::int32_t of = has_classes ? classes[i] >> code.class_drop : 0;
-        return static_cast<std::uint32_t>(of * alphabet + levels[i] + to_symbol);
-      });
+      shared,
+      LevelSymbols{.levels = levels,
+                   .classes = has_classes ? classes : nullptr,
+                   .class_drop = code.class_drop,
+                   .alphabet = 2 * static_cast<std::uint32_t>(code.top) + 1,
+                   .less = less});
 }
 
 }  // namespace fl::cuda

@@ -8,11 +8,13 @@
 #include "kernels/cuda/bodies/block.hpp"
 #include "kernels/generic/rans.hpp"
 
+#include <cstring>
+
 namespace fl::cuda {
 
 /// One stream of n symbols to write. It ends at `out_end`, and its length in bytes goes to `bytes`.
 struct EncodeRun {
-  const std::uint16_t* frequencies;
+  const std::uint16_t* frequencies;  // A multiple of 16.
   std::size_t n;
   std::uint16_t* out_end;
   std::uint32_t* bytes;
@@ -37,53 +39,199 @@ FL_DEVICE inline int only_symbol_of(const std::uint16_t* frequencies) {
   return -1;
 }
 
-/// rans_encode() of the stream of symbol_at(0), symbol_at(1) and so on. `codes` is shared memory
-/// for rans_symbols_max.
-template <class Block, class SymbolAt>
-FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, rans::Code* codes,
-                                    const SymbolAt& symbol_at) {
-  std::uint16_t* out = run.out_end;
-  if (only_symbol_of(run.frequencies) < 0) {
-    warp.each([&](unsigned lane) {
-      std::uint32_t begin = 0;
-      for (unsigned s = 0; s < rans_symbols_max; ++s) {
-        const std::uint32_t frequency = run.frequencies[s];
-        if (s % 32 == lane && frequency > 0) codes[s] = rans::make_code(frequency, begin);
-        begin = (begin + frequency) % rans::total;  // Each class starts at 0.
-      }
-    });
-    typename Block::template PerThread<std::uint32_t> x;
-    typename Block::template PerThread<std::uint32_t> symbol;
-    warp.each([&](unsigned lane) { x[lane] = rans::state_min; });
-    const std::size_t lanes = rans_lanes(run.n);
-    for (std::size_t begin = (run.n + lanes - 1) / lanes * lanes; begin > 0;) {
-      begin -= lanes;
-      const auto is_active = [&](unsigned lane) { return lane < lanes && begin + lane < run.n; };
-      const std::uint32_t full = warp.ballot([&](unsigned lane) {
-        if (!is_active(lane)) return false;
-        symbol[lane] = symbol_at(begin + lane);
-        return rans::is_full(x[lane], codes[symbol[lane]]);
-      });
-      warp.each([&](unsigned lane) {
-        if (!is_active(lane)) return;
-        const std::uint32_t at_or_above = full >> lane;
-        if (at_or_above % 2 != 0) {
-          *(out - Block::ones(at_or_above)) = static_cast<std::uint16_t>(x[lane]);
-          x[lane] >>= 16;
-        }
-        x[lane] = rans::push(x[lane], codes[symbol[lane]]);
-      });
-      out -= Block::ones(full);
+/// Symbols that a thread moves at once: symbol i is byte i, from the lowest of the first word on.
+struct alignas(16) SymbolGroup {
+  std::uint32_t words[4];
+};
+inline constexpr std::size_t group_symbols = sizeof(SymbolGroup);
+
+/// Requires: `from` or `to` is a multiple of 16.
+FL_DEVICE inline SymbolGroup load_group(const std::uint8_t* from) {
+#ifdef __CUDACC__
+  return *reinterpret_cast<const SymbolGroup*>(from);  // One access of 128 bits.
+#else
+  SymbolGroup out;
+  std::memcpy(&out, from, sizeof out);
+  return out;
+#endif
+}
+FL_DEVICE inline void store_group(std::uint8_t* to, const SymbolGroup& group) {
+#ifdef __CUDACC__
+  *reinterpret_cast<SymbolGroup*>(to) = group;
+#else
+  std::memcpy(to, &group, sizeof group);
+#endif
+}
+
+/// Symbols that are staged at once: each lane moves a group.
+inline constexpr std::size_t tile_symbols = rans::lanes_max * group_symbols;
+
+/// The shared memory of encode_stream().
+struct EncodeMemory {
+  rans::Code codes[rans_symbols_max];
+  alignas(16) std::uint8_t staged[2][tile_symbols];
+  std::uint32_t sums[rans::lanes_max];  // For each lane, of its symbols' frequencies.
+};
+
+/// Symbols as they lie in memory, for encode_stream(). `from` is a multiple of 16.
+struct PlainSymbols {
+  const std::uint8_t* from;
+
+  FL_DEVICE std::uint32_t at(std::size_t i) const { return from[i]; }
+  /// The group from symbol i on, a multiple of group_symbols. All its symbols must be there.
+  FL_DEVICE SymbolGroup group(std::size_t i) const { return load_group(from + i); }
+};
+
+/// The frequencies of the eight symbols that a lane makes codes for.
+struct LaneFrequencies {
+  static constexpr unsigned count = rans_symbols_max / rans::lanes_max;
+  SymbolGroup pairs;
+
+  FL_DEVICE std::uint32_t operator[](unsigned k) const {
+    return pairs.words[k / 2] >> k % 2 * 16 & 0xffff;
+  }
+};
+
+/// Fills shared.codes. False: one symbol has the frequency 2^12, so the stream has no bytes.
+/// `frequencies` is a multiple of 16.
+template <class Block>
+FL_DEVICE inline bool make_codes(const Block& warp, const std::uint16_t* frequencies,
+                                 EncodeMemory& shared) {
+  typename Block::template PerThread<LaneFrequencies> own;
+  const std::uint32_t only = warp.ballot([&](unsigned lane) {
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(frequencies);
+    own[lane].pairs = load_group(bytes + lane * sizeof(SymbolGroup));
+    std::uint32_t sum = 0;
+    std::uint32_t largest = 0;
+    FL_UNROLL
+    for (unsigned k = 0; k < LaneFrequencies::count; ++k) {
+      sum += own[lane][k];
+      largest = own[lane][k] > largest ? own[lane][k] : largest;
     }
-    out -= 2 * lanes;
+    shared.sums[lane] = sum;
+    return largest == rans::total;
+  });
+  if (only != 0) return false;
+  warp.each([&](unsigned lane) {
+    std::uint32_t begin = 0;
+    for (unsigned before = 0; before < lane; ++before) begin += shared.sums[before];
+    FL_UNROLL
+    for (unsigned k = 0; k < LaneFrequencies::count; ++k) {
+      begin %= rans::total;  // Each class starts at 0.
+      const std::uint32_t frequency = own[lane][k];
+      if (frequency > 0)
+        shared.codes[lane * LaneFrequencies::count + k] = rans::make_code(frequency, begin);
+      begin += frequency;
+    }
+  });
+  return true;
+}
+
+/// A warp's lanes while they write a stream from its end.
+template <class Block>
+struct EncodeLanes {
+  std::uint16_t* out;  // The last word that is written, or the stream's end.
+  typename Block::template PerThread<std::uint32_t> x;
+  typename Block::template PerThread<bool> is_full;
+
+  /// Whether this lane has a word to write before it pushes a symbol with this code.
+  FL_DEVICE bool finds_full(unsigned lane, const rans::Code& code) {
+    is_full[lane] = rans::is_full(x[lane], code);
+    return is_full[lane];
+  }
+  /// Writes this lane's word, if it has one, after those of the lanes before it, and pushes. Bit l
+  /// of `full` says whether lane l has a word. No step waits for the vote but the place of a word.
+  FL_DEVICE void push(unsigned lane, std::uint32_t full, const rans::Code& code) {
+    std::uint16_t* const place = out - Block::ones(full >> lane);
+    if (is_full[lane]) *place = static_cast<std::uint16_t>(x[lane]);
+    x[lane] = rans::push(is_full[lane] ? x[lane] >> 16 : x[lane], code);
+  }
+};
+
+/// Pushes the symbols [begin, end), the last one first. `begin` is a multiple of the lanes.
+template <class Block, class Symbols>
+FL_DEVICE inline void push_symbols(const Block& warp, const Symbols& symbols, std::size_t begin,
+                                   std::size_t end, std::size_t lanes, const EncodeMemory& shared,
+                                   EncodeLanes<Block>& states) {
+  typename Block::template PerThread<std::uint32_t> symbol;
+  for (std::size_t at = (end + lanes - 1) / lanes * lanes; at > begin;) {
+    at -= lanes;
+    const auto is_active = [&](unsigned lane) { return lane < lanes && at + lane < end; };
+    const std::uint32_t full = warp.ballot([&](unsigned lane) {
+      if (!is_active(lane)) return false;
+      symbol[lane] = symbols.at(at + lane);
+      return states.finds_full(lane, shared.codes[symbol[lane]]);
+    });
+    warp.each([&](unsigned lane) {
+      if (is_active(lane)) states.push(lane, full, shared.codes[symbol[lane]]);
+    });
+    states.out -= Block::ones(full);
+  }
+}
+
+/// Pushes the first `tiles` tiles, the last one first, in 32 lanes. A step waits for the state of
+/// the step before and for nothing else: symbols come into shared memory a tile ahead, and into
+/// registers two steps ahead, and their codes one step ahead.
+template <class Block, class Symbols>
+FL_DEVICE inline void push_tiles(const Block& warp, const Symbols& symbols, std::size_t tiles,
+                                 EncodeMemory& shared, EncodeLanes<Block>& states) {
+  if (tiles == 0) return;
+  typename Block::template PerThread<SymbolGroup> ahead;
+  typename Block::template PerThread<rans::Code> code;       // Of this step's symbol,
+  typename Block::template PerThread<std::uint32_t> symbol;  // and the next step's symbol.
+  const auto load = [&](unsigned lane, std::size_t tile) {
+    ahead[lane] = symbols.group(tile * tile_symbols + lane * group_symbols);
+  };
+  warp.each([&](unsigned lane) { load(lane, tiles - 1); });
+  for (std::size_t tile = tiles; tile-- > 0;) {
+    std::uint8_t* const staged = shared.staged[tile % 2];
+    warp.each([&](unsigned lane) {
+      store_group(staged + lane * group_symbols, ahead[lane]);
+      if (tile > 0) load(lane, tile - 1);
+    });
+    const auto symbol_at = [&](unsigned lane, unsigned step) {
+      return std::uint32_t{staged[step * rans::lanes_max + lane]};
+    };
+    constexpr unsigned steps = tile_symbols / rans::lanes_max;
+    warp.each([&](unsigned lane) {
+      code[lane] = shared.codes[symbol_at(lane, steps - 1)];
+      symbol[lane] = symbol_at(lane, steps - 2);
+    });
+    FL_UNROLL
+    for (unsigned step = steps; step-- > 0;) {
+      const std::uint32_t full =
+          warp.ballot([&](unsigned lane) { return states.finds_full(lane, code[lane]); });
+      warp.each([&](unsigned lane) {
+        const rans::Code now = code[lane];
+        if (step > 0) code[lane] = shared.codes[symbol[lane]];
+        if (step > 1) symbol[lane] = symbol_at(lane, step - 2);
+        states.push(lane, full, now);
+      });
+      states.out -= Block::ones(full);
+    }
+  }
+}
+
+/// rans_encode() of the stream of symbols.at(0), symbols.at(1) and so on.
+template <class Block, class Symbols>
+FL_DEVICE inline void encode_stream(const Block& warp, const EncodeRun& run, EncodeMemory& shared,
+                                    const Symbols& symbols) {
+  EncodeLanes<Block> states{.out = run.out_end, .x = {}, .is_full = {}};
+  if (make_codes(warp, run.frequencies, shared)) {
+    warp.each([&](unsigned lane) { states.x[lane] = rans::state_min; });
+    const std::size_t lanes = rans_lanes(run.n);
+    const std::size_t tiles = lanes == rans::lanes_max ? run.n / tile_symbols : 0;
+    push_symbols(warp, symbols, tiles * tile_symbols, run.n, lanes, shared, states);
+    push_tiles(warp, symbols, tiles, shared, states);
+    states.out -= 2 * lanes;
     warp.each([&](unsigned lane) {
       if (lane >= lanes) return;
-      out[2 * lane] = static_cast<std::uint16_t>(x[lane]);
-      out[2 * lane + 1] = static_cast<std::uint16_t>(x[lane] >> 16);
+      states.out[2 * lane] = static_cast<std::uint16_t>(states.x[lane]);
+      states.out[2 * lane + 1] = static_cast<std::uint16_t>(states.x[lane] >> 16);
     });
   }
   warp.each([&](unsigned lane) {
-    if (lane == 0) *run.bytes = static_cast<std::uint32_t>((run.out_end - out) * 2);
+    if (lane == 0) *run.bytes = static_cast<std::uint32_t>((run.out_end - states.out) * 2);
   });
 }
 

@@ -1,33 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda_codec_device.hpp"
 
+#include "kernels/cuda/bodies/gather_body.hpp"
 #include "kernels/cuda/bodies/level_body.hpp"
 #include "kernels/cuda/cuda_matrix.hpp"
 #include "kernels/cuda/cuda_rotate.hpp"
 #include "kernels/cuda/cuda_select.hpp"
 #include "kernels/cuda/launch/device_block.cuh"
+#include "kernels/cuda/launch/device_memory.cuh"
 
-#include <type_traits>
+#include <algorithm>
 
 namespace fl::cuda {
 
 namespace {
 
-// The most bytes of all streams of a batch that are fetched. LevelCode::bytes_max is below a byte
-// for each level.
-constexpr std::size_t fetched_max = CodecDevice::batch_blocks_max * device_block_max;
-constexpr std::size_t stream_words = rans_bytes_max(device_block_max) / sizeof(std::uint16_t);
+constexpr std::size_t batch_min = 64;
+constexpr std::size_t batch_max = 1024;  // 67 million values.
+/// The part of the free memory that both slots may take.
+constexpr std::size_t memory_share = 8;
 
 /// The rotations of all blocks of a slot.
 struct Rotations {
   float* values = nullptr;
-  SignFlip* flips = nullptr;  // The first one of each block, then the second ones.
+  SignFlip* first = nullptr;
+  SignFlip* second = nullptr;
   double* sums = nullptr;
 
   __device__ Rotation at(std::size_t block) const {
     return {.values = values + block * device_block_max,
-            .first = flips + block,
-            .second = flips + CodecDevice::batch_blocks_max + block,
+            .first = first + block,
+            .second = second + block,
             .sum_squares = sums + block};
   }
 };
@@ -38,96 +41,49 @@ __global__ void begin_rotations_kernel(const float* vector, const LevelBlock* ru
   begin_rotation(WideBlock{}, vector, runs[blockIdx.x], rotations.at(blockIdx.x), shared);
 }
 
+/// Rounds the blocks that have this rounding. A kernel for all of them would need the registers of
+/// the one that needs most.
+template <LevelRounding rounding>
 __global__ void tally_kernel(const float* vector, const LevelBlock* runs, Rotations rotations,
                              std::uint8_t* levels, std::uint8_t* classes, LevelTally* tallies) {
   __shared__ TallyMemory shared;
+  if (runs[blockIdx.x].rounding != rounding) return;
   const std::size_t at = blockIdx.x * device_block_max;
-  tally_levels(WideBlock{}, vector, runs[blockIdx.x], rotations.at(blockIdx.x), levels + at,
-               classes + at, tallies + blockIdx.x, shared);
+  tally_levels<rounding>(WideBlock{}, vector, runs[blockIdx.x], rotations.at(blockIdx.x),
+                         levels + at, classes + at, tallies + blockIdx.x, shared);
 }
 
 __global__ void code_kernel(const LevelBlock* runs, const LevelCode* wanted,
                             const std::uint8_t* levels, const std::uint8_t* classes,
-                            std::uint16_t* streams, std::uint32_t* bytes) {
-  __shared__ rans::Code codes[rans_symbols_max];
+                            std::uint8_t* streams, std::uint32_t* bytes) {
+  __shared__ EncodeMemory shared;
   const std::size_t at = blockIdx.x * device_block_max;
-  code_levels(WarpBlock{}, runs[blockIdx.x], wanted[blockIdx.x], levels + at, classes + at,
-              streams + (blockIdx.x + 1) * stream_words, bytes + blockIdx.x, codes);
+  auto* const end = reinterpret_cast<std::uint16_t*>(streams + (blockIdx.x + 1) * stream_slot);
+  code_levels(WarpBlock{}, runs[blockIdx.x], wanted[blockIdx.x], levels + at, classes + at, end,
+              bytes + blockIdx.x, shared);
 }
 
-struct DeviceMemory {
-  static cudaError_t allocate(void** memory, std::size_t bytes) {
-    return cudaMalloc(memory, bytes);
-  }
-  void operator()(void* memory) const { cudaFree(memory); }
-};
-struct PageLockedMemory {  // Host memory.
-  static cudaError_t allocate(void** memory, std::size_t bytes) {
-    return cudaMallocHost(memory, bytes);
-  }
-  void operator()(void* memory) const { cudaFreeHost(memory); }
-};
-
-template <class T>
-using OnDevice = std::unique_ptr<T, DeviceMemory>;
-template <class T>
-using PageLocked = std::unique_ptr<T, PageLockedMemory>;
-
-/// Allocates n values.
-template <class T, class Memory>
-cudaError_t allocate(std::unique_ptr<T, Memory>& out, std::size_t n) {
-  void* memory = nullptr;
-  const cudaError_t error = Memory::allocate(&memory, n * sizeof(T));
-  out.reset(static_cast<T*>(memory));
-  return error;
+__global__ void place_kernel(const LevelCode* wanted, const std::uint32_t* bytes, std::size_t n,
+                             std::uint32_t* ends) {
+  __shared__ std::uint32_t sums[WideBlock::threads];
+  place_streams(WideBlock{}, wanted, bytes, n, ends, sums);
 }
 
-/// Makes several calls. After the first error it makes no more, and keeps that error.
-class Calls {
- public:
-  template <class Call>
-  Calls& then(const Call& call) {
-    if (error_ == cudaSuccess) error_ = call();
-    return *this;
-  }
-  [[nodiscard]] int error() const { return error_; }
-
- private:
-  int error_ = cudaSuccess;
-};
-
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-};
-using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
-
-/// Makes a stream that does not wait for the default stream.
-cudaError_t make_stream(Stream& out) {
-  cudaStream_t raw = nullptr;
-  const cudaError_t error = cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking);
-  out.reset(raw);
-  return error;
+__global__ void gather_kernel(const LevelCode* wanted, const std::uint32_t* bytes,
+                              const std::uint32_t* ends, const std::uint8_t* streams,
+                              std::uint8_t* gathered) {
+  const std::size_t b = blockIdx.x;
+  gather_stream(WideBlock{}, wanted[b], bytes[b], ends[b], streams + (b + 1) * stream_slot,
+                gathered);
 }
 
-/// Device memory for values that come from the host or go there. It grows as needed.
-struct Values {
-  OnDevice<float> memory;
-  std::size_t room = 0;
-
-  int reserve(std::size_t n) {
-    if (n <= room) return cudaSuccess;
-    memory.reset();  // First, so that old and new never exist together.
-    room = 0;
-    const cudaError_t error = allocate(memory, n);
-    if (error == cudaSuccess) room = n;
-    return error;
-  }
+/// Device memory for values that come from the host or go there.
+struct Values : DeviceRoom<float> {
   int copy_from(const float* host, std::size_t n, CUstream_st* stream) {
     return Calls()
         .then([&] { return reserve(n); })
         .then([&] {
-          return cudaMemcpyAsync(memory.get(), host, n * sizeof(float), cudaMemcpyHostToDevice,
-                                 stream);
+          return cudaMemcpyAsync(get(), host, n * sizeof(float), cudaMemcpyHostToDevice, stream);
         })
         .error();
   }
@@ -163,58 +119,82 @@ struct Whole {
 };
 
 struct Slot {
-  OnDevice<LevelBlock> runs;
-  OnDevice<LevelTally> tallies;
-  OnDevice<LevelCode> codes;
-  OnDevice<std::uint8_t> levels;
-  OnDevice<std::uint8_t> classes;
-  OnDevice<std::uint16_t> streams;
-  OnDevice<std::uint32_t> bytes;
-  PageLocked<LevelBlock> host_runs;
-  PageLocked<LevelTally> host_tallies;
-  PageLocked<LevelCode> host_codes;
-  PageLocked<std::uint32_t> host_bytes;
-  PageLocked<std::uint8_t> host_streams;
-  OnDevice<float> rotated;
-  OnDevice<SignFlip> flips;
-  OnDevice<double> sums;
+  DeviceRoom<LevelBlock> runs;
+  DeviceRoom<LevelTally> tallies;
+  DeviceRoom<LevelCode> codes;
+  DeviceRoom<std::uint8_t> levels;
+  DeviceRoom<std::uint8_t> classes;
+  DeviceRoom<std::uint8_t> streams;
+  DeviceRoom<std::uint32_t> bytes;
+  DeviceRoom<std::uint32_t> ends;
+  DeviceRoom<std::uint8_t> gathered;
+  HostRoom<LevelBlock> host_runs;
+  HostRoom<LevelTally> host_tallies;
+  HostRoom<LevelCode> host_codes;
+  HostRoom<std::uint32_t> host_bytes;
+  HostRoom<std::uint32_t> host_ends;
+  HostRoom<std::uint8_t> host_gathered;
+  DeviceRoom<float> rotated;
+  DeviceRoom<SignFlip> first_flips;
+  DeviceRoom<SignFlip> second_flips;
+  DeviceRoom<double> sums;
   Stream stream;
   std::size_t blocks = 0;
 
-  int make() {
-    constexpr std::size_t n = CodecDevice::batch_blocks_max;
-    constexpr std::size_t values = n * device_block_max;
+  /// The most that a block takes on the device.
+  static constexpr std::size_t bytes_of_block = (2 + sizeof(float)) * device_block_max +
+                                                2 * stream_slot + sizeof(LevelTally) +
+                                                sizeof(LevelCode) + sizeof(LevelBlock);
+
+  /// Makes room for a batch. The slot has nothing to do, unless results of it were dropped.
+  int reserve(std::span<const LevelBlock> batch) {
+    const std::size_t n = batch.size();
+    const bool has_classes =
+        std::ranges::any_of(batch, [](const LevelBlock& block) { return block.class_bits > 0; });
+    const std::size_t rotations = is_rotated(batch) ? n : 0;
     return Calls()
-        .then([&] { return make_stream(stream); })
-        .then([&] { return allocate(runs, n); })
-        .then([&] { return allocate(tallies, n); })
-        .then([&] { return allocate(codes, n); })
-        .then([&] { return allocate(levels, values); })
-        .then([&] { return allocate(classes, values); })
-        .then([&] { return allocate(streams, n * stream_words); })
-        .then([&] { return allocate(bytes, n); })
-        .then([&] { return allocate(rotated, values); })
-        .then([&] { return allocate(flips, 2 * n); })
-        .then([&] { return allocate(sums, n); })
-        .then([&] { return allocate(host_runs, n); })
-        .then([&] { return allocate(host_tallies, n); })
-        .then([&] { return allocate(host_codes, n); })
-        .then([&] { return allocate(host_bytes, n); })
-        .then([&] { return allocate(host_streams, fetched_max); })
+        .then([&] { return wait(); })
+        .then([&] { return runs.reserve(n); })
+        .then([&] { return tallies.reserve(n); })
+        .then([&] { return codes.reserve(n); })
+        .then([&] { return levels.reserve(n * device_block_max); })
+        .then([&] { return classes.reserve(has_classes ? n * device_block_max : 1); })
+        .then([&] { return streams.reserve(n * stream_slot); })
+        .then([&] { return bytes.reserve(n); })
+        .then([&] { return ends.reserve(n); })
+        .then([&] { return host_runs.reserve(n); })
+        .then([&] { return host_tallies.reserve(n); })
+        .then([&] { return host_codes.reserve(n); })
+        .then([&] { return host_bytes.reserve(n); })
+        .then([&] { return host_ends.reserve(n); })
+        .then([&] { return rotated.reserve(rotations * device_block_max); })
+        .then([&] { return first_flips.reserve(rotations); })
+        .then([&] { return second_flips.reserve(rotations); })
+        .then([&] { return sums.reserve(rotations); })
         .error();
   }
 
+  static bool is_rotated(std::span<const LevelBlock> batch) {
+    return std::ranges::any_of(
+        batch, [](const LevelBlock& block) { return block.rounding == LevelRounding::rotated; });
+  }
+
   [[nodiscard]] Rotations rotations() const {
-    return {.values = rotated.get(), .flips = flips.get(), .sums = sums.get()};
+    return {.values = rotated.get(),
+            .first = first_flips.get(),
+            .second = second_flips.get(),
+            .sums = sums.get()};
   }
 
   template <class T>
-  int copy_to_device(T* to, const T* from) {
-    return cudaMemcpyAsync(to, from, blocks * sizeof(T), cudaMemcpyHostToDevice, stream.get());
+  int copy_to_device(const DeviceRoom<T>& to, const HostRoom<T>& from) {
+    return cudaMemcpyAsync(to.get(), from.get(), blocks * sizeof(T), cudaMemcpyHostToDevice,
+                           stream.get());
   }
   template <class T>
-  int copy_to_host(T* to, const T* from) {
-    return cudaMemcpyAsync(to, from, blocks * sizeof(T), cudaMemcpyDeviceToHost, stream.get());
+  int copy_to_host(const HostRoom<T>& to, const DeviceRoom<T>& from, std::size_t n) {
+    return cudaMemcpyAsync(to.get(), from.get(), n * sizeof(T), cudaMemcpyDeviceToHost,
+                           stream.get());
   }
   int wait() { return cudaStreamSynchronize(stream.get()); }
 };
@@ -222,12 +202,18 @@ struct Slot {
 class CudaCodecDevice final : public CodecDevice {
  public:
   int make() {
-    return Calls()
-        .then([&] { return cudaGetDevice(&device_); })
-        .then([&] { return slots_[0].make(); })
-        .then([&] { return slots_[1].make(); })
-        .then([&] { return whole_.make(); })
-        .error();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    const int error = Calls()
+                          .then([&] { return cudaGetDevice(&device_); })
+                          .then([&] { return cudaMemGetInfo(&free, &total); })
+                          .then([&] { return make_stream(slots_[0].stream); })
+                          .then([&] { return make_stream(slots_[1].stream); })
+                          .then([&] { return whole_.make(); })
+                          .error();
+    const std::size_t affordable = free / memory_share / (slots * Slot::bytes_of_block);
+    batch_blocks_ = std::clamp(affordable, batch_min, batch_max);
+    return error;
   }
 
   ~CudaCodecDevice() override {
@@ -237,25 +223,21 @@ class CudaCodecDevice final : public CodecDevice {
     if (whole_.stream) static_cast<void>(whole_.wait());
   }
 
+  std::size_t batch_blocks() const override { return batch_blocks_; }
+
   int start(std::size_t number, const float* vector, std::span<const LevelBlock> blocks) override {
     Slot& slot = slots_[number];
-    slot.blocks = blocks.size();
-    std::copy(blocks.begin(), blocks.end(), slot.host_runs.get());
     return Calls()
         .then([&] { return cudaSetDevice(device_); })
-        .then([&] { return slot.copy_to_device(slot.runs.get(), slot.host_runs.get()); })
+        .then([&] { return slot.reserve(blocks); })
         .then([&] {
-          const bool is_any = std::ranges::any_of(blocks, [](const LevelBlock& block) {
-            return block.rounding == LevelRounding::rotated;
-          });
-          return is_any ? rotate(slot, vector) : cudaSuccess;
+          slot.blocks = blocks.size();
+          std::copy(blocks.begin(), blocks.end(), slot.host_runs.get());
+          return slot.copy_to_device(slot.runs, slot.host_runs);
         })
-        .then([&] {
-          return start_blocks(tally_kernel, slot, WideBlock::threads, vector, slot.runs.get(),
-                              slot.rotations(), slot.levels.get(), slot.classes.get(),
-                              slot.tallies.get());
-        })
-        .then([&] { return slot.copy_to_host(slot.host_tallies.get(), slot.tallies.get()); })
+        .then([&] { return Slot::is_rotated(blocks) ? rotate(slot, vector) : cudaSuccess; })
+        .then([&] { return tally(slot, vector, blocks); })
+        .then([&] { return slot.copy_to_host(slot.host_tallies, slot.tallies, slot.blocks); })
         .error();
   }
 
@@ -266,40 +248,53 @@ class CudaCodecDevice final : public CodecDevice {
 
   int code(std::size_t number, std::span<const LevelCode> codes) override {
     Slot& slot = slots_[number];
+    std::size_t most = 0;  // Bytes of the streams that may be wanted.
+    for (const LevelCode& code : codes) most += code.top == 0 ? 0 : gathered_size(code.bytes_max);
     std::copy(codes.begin(), codes.end(), slot.host_codes.get());
     return Calls()
         .then([&] { return cudaSetDevice(device_); })
-        .then([&] { return slot.copy_to_device(slot.codes.get(), slot.host_codes.get()); })
+        .then([&] { return slot.gathered.reserve(most); })
+        .then([&] { return slot.copy_to_device(slot.codes, slot.host_codes); })
         .then([&] {
           return start_blocks(code_kernel, slot, WarpBlock::threads, slot.runs.get(),
                               slot.codes.get(), slot.levels.get(), slot.classes.get(),
                               slot.streams.get(), slot.bytes.get());
         })
-        .then([&] { return slot.copy_to_host(slot.host_bytes.get(), slot.bytes.get()); })
+        .then([&] {
+          return cuda::start(place_kernel, 1, WideBlock::threads, 0, slot.stream.get(),
+                             slot.codes.get(), slot.bytes.get(), slot.blocks, slot.ends.get());
+        })
+        .then([&] {
+          return start_blocks(gather_kernel, slot, WideBlock::threads, slot.codes.get(),
+                              slot.bytes.get(), slot.ends.get(), slot.streams.get(),
+                              slot.gathered.get());
+        })
+        .then([&] { return slot.copy_to_host(slot.host_bytes, slot.bytes, slot.blocks); })
+        .then([&] { return slot.copy_to_host(slot.host_ends, slot.ends, slot.blocks); })
         .error();
   }
 
   int streams(std::size_t number, std::span<std::span<const std::uint8_t>> out,
               std::span<const std::uint32_t>& bytes) override {
     Slot& slot = slots_[number];
-    Calls calls;
-    calls.then([&] { return slot.wait(); });
     bytes = {slot.host_bytes.get(), slot.blocks};
-    std::size_t at = 0;
-    for (std::size_t b = 0; b < slot.blocks && calls.error() == cudaSuccess; ++b) {
+    const int error = Calls()
+                          .then([&] { return slot.wait(); })
+                          .then([&] {
+                            const std::size_t all =
+                                slot.blocks == 0 ? 0 : slot.host_ends.get()[slot.blocks - 1];
+                            return slot.host_gathered.reserve(all) == cudaSuccess
+                                       ? slot.copy_to_host(slot.host_gathered, slot.gathered, all)
+                                       : cudaErrorMemoryAllocation;
+                          })
+                          .then([&] { return slot.wait(); })
+                          .error();
+    for (std::size_t b = 0; b < slot.blocks && error == cudaSuccess; ++b) {
       out[b] = {};
-      const std::size_t size = bytes[b];
-      if (size == 0 || size > slot.host_codes.get()[b].bytes_max) continue;
-      const auto* const end =
-          reinterpret_cast<const std::uint8_t*>(slot.streams.get() + (b + 1) * stream_words);
-      std::uint8_t* const to = slot.host_streams.get() + at;
-      calls.then([&] {
-        return cudaMemcpyAsync(to, end - size, size, cudaMemcpyDeviceToHost, slot.stream.get());
-      });
-      out[b] = {to, size};
-      at += size;
+      if (!is_wanted(slot.host_codes.get()[b], bytes[b])) continue;
+      out[b] = {slot.host_gathered.get() + slot.host_ends.get()[b] - bytes[b], bytes[b]};
     }
-    return calls.then([&] { return slot.wait(); }).error();
+    return error;
   }
 
   int copy(std::span<const float> vector, const float*& there) override {
@@ -311,7 +306,7 @@ class CudaCodecDevice final : public CodecDevice {
             })
             .then([&] { return whole_.wait(); })
             .error();
-    there = whole_.vector.memory.get();
+    there = whole_.vector.get();
     return error;
   }
 
@@ -381,9 +376,27 @@ class CudaCodecDevice final : public CodecDevice {
           return start_blocks(begin_rotations_kernel, slot, WideBlock::threads, vector,
                               slot.runs.get(), slot.rotations());
         })
-        .then([&] { return hadamard_with(slot.flips.get()); })
-        .then([&] { return hadamard_with(slot.flips.get() + batch_blocks_max); })
+        .then([&] { return hadamard_with(slot.first_flips.get()); })
+        .then([&] { return hadamard_with(slot.second_flips.get()); })
         .error();
+  }
+
+  /// Starts a kernel for each rounding that the blocks have.
+  static int tally(Slot& slot, const float* vector, std::span<const LevelBlock> blocks) {
+    unsigned roundings = 0;  // A bit for each.
+    for (const LevelBlock& block : blocks) roundings |= 1u << static_cast<unsigned>(block.rounding);
+    Calls calls;
+    for (unsigned r = 0; roundings >> r != 0; ++r) {
+      if ((roundings >> r & 1) == 0) continue;
+      calls.then([&] {
+        return with_rounding(static_cast<LevelRounding>(r), [&](auto rounding) {
+          return start_blocks(tally_kernel<rounding.value>, slot, WideBlock::threads, vector,
+                              slot.runs.get(), slot.rotations(), slot.levels.get(),
+                              slot.classes.get(), slot.tallies.get());
+        });
+      });
+    }
+    return calls.error();
   }
 
   template <class... Parameters, class... Arguments>
@@ -402,15 +415,15 @@ class CudaCodecDevice final : public CodecDevice {
         .then([&] { return result_there.reserve(result_size); })
         .then([&] { return factor_there.copy_from(factor, factor_size, whole_.stream.get()); })
         .then([&] {
-          return product(there, sizes, factor_there.memory.get(), result_there.memory.get(),
-                         whole_.stream.get());
+          return product(there, sizes, factor_there.get(), result_there.get(), whole_.stream.get());
         })
-        .then([&] { return whole_.copy_to_host(result, result_there.memory.get(), result_size); })
+        .then([&] { return whole_.copy_to_host(result, result_there.get(), result_size); })
         .then([&] { return whole_.wait(); })
         .error();
   }
 
   int device_ = 0;
+  std::size_t batch_blocks_ = batch_min;
   Slot slots_[slots];
   Whole whole_;
 };

@@ -14,14 +14,14 @@ __device__ std::size_t symbols_of(const SymbolBlocks& blocks, std::size_t begin)
 
 __global__ void encode_kernel(const std::uint8_t* symbols, SymbolBlocks blocks, std::uint16_t* out,
                               std::size_t slot_words, std::uint32_t* bytes) {
-  __shared__ rans::Code codes[rans_symbols_max];
+  __shared__ EncodeMemory shared;
   const std::size_t b = blockIdx.x;
   const std::size_t begin = b * blocks.block;
   const auto* frequencies = reinterpret_cast<const std::uint16_t*>(blocks.frequencies + b);
   encode_stream(
       WarpBlock{},
       EncodeRun{frequencies, symbols_of(blocks, begin), out + (b + 1) * slot_words, bytes + b},
-      codes, [from = symbols + begin](std::size_t i) { return from[i]; });
+      shared, PlainSymbols{symbols + begin});
 }
 
 __global__ void decode_kernel(const std::uint8_t* in, const std::uint64_t* ends,

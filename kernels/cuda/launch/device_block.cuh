@@ -24,7 +24,11 @@ struct DeviceBlock {
   template <class Use>
   FL_DEVICE static void each(const Use& use) {
     use(threadIdx.x);
-    __syncthreads();
+    if constexpr (threads == 32) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
   }
 
   template <class IsTrue>

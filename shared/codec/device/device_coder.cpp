@@ -132,10 +132,10 @@ void DeviceCoder::end() {
 }
 
 void DeviceCoder::start(std::size_t number, const float* vector, std::span<BlockOnDevice> blocks) {
-  FL_ASSERT(blocks.size() <= CodecDevice::batch_blocks_max);
   Slot& slot = slots_[number];
   slot.blocks = {};
   if (!device_ || blocks.empty()) return;
+  FL_ASSERT(blocks.size() <= batch_blocks());
   slot.runs.clear();
   for (const BlockOnDevice& block : blocks) {
     const LevelBlock& run = block.block;
@@ -153,26 +153,28 @@ void DeviceCoder::start(std::size_t number, const float* vector, std::span<Block
   if (is_good(device_->start(number, vector, slot.runs))) slot.blocks = blocks;
 }
 
-void DeviceCoder::finish(std::size_t number) {
+void DeviceCoder::finish(std::size_t number, Lanes& lanes) {
   Slot& slot = slots_[number];
   if (!device_ || slot.blocks.empty()) return;
   const auto blocks = std::exchange(slot.blocks, {});
   std::span<const LevelTally> tallies;
   if (!is_good(device_->tallies(number, tallies))) return;
-  slot.codes.clear();
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const BlockOnDevice& block = blocks[b];
-    slot.codes.push_back(block.coder->level_code(block.block, tallies[b], *block.out));
-  }
+  slot.codes.assign(blocks.size(), LevelCode{});
+  constexpr std::size_t blocks_of_run = 4;
+  lanes.for_each_run(
+      blocks.size(), blocks_of_run, [&](std::size_t, std::size_t begin, std::size_t end) {
+        for (std::size_t b = begin; b < end; ++b) {
+          BlockOnDevice& block = blocks[b];
+          slot.codes[b] = block.coder->level_code(block.block, tallies[b], *block.head);
+        }
+      });
   if (!is_good(device_->code(number, slot.codes))) return;
   slot.streams.resize(blocks.size());
   std::span<const std::uint32_t> bytes;
   if (!is_good(device_->streams(number, slot.streams, bytes))) return;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     if (slot.codes[b].top == 0 || bytes[b] > slot.codes[b].bytes_max) continue;
-    const auto stream = std::as_bytes(slot.streams[b]);
-    std::vector<std::byte>& out = *blocks[b].out;
-    out.insert(out.end(), stream.begin(), stream.end());
+    blocks[b].stream = std::as_bytes(slot.streams[b]);
     blocks[b].is_coded = true;
     ++results_;
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/codec_device.hpp"
+#include "shared/base/async/parallel.hpp"
 #include "shared/codec/core/block_map.hpp"
 #include "shared/codec/device/device_levels.hpp"
 
@@ -24,8 +25,9 @@ static_assert(part_elements_max <= device_block_max);
 struct BlockOnDevice {
   const LevelCoder* coder;  // The level coder of the block's compressor.
   LevelBlock block;
-  std::vector<std::byte>* out;  // Replaced by the block's bytes if the device codes the block.
-  bool is_coded = false;        // Whether the device has coded it.
+  std::vector<std::byte>* head;  // Replaced by the bytes before the stream if the device codes it.
+  std::span<const std::byte> stream = {};  // The bytes after these, until the slot's next start().
+  bool is_coded = false;                   // Whether the device has coded it.
 };
 
 /// A device, or none. One thread at a time.
@@ -48,12 +50,14 @@ class DeviceCoder {
   /// Null: there is no device, or the copy failed, and the log says why.
   [[nodiscard]] const float* copy(std::span<const float> vector);
 
-  /// Starts to code at most CodecDevice::batch_blocks_max blocks of the vector, which lies on the
-  /// device. `vector` and `blocks` must stay where they are until this slot's finish(), or end().
-  /// Does not wait.
+  /// How many blocks may be coded at once. Requires: is_there().
+  [[nodiscard]] std::size_t batch_blocks() const { return device_->batch_blocks(); }
+  /// Starts to code at most batch_blocks() blocks of the vector, which lies on the device. `vector`
+  /// and `blocks` must stay where they are until this slot's finish(), or end(). Does not wait.
   void start(std::size_t slot, const float* vector, std::span<BlockOnDevice> blocks);
-  /// Waits for the slot's blocks. The caller must code the blocks that are not is_coded then.
-  void finish(std::size_t slot);
+  /// Waits for the slot's blocks; `lanes` make their tables. The caller must code the blocks that
+  /// are not is_coded then.
+  void finish(std::size_t slot, Lanes& lanes);
   /// Waits for work that is still running and drops its results.
   void end();
   /// How many blocks the device coded plus how many calls of ask() succeeded, for all vectors.

@@ -26,6 +26,7 @@ struct Coded {
   Scan scan;
   Selected selected;  // Used if the rule has a selector.
   std::vector<std::byte> bytes;
+  Bytes tail;  // What comes after `bytes` and lies elsewhere: a device's stream.
   Result<void> result;
   bool is_coded = false;
   bool is_copied = false;  // The block is its values as they are, which are not in `bytes`.
@@ -86,6 +87,7 @@ class Encoder {
         x_(what.x),
         seed_(what.seeds.own),
         device_(on_device(what)),
+        device_blocks_(device_ ? device_->coder().batch_blocks() : 0),
         plans_(plan_rules(what, {.layout = &what.map->layout(),
                                  .x = what.x,
                                  .tensors = {},
@@ -149,7 +151,7 @@ class Encoder {
   /// The vector on the device. nullopt: the CPU does everything.
   static std::optional<DeviceVector> on_device(const VectorToEncode& what) {
     const DeviceCopy& device = what.device;
-    if (device.coder == nullptr) return std::nullopt;
+    if (device.coder == nullptr || !device.coder->is_there()) return std::nullopt;
     const float* const there =
         device.values != nullptr ? device.values : device.coder->copy(what.x);
     if (there == nullptr) return std::nullopt;
@@ -174,15 +176,17 @@ class Encoder {
   }
   /// The bytes of a coded block, one part behind the other.
   [[nodiscard]] std::array<Bytes, 2> parts_of(const Coded& coded) const {
-    if (!coded.is_copied) return {Bytes(), coded.bytes};
+    if (!coded.is_copied) return {coded.bytes, coded.tail};
     const Bytes values = std::as_bytes(coded.values);
     return {map_->is_bare(coded.block) ? Bytes() : Bytes(&fp32_format, 1), values};
   }
 
   [[nodiscard]] std::uint64_t batch_blocks() const {
-    if (device_)
-      return CodecDevice::batch_blocks_max /
-             ((map_->block_elements() + block_elements_default - 1) / block_elements_default);
+    if (device_) {
+      const std::uint64_t each =
+          (map_->block_elements() + block_elements_default - 1) / block_elements_default;
+      return std::max<std::uint64_t>(1, device_blocks_ / each);
+    }
     if (what_->is_plain) return copied_blocks;
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
@@ -201,6 +205,7 @@ class Encoder {
       coded.block = map_->at(first + i);
       coded.rule = what_->rule_of[coded.block.tensor];
       coded.values = x_.subspan(coded.block.flat, coded.block.elements);
+      coded.tail = {};
       coded.is_coded = false;
       coded.is_copied = is_copied(coded.block);
       coded.result = {};
@@ -210,21 +215,29 @@ class Encoder {
         continue;
       const auto run = coder->level_block(coded.block, seed_, plan_of(*coded.rule).compressor);
       if (!run) continue;
-      batch.on_device.push_back({.coder = coder, .block = *run, .out = &coded.bytes});
+      batch.on_device.push_back({.coder = coder, .block = *run, .head = &coded.bytes});
       batch.device_indices.push_back(i);
     }
     if (device_) device_->coder().start(batch.slot, device_->there(), batch.on_device);
     select(batch.blocks);
   }
 
+  /// The first blocks, of one tensor, from which a device can select at once.
+  static std::span<Coded> selected_together(std::span<Coded> blocks) {
+    std::uint64_t elements = 0;
+    std::size_t count = 0;
+    for (; count < blocks.size(); ++count) {
+      elements += blocks[count].block.elements;
+      const bool is_other = blocks[count].block.tensor != blocks.front().block.tensor;
+      if (count > 0 && (is_other || elements > device_select_max)) break;
+    }
+    return blocks.first(count);
+  }
+
   /// Runs the selectors, which need the blocks in order.
   void select(std::span<Coded> blocks) {
     while (!blocks.empty()) {
-      const auto is_other = [&](const Coded& coded) {
-        return coded.block.tensor != blocks.front().block.tensor;
-      };
-      const auto end = std::ranges::find_if(blocks, is_other);
-      const auto of_tensor = blocks.first(static_cast<std::size_t>(end - blocks.begin()));
+      const auto of_tensor = selected_together(blocks);
       blocks = blocks.subspan(of_tensor.size());
       const Rule* const rule = of_tensor.front().rule;
       if (!rule || !rule->selector) continue;
@@ -299,20 +312,24 @@ class Encoder {
   }
 
   void take_from_device(Batch& batch) {
-    device_->coder().finish(batch.slot);
+    device_->coder().finish(batch.slot, lanes_);
     for (std::size_t d = 0; d < batch.on_device.size(); ++d) {
       if (!batch.on_device[d].is_coded) continue;
       Coded& coded = batch.blocks[batch.device_indices[d]];
-      if (!is_checked_ && !is_right(coded)) return;
+      if (!is_checked_ && !is_right(coded, batch.on_device[d].stream)) return;
+      if (!coded.is_coded) coded.tail = batch.on_device[d].stream;
       coded.is_coded = true;
     }
   }
 
-  /// Whether the CPU makes the same bytes. One block of each vector is checked.
-  bool is_right(Coded& coded) {
+  /// Whether the CPU makes the same bytes. One block of each vector is checked, and then sent as
+  /// the CPU made it.
+  bool is_right(Coded& coded, Bytes stream) {
     is_checked_ = true;
-    const auto from_device = coded.bytes;
+    auto from_device = coded.bytes;
+    from_device.insert(from_device.end(), stream.begin(), stream.end());
     encode(coded, 0);
+    coded.is_coded = true;
     if (coded.result && coded.bytes == from_device) return true;
     give_up("codes", coded);
     return false;
@@ -344,6 +361,7 @@ class Encoder {
   std::span<const float> x_;
   std::uint64_t seed_;
   std::optional<DeviceVector> device_;
+  std::uint64_t device_blocks_;  // Of each batch.
   std::vector<Plan> plans_;
   Lanes lanes_;
   std::vector<EncodeScratch> scratches_;  // One for each lane.
