@@ -3,8 +3,8 @@
 """What it costs that a trainer is a program of its own.
 
   round   The seconds of a round of 10 M parameters whose two trainers return numbers at once: Python
-          programs with the package tributary_fl, against synthetic:10000000 inside fl-client. The two
-          kinds of runs alternate.
+          programs with the package tributary_fl, in numpy and in PyTorch, against synthetic:10000000
+          inside fl-client. The three kinds of runs alternate.
   torch   The images a second of a small CNN that PyTorch trains through the package, against a bare
           loop of PyTorch on the same data, in turn in the same program. Times of a program of its own
           differ by 20 % from start to start.
@@ -48,6 +48,25 @@ fl.run(trainer, state=sys.argv[1])
 """ % (
     PARAMETERS,
     PARAMETERS,
+)
+
+TORCH_AT_ONCE = """
+import sys
+import torch
+import tributary_fl as fl
+from tributary_fl.torch import Trainer
+
+class AtOnce(Trainer):
+    def train(self, task):
+        with torch.no_grad():
+            self.model.weight.add_(noise)
+        return fl.TrainReport(1, 0.0)
+
+net = torch.nn.Linear(1000, %d, bias=False)
+noise = torch.randn_like(net.weight)
+fl.run(AtOnce(net, (torch.zeros(1000, 1000), torch.zeros(1000))), state=sys.argv[1])
+""" % (
+    PARAMETERS // 1000
 )
 
 MODEL = """
@@ -201,8 +220,8 @@ def rounds_of(federation, server_flags, client_flags, clients):
     return [row[0] for row in rows]
 
 
-def initial(federation, flags):
-    path = federation.folder / "initial.safetensors"
+def initial(federation, flags, name="initial"):
+    path = federation.folder / f"{name}.safetensors"
     finish(federation.client("maker", *flags, "initial-weights", path))
     return ("--model", "custom:bench", "--initial-weights", path)
 
@@ -212,19 +231,22 @@ def tell(what, ours, theirs):
 
 
 def bench_round(federation):
-    flags = trainer_flags(federation, "at_once", AT_ONCE)
-    custom = initial(federation, flags)
+    programs = {"numpy": AT_ONCE, "PyTorch": TORCH_AT_ONCE}
+    flags = {name: trainer_flags(federation, f"in_{name}", text) for name, text in programs.items()}
+    custom = {name: initial(federation, flags[name], name) for name in programs}
     codec = ("--codec", "ecuq:1+ef")
-    inside, outside = [], []
+    inside, outside = [], {name: [] for name in programs}
     for _ in range(REPEATS):
         synthetic = ("--model", f"synthetic:{PARAMETERS}", *codec)
         inside += rounds_of(federation, synthetic, (), "ab")
-        outside += rounds_of(federation, (*custom, *codec), flags, "ab")
-    tell(
-        "seconds a round, a Python program against synthetic",
-        statistics.median(outside),
-        statistics.median(inside),
-    )
+        for name in programs:
+            outside[name] += rounds_of(federation, (*custom[name], *codec), flags[name], "ab")
+    for name, seconds in outside.items():
+        tell(
+            f"seconds a round, a program in {name} against synthetic",
+            statistics.median(seconds),
+            statistics.median(inside),
+        )
 
 
 def bench_torch(federation):
