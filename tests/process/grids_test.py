@@ -35,7 +35,7 @@ class Grids(SiteTest):
             ("zero 3, pp 2 1f1b", ("pp=2", "--zero", 3)),
             ("tp 2, pp 2 zb-h1", ("tp=2,pp=2", "--pipeline", "zb-h1", "--check-calls")),
         )
-        for setup, flags in self.some_of(grids):
+        for setup, flags in self.some_of(grids, every=3):
             with self.subTest(setup=setup):
                 self.check_disturbed(setup, "--ranks", 4, "--parallel", *flags)
 
@@ -44,7 +44,7 @@ class Grids(SiteTest):
             ("zero 3, ep 2 direct", ("ep=2", "--zero", 3)),
             ("tp 2, ep 2 direct", ("tp=2,ep=2", "--sequence-parallel", "--check-calls")),
         )
-        for setup, flags in self.some_of(grids):
+        for setup, flags in self.some_of(grids, every=3):
             with self.subTest(setup=setup):
                 setup = setup.replace("tp 2", "tp 2, sequence parallel")
                 grid = ("--ranks", 4, "--parallel", *flags)

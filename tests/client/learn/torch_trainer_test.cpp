@@ -7,6 +7,7 @@
 #include "shared/codec/spec/parser.hpp"
 #include "shared/params/model_table.hpp"
 #include "tests/client/learn/made_up_images.hpp"
+#include "tests/support/some_of.hpp"
 
 #include <doctest/doctest.h>
 #include <torch/cuda.h>
@@ -665,8 +666,9 @@ TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing t
     int hogwild;
   };
   double plain = 0;  // The loss in fp32.
-  for (const auto& [precision, hogwild] :
-       {Way{"fp32", 1}, Way{"bf16", 1}, Way{"fp16", 1}, Way{"fp32", 2}}) {
+  std::vector<Way> ways = {{"fp32", 1}, {"fp32", 2}};
+  for (const char* low : fl::test::some_of(std::vector{"bf16", "fp16"})) ways.push_back({low, 1});
+  for (const auto& [precision, hogwild] : ways) {
     const auto made = fl::make_trainer({.model = "lenet",
                                         .data = "fashion-mnist",
                                         .shard = 2,

@@ -4,6 +4,7 @@
 #include "client/learn/torch/divided_attention.hpp"
 #include "client/site/rank/pass_ranks.hpp"
 #include "tests/client/site/grids.hpp"  // libtorch before doctest: both have CHECK.
+#include "tests/support/some_of.hpp"
 
 #include <doctest/doctest.h>
 
@@ -46,7 +47,7 @@ torch::Tensor made_up(std::int64_t tokens, std::uint64_t seed) {
 
 TEST_CASE("the gradient of ranks that have texts together is that of one process") {
   const std::vector<float> wanted = gradient_alone(dense);
-  for (const Shape& shape : shapes_of_all_ways(8)) {
+  for (const Shape& shape : some_of(shapes_of_all_ways(8))) {
     for (const int zero : {0, 3}) {
       CAPTURE(shape.name());
       CAPTURE(zero);
@@ -58,7 +59,7 @@ TEST_CASE("the gradient of ranks that have texts together is that of one process
 }
 
 TEST_CASE("ranks that have texts together train as one process does, with the same bits for ZeRO") {
-  for (const Shape& shape : shapes_of_all_ways(4)) {
+  for (const Shape& shape : some_of(shapes_of_all_ways(4))) {
     CAPTURE(shape.name());
     Training training = training_of(dense, shape);
     const auto wanted = joined_update(train_ranks(shape.size(), training));
@@ -93,7 +94,7 @@ TEST_CASE("ranks with texts together clip by the whole gradient, over unlike num
 TEST_CASE("experts of ranks with texts together get the gradient of one process") {
   const std::string model = dense + ",experts=4,aux=0.1,z=0.01";  // Capacity is a rank's own.
   const std::vector<float> wanted = gradient_alone(model);
-  for (const Shape& shape : shapes_of_all_ways(4)) {
+  for (const Shape& shape : some_of(shapes_of_all_ways(4))) {
     for (const int zero : {0, 3}) {
       CAPTURE(shape.name());
       CAPTURE(zero);
@@ -123,7 +124,7 @@ TEST_CASE("mixed precision of ranks with texts together is near fp32") {
 TEST_CASE("ranks with texts together evaluate as one process does") {
   for (const std::string& model : {dense, dense + ",experts=4,capacity=1"}) {
     const EvalReport wanted = evaluation_alone(model);
-    for (const Shape& shape : shapes_of_all_ways(4)) {
+    for (const Shape& shape : some_of(shapes_of_all_ways(4))) {
       CAPTURE(model);
       CAPTURE(shape.name());
       // How many tokens are too many depends on those that a rank has.

@@ -5,6 +5,7 @@
 #include "shared/params/model_table.hpp"
 #include "tests/client/learn/made_up_texts.hpp"
 #include "tests/client/site/trained_ranks.hpp"
+#include "tests/support/some_of.hpp"
 #include "tests/support/temporary_folder.hpp"  // libtorch before doctest: both have CHECK.
 
 #include <doctest/doctest.h>
@@ -41,9 +42,8 @@ Training training_of(const std::string& model) {
 }  // namespace
 
 TEST_CASE("parts of a model have the bits of the whole, also when activations are made again") {
-  for (const std::string& model :
-       {transformer, experts + ",capacity=1", std::string("resnet8:1x28x28-10"),
-        std::string("lenet"), std::string("mlp")}) {
+  for (const std::string& model : some_of(std::vector<std::string>{
+           transformer, experts + ",capacity=1", "resnet8:1x28x28-10", "lenet", "mlp"})) {
     for (const int size : {2, 4}) {
       Training training = training_of(model);
       const auto wanted = train_ranks(size, training);
