@@ -160,7 +160,7 @@ TEST_CASE("payloads are added up in the order of the ranks, in slices of any siz
                             .value();
   const auto elements = static_cast<std::int64_t>(layout.elements());
   for (const std::string spec :
-       {"none", "qsgd:7", "topk:0.1+qsgd:4", "powersgd:2", "ecuq:2", "lossless"}) {
+       {"none", "qsgd:7", "topk:0.1+qsgd:4", "powersgd:2", "gradzip:2", "ecuq:2", "lossless"}) {
     const auto codec = parse_codec(spec).value();
     for (const int size : {1, 2, 4}) {
       std::vector<std::vector<std::byte>> payloads(static_cast<std::size_t>(size));
@@ -192,8 +192,9 @@ TEST_CASE("payloads are added up in the order of the ranks, in slices of any siz
           const auto me = static_cast<std::size_t>(ranks.rank());
           torch::Tensor sum = torch::zeros({elements});
           torch::Tensor own = torch::zeros({elements});
+          Lanes lanes(1 + ranks.rank(), 4);  // Ranks may have unlike threads.
           add_payloads(payloads[me], bytes, codec->payload_bytes_max(layout), layout, span_of(sum),
-                       ranks, slice, [&](const Block& block, std::span<const float> values) {
+                       ranks, lanes, slice, [&](const Block& block, std::span<const float> values) {
                          std::ranges::copy(values, own.data_ptr<float>() + block.flat);
                        });
           right += sum.equal(expected);
@@ -221,9 +222,10 @@ TEST_CASE(
     if (ranks.rank() == 1) mine[0] = std::byte{0};
     torch::Tensor sum = torch::zeros({3000});
     const std::uint64_t before = ranks.bytes_sent();
+    Lanes lanes(2, 2);
     try {
       add_payloads(mine, std::vector{bytes, bytes}, codec->payload_bytes_max(layout), layout,
-                   span_of(sum), ranks, 1000);
+                   span_of(sum), ranks, lanes, 1000);
     } catch (const RankFailure& failure) {
       failed += failure.rank() == 1;
     }
@@ -245,9 +247,10 @@ TEST_CASE(
     on_ranks(2, [&](Ranks& ranks) {
       torch::Tensor sum = torch::zeros({3000});
       const std::uint64_t before = ranks.bytes_sent();
+      Lanes lanes(1, 1);
       try {
         add_payloads({}, std::vector{std::int64_t{0}, told}, static_cast<std::uint64_t>(bytes_max),
-                     layout, span_of(sum), ranks, 1000);
+                     layout, span_of(sum), ranks, lanes, 1000);
       } catch (const RankFailure& failure) {
         failed += failure.rank() == 1;
       }

@@ -13,6 +13,7 @@
 #include <ATen/Parallel.h>
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace fl::site {
 
@@ -47,7 +48,8 @@ class CodecHook final : public GradientHook {
       // From here on the gradient's own values are not needed.
       torch::Tensor sum = gradient.zero_();
       add_payloads(payload_, lengths, codec_->payload_bytes_max(layout), layout, span_of(sum),
-                   ranks, limits::hook_slice_bytes, keep_lost(values, bucket, velocity));
+                   ranks, lanes(ranks), limits::hook_slice_bytes,
+                   keep_lost(values, bucket, velocity));
       bucket.gradient.copy_(sum.div_(ranks.size()));
       state = std::move(next);
     }
@@ -79,6 +81,15 @@ class CodecHook final : public GradientHook {
   }
 
  private:
+  /// As many as the rank has threads and can use.
+  Lanes& lanes(const Ranks& ranks) {
+    constexpr std::uint64_t most_of_rank = 4;
+    if (!lanes_)
+      lanes_.emplace(at::get_num_threads(),
+                     most_of_rank * static_cast<std::uint64_t>(ranks.size()));
+    return *lanes_;
+  }
+
   static Bytes bytes_of(const torch::Tensor& values) {
     return {static_cast<const std::byte*>(values.const_data_ptr()),
             static_cast<std::size_t>(values.numel())};
@@ -141,6 +152,7 @@ class CodecHook final : public GradientHook {
   // Memory that is used again, because the system is slow to give new pages.
   std::vector<float> room_;
   std::vector<std::byte> payload_;
+  std::optional<Lanes> lanes_;
 };
 
 }  // namespace

@@ -50,12 +50,16 @@ class Window final : public codec::ByteSource {
   std::vector<std::byte> bytes_;
 };
 
-/// The payload of another rank.
+/// The payload of a rank.
 struct Incoming {
   std::uint64_t length = 0;
   Window window;
   std::optional<codec::PayloadReader> reader;  // Set once the prefix is here.
+  std::vector<float> values;                   // The block that is being added.
 };
+
+/// A lane gets at least so many values to decode, or to add.
+constexpr std::size_t lane_elements_min = std::size_t{1} << 13;
 
 /// The offset at which slice number `slice` begins.
 std::uint64_t slice_begin(std::uint64_t length, std::uint64_t slice, std::uint64_t slices) {
@@ -72,8 +76,9 @@ Value or_throw(Result<Value> value, std::size_t rank) {
 class PayloadSums {
  public:
   PayloadSums(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
-              const Layout& layout, std::span<float> sum, Ranks& ranks, const UseOwnBlock& use_own)
-      : own_(own), layout_(layout), sum_(sum), ranks_(ranks), use_own_(use_own) {
+              const Layout& layout, std::span<float> sum, Ranks& ranks, Lanes& lanes,
+              const UseOwnBlock& use_own)
+      : own_(own), layout_(layout), sum_(sum), ranks_(ranks), lanes_(lanes), use_own_(use_own) {
     for (const std::int64_t length : lengths) {
       auto& one = payloads_.emplace_back(std::make_unique<Incoming>());
       one->length = static_cast<std::uint64_t>(length);
@@ -90,7 +95,7 @@ class PayloadSums {
         return one->reader->end_of(block_) <= one->window.end();
       };
       if (!std::ranges::all_of(payloads_, is_here)) break;
-      for (std::size_t rank = 0; rank < payloads_.size(); ++rank) add_block(rank);
+      add_block();
     }
     if (block_ == 0) return;
     for (const auto& one : payloads_) one->window.forget_before(one->reader->end_of(block_ - 1));
@@ -140,32 +145,60 @@ class PayloadSums {
     return true;
   }
 
-  void add_block(std::size_t rank) {
-    codec::PayloadReader& reader = *payloads_[rank]->reader;
-    const codec::Block block = reader.block(block_);
-    values_.resize(block.elements);
-    (void)or_throw(reader.decode(block_, values_), rank);
-    add_values(values_, sum_.subspan(block.flat, block.elements));
-    if (std::cmp_equal(rank, ranks_.rank()) && use_own_) use_own_(block, values_);
+  void add_block() {
+    const codec::Block block = payloads_.front()->reader->block(block_);
+    if (lanes_.count() == 1) {  // One after the other: a block is added while the cache has it.
+      for (std::size_t rank = 0; rank < payloads_.size(); ++rank) {
+        decode(rank, block);
+        add(rank, block, 0, block.elements);
+      }
+    } else {
+      add_in_lanes(block);
+    }
+    if (use_own_) use_own_(block, payloads_[static_cast<std::size_t>(ranks_.rank())]->values);
+  }
+
+  /// Each lane decodes the block of a rank, and then adds a part of all ranks' blocks.
+  void add_in_lanes(const codec::Block& block) {
+    const std::size_t ranks_of_lane = (lane_elements_min + block.elements - 1) / block.elements;
+    lanes_.for_each_run(payloads_.size(), ranks_of_lane,
+                        [&](std::size_t, std::size_t begin, std::size_t end) {
+                          for (std::size_t rank = begin; rank < end; ++rank) decode(rank, block);
+                        });
+    lanes_.for_each_run(block.elements, lane_elements_min,
+                        [&](std::size_t, std::size_t begin, std::size_t end) {
+                          for (std::size_t rank = 0; rank < payloads_.size(); ++rank)
+                            add(rank, block, begin, end);
+                        });
+  }
+  void decode(std::size_t rank, const codec::Block& block) {
+    Incoming& one = *payloads_[rank];
+    one.values.resize(block.elements);
+    (void)or_throw(one.reader->decode(block_, one.values), rank);
+  }
+  /// Adds elements [begin, end) of the rank's block.
+  void add(std::size_t rank, const codec::Block& block, std::size_t begin, std::size_t end) {
+    add_values(std::span(payloads_[rank]->values).subspan(begin, end - begin),
+               sum_.subspan(block.flat + begin, end - begin));
   }
 
   std::span<const std::byte> own_;
   const Layout& layout_;
   std::span<float> sum_;
   Ranks& ranks_;
+  Lanes& lanes_;
   const UseOwnBlock& use_own_;
   std::vector<std::unique_ptr<Incoming>> payloads_;  // Readers refer to their windows.
   // Equal factors of all payloads are drawn once.
   const std::shared_ptr<codec::DrawnRights> rights_ = std::make_shared<codec::DrawnRights>();
   std::uint64_t block_ = 0;  // The next block to add.
-  std::vector<float> values_;
 };
 
 }  // namespace
 
 void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> lengths,
                   std::uint64_t bytes_max, const Layout& layout, std::span<float> sum, Ranks& ranks,
-                  std::size_t slice_bytes, const UseOwnBlock& use_own) {
+                  Lanes& lanes, std::size_t slice_bytes, const UseOwnBlock& use_own) {
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     if (std::cmp_less(lengths[rank], 0) || std::cmp_greater(lengths[rank], bytes_max)) {
       throw RankFailure("adding up payloads", static_cast<int>(rank),
@@ -176,7 +209,7 @@ void add_payloads(std::span<const std::byte> own, std::span<const std::int64_t> 
   const auto longest = static_cast<std::uint64_t>(std::ranges::max(lengths));
   const std::uint64_t slices =
       std::max<std::uint64_t>(1, (longest + slice_bytes - 1) / slice_bytes);
-  PayloadSums sums(own, lengths, layout, sum, ranks, use_own);
+  PayloadSums sums(own, lengths, layout, sum, ranks, lanes, use_own);
   for (std::uint64_t slice = 0; slice < slices; ++slice) sums.advance(slice, slices);
 }
 
