@@ -661,11 +661,8 @@ TEST_CASE("an update on a GPU is coded there, with the same bytes as on the CPU"
 
 // Trains on a tenth of Fashion-MNIST through make_trainer(), as a client does. Chance is 10 %.
 TEST_CASE("LeNet learns Fashion-MNIST, also in lower precision and with racing threads") {
-  struct Way {
-    std::string precision;
-    int hogwild;
-  };
-  double plain = 0;  // The loss in fp32.
+  using Way = std::pair<std::string, int>;  // The precision, and the threads of hogwild.
+  double plain = 0;                         // The loss in fp32.
   std::vector<Way> ways = {{"fp32", 1}, {"fp32", 2}};
   for (const char* low : fl::test::some_of(std::vector{"bf16", "fp16"})) ways.push_back({low, 1});
   for (const auto& [precision, hogwild] : ways) {
