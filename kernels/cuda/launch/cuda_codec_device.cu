@@ -193,6 +193,7 @@ struct Slot {
   }
   template <class T>
   int copy_to_host(const HostRoom<T>& to, const DeviceRoom<T>& from, std::size_t n) {
+    if (n == 0) return cudaSuccess;  // There may be no memory.
     return cudaMemcpyAsync(to.get(), from.get(), n * sizeof(T), cudaMemcpyDeviceToHost,
                            stream.get());
   }
