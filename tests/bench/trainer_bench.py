@@ -15,7 +15,7 @@
 
     ./dev bench trainer [round|torch|simulate ...]
 
-FL_PYTHON names the Python with numpy (round) and PyTorch (torch); by default python3."""
+FL_PYTHON names the Python, which needs numpy and PyTorch; by default python3."""
 
 import os
 import statistics
