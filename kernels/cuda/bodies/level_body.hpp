@@ -247,7 +247,7 @@ template <class Block>
 struct LevelCounter {
   static constexpr std::int32_t near = 1;
   std::uint32_t* counts;
-  std::uint32_t of_near[2 * near + 1] = {};  // Of class 0.
+  std::uint32_t of_near[2 * near + 1] = {};  // How often each of these occurs in class 0.
 
   FL_DEVICE void count(std::int32_t level, int of) {
     if (of == 0 && level >= -near && level <= near) {

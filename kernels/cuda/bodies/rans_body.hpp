@@ -177,8 +177,8 @@ FL_DEVICE inline void push_tiles(const Block& warp, const Symbols& symbols, std:
                                  EncodeMemory& shared, EncodeLanes<Block>& states) {
   if (tiles == 0) return;
   typename Block::template PerThread<SymbolGroup> ahead;
-  typename Block::template PerThread<rans::Code> code;       // Of this step's symbol,
-  typename Block::template PerThread<std::uint32_t> symbol;  // and the next step's symbol.
+  typename Block::template PerThread<rans::Code> code;       // The code of this step's symbol.
+  typename Block::template PerThread<std::uint32_t> symbol;  // The next step's symbol.
   const auto load = [&](unsigned lane, std::size_t tile) {
     ahead[lane] = symbols.group(tile * tile_symbols + lane * group_symbols);
   };

@@ -118,25 +118,39 @@ struct Whole {
   int wait() { return cudaStreamSynchronize(stream.get()); }
 };
 
+/// Room for the same values on the device and in page-locked memory of the host.
+template <class T>
+struct BothRooms {
+  DeviceRoom<T> there;
+  HostRoom<T> here;
+
+  int reserve(std::size_t n) {
+    return Calls()
+        .then([&] { return there.reserve(n); })
+        .then([&] { return here.reserve(n); })
+        .error();
+  }
+  int copy_there(std::size_t n, CUstream_st* stream) {
+    return cudaMemcpyAsync(there.get(), here.get(), n * sizeof(T), cudaMemcpyHostToDevice, stream);
+  }
+  int copy_here(std::size_t n, CUstream_st* stream) {
+    if (n == 0) return cudaSuccess;  // There may be no memory.
+    return cudaMemcpyAsync(here.get(), there.get(), n * sizeof(T), cudaMemcpyDeviceToHost, stream);
+  }
+};
+
 struct Slot {
-  DeviceRoom<LevelBlock> runs;
-  DeviceRoom<LevelTally> tallies;
-  DeviceRoom<LevelCode> codes;
+  BothRooms<LevelBlock> runs;
+  BothRooms<LevelTally> tallies;
+  BothRooms<LevelCode> codes;
+  BothRooms<std::uint32_t> bytes;
+  BothRooms<std::uint32_t> ends;
+  BothRooms<std::uint8_t> gathered;
   DeviceRoom<std::uint8_t> levels;
   DeviceRoom<std::uint8_t> classes;
   DeviceRoom<std::uint8_t> streams;
-  DeviceRoom<std::uint32_t> bytes;
-  DeviceRoom<std::uint32_t> ends;
-  DeviceRoom<std::uint8_t> gathered;
-  HostRoom<LevelBlock> host_runs;
-  HostRoom<LevelTally> host_tallies;
-  HostRoom<LevelCode> host_codes;
-  HostRoom<std::uint32_t> host_bytes;
-  HostRoom<std::uint32_t> host_ends;
-  HostRoom<std::uint8_t> host_gathered;
   DeviceRoom<float> rotated;
-  DeviceRoom<SignFlip> first_flips;
-  DeviceRoom<SignFlip> second_flips;
+  DeviceRoom<SignFlip> flips;  // The first one of each block, then the second ones.
   DeviceRoom<double> sums;
   Stream stream;
   std::size_t blocks = 0;
@@ -157,19 +171,13 @@ struct Slot {
         .then([&] { return runs.reserve(n); })
         .then([&] { return tallies.reserve(n); })
         .then([&] { return codes.reserve(n); })
-        .then([&] { return levels.reserve(n * device_block_max); })
-        .then([&] { return classes.reserve(has_classes ? n * device_block_max : 1); })
-        .then([&] { return streams.reserve(n * stream_slot); })
         .then([&] { return bytes.reserve(n); })
         .then([&] { return ends.reserve(n); })
-        .then([&] { return host_runs.reserve(n); })
-        .then([&] { return host_tallies.reserve(n); })
-        .then([&] { return host_codes.reserve(n); })
-        .then([&] { return host_bytes.reserve(n); })
-        .then([&] { return host_ends.reserve(n); })
+        .then([&] { return levels.reserve(n * device_block_max); })
+        .then([&] { return classes.reserve(has_classes ? n * device_block_max : 0); })
+        .then([&] { return streams.reserve(n * stream_slot); })
         .then([&] { return rotated.reserve(rotations * device_block_max); })
-        .then([&] { return first_flips.reserve(rotations); })
-        .then([&] { return second_flips.reserve(rotations); })
+        .then([&] { return flips.reserve(2 * rotations); })
         .then([&] { return sums.reserve(rotations); })
         .error();
   }
@@ -181,21 +189,19 @@ struct Slot {
 
   [[nodiscard]] Rotations rotations() const {
     return {.values = rotated.get(),
-            .first = first_flips.get(),
-            .second = second_flips.get(),
+            .first = flips.get(),
+            .second = flips.get() + blocks,
             .sums = sums.get()};
   }
 
+  /// Starts to copy an element for each block.
   template <class T>
-  int copy_to_device(const DeviceRoom<T>& to, const HostRoom<T>& from) {
-    return cudaMemcpyAsync(to.get(), from.get(), blocks * sizeof(T), cudaMemcpyHostToDevice,
-                           stream.get());
+  int copy_there(BothRooms<T>& values) {
+    return values.copy_there(blocks, stream.get());
   }
   template <class T>
-  int copy_to_host(const HostRoom<T>& to, const DeviceRoom<T>& from, std::size_t n) {
-    if (n == 0) return cudaSuccess;  // There may be no memory.
-    return cudaMemcpyAsync(to.get(), from.get(), n * sizeof(T), cudaMemcpyDeviceToHost,
-                           stream.get());
+  int copy_here(BothRooms<T>& values) {
+    return values.copy_here(blocks, stream.get());
   }
   int wait() { return cudaStreamSynchronize(stream.get()); }
 };
@@ -233,17 +239,17 @@ class CudaCodecDevice final : public CodecDevice {
         .then([&] { return slot.reserve(blocks); })
         .then([&] {
           slot.blocks = blocks.size();
-          std::copy(blocks.begin(), blocks.end(), slot.host_runs.get());
-          return slot.copy_to_device(slot.runs, slot.host_runs);
+          std::copy(blocks.begin(), blocks.end(), slot.runs.here.get());
+          return slot.copy_there(slot.runs);
         })
         .then([&] { return Slot::is_rotated(blocks) ? rotate(slot, vector) : cudaSuccess; })
         .then([&] { return tally(slot, vector, blocks); })
-        .then([&] { return slot.copy_to_host(slot.host_tallies, slot.tallies, slot.blocks); })
+        .then([&] { return slot.copy_here(slot.tallies); })
         .error();
   }
 
   int tallies(std::size_t number, std::span<const LevelTally>& out) override {
-    out = {slots_[number].host_tallies.get(), slots_[number].blocks};
+    out = {slots_[number].tallies.here.get(), slots_[number].blocks};
     return slots_[number].wait();
   }
 
@@ -251,49 +257,47 @@ class CudaCodecDevice final : public CodecDevice {
     Slot& slot = slots_[number];
     std::size_t most = 0;  // Bytes of the streams that may be wanted.
     for (const LevelCode& code : codes) most += code.top == 0 ? 0 : gathered_size(code.bytes_max);
-    std::copy(codes.begin(), codes.end(), slot.host_codes.get());
+    std::copy(codes.begin(), codes.end(), slot.codes.here.get());
     return Calls()
         .then([&] { return cudaSetDevice(device_); })
-        .then([&] { return slot.gathered.reserve(most); })
-        .then([&] { return slot.copy_to_device(slot.codes, slot.host_codes); })
+        .then([&] { return slot.gathered.there.reserve(most); })
+        .then([&] { return slot.copy_there(slot.codes); })
         .then([&] {
-          return start_blocks(code_kernel, slot, WarpBlock::threads, slot.runs.get(),
-                              slot.codes.get(), slot.levels.get(), slot.classes.get(),
-                              slot.streams.get(), slot.bytes.get());
+          return start_blocks(code_kernel, slot, WarpBlock::threads, slot.runs.there.get(),
+                              slot.codes.there.get(), slot.levels.get(), slot.classes.get(),
+                              slot.streams.get(), slot.bytes.there.get());
         })
         .then([&] {
           return cuda::start(place_kernel, 1, WideBlock::threads, 0, slot.stream.get(),
-                             slot.codes.get(), slot.bytes.get(), slot.blocks, slot.ends.get());
+                             slot.codes.there.get(), slot.bytes.there.get(), slot.blocks,
+                             slot.ends.there.get());
         })
         .then([&] {
-          return start_blocks(gather_kernel, slot, WideBlock::threads, slot.codes.get(),
-                              slot.bytes.get(), slot.ends.get(), slot.streams.get(),
-                              slot.gathered.get());
+          return start_blocks(gather_kernel, slot, WideBlock::threads, slot.codes.there.get(),
+                              slot.bytes.there.get(), slot.ends.there.get(), slot.streams.get(),
+                              slot.gathered.there.get());
         })
-        .then([&] { return slot.copy_to_host(slot.host_bytes, slot.bytes, slot.blocks); })
-        .then([&] { return slot.copy_to_host(slot.host_ends, slot.ends, slot.blocks); })
+        .then([&] { return slot.copy_here(slot.bytes); })
+        .then([&] { return slot.copy_here(slot.ends); })
         .error();
   }
 
   int streams(std::size_t number, std::span<std::span<const std::uint8_t>> out,
               std::span<const std::uint32_t>& bytes) override {
     Slot& slot = slots_[number];
-    bytes = {slot.host_bytes.get(), slot.blocks};
+    bytes = {slot.bytes.here.get(), slot.blocks};
+    const std::span ends(slot.ends.here.get(), slot.blocks);
+    const auto all = [&] { return ends.empty() ? 0 : ends.back(); };  // Once they are here.
     const int error = Calls()
                           .then([&] { return slot.wait(); })
-                          .then([&] {
-                            const std::size_t all =
-                                slot.blocks == 0 ? 0 : slot.host_ends.get()[slot.blocks - 1];
-                            return slot.host_gathered.reserve(all) == cudaSuccess
-                                       ? slot.copy_to_host(slot.host_gathered, slot.gathered, all)
-                                       : cudaErrorMemoryAllocation;
-                          })
+                          .then([&] { return slot.gathered.here.reserve(all()); })
+                          .then([&] { return slot.gathered.copy_here(all(), slot.stream.get()); })
                           .then([&] { return slot.wait(); })
                           .error();
     for (std::size_t b = 0; b < slot.blocks && error == cudaSuccess; ++b) {
       out[b] = {};
-      if (!is_wanted(slot.host_codes.get()[b], bytes[b])) continue;
-      out[b] = {slot.host_gathered.get() + slot.host_ends.get()[b] - bytes[b], bytes[b]};
+      if (!is_wanted(slot.codes.here.get()[b], bytes[b])) continue;
+      out[b] = {slot.gathered.here.get() + ends[b] - bytes[b], bytes[b]};
     }
     return error;
   }
@@ -375,10 +379,10 @@ class CudaCodecDevice final : public CodecDevice {
     return Calls()
         .then([&] {
           return start_blocks(begin_rotations_kernel, slot, WideBlock::threads, vector,
-                              slot.runs.get(), slot.rotations());
+                              slot.runs.there.get(), slot.rotations());
         })
-        .then([&] { return hadamard_with(slot.first_flips.get()); })
-        .then([&] { return hadamard_with(slot.second_flips.get()); })
+        .then([&] { return hadamard_with(slot.rotations().first); })
+        .then([&] { return hadamard_with(slot.rotations().second); })
         .error();
   }
 
@@ -392,8 +396,8 @@ class CudaCodecDevice final : public CodecDevice {
       calls.then([&] {
         return with_rounding(static_cast<LevelRounding>(r), [&](auto rounding) {
           return start_blocks(tally_kernel<rounding.value>, slot, WideBlock::threads, vector,
-                              slot.runs.get(), slot.rotations(), slot.levels.get(),
-                              slot.classes.get(), slot.tallies.get());
+                              slot.runs.there.get(), slot.rotations(), slot.levels.get(),
+                              slot.classes.get(), slot.tallies.there.get());
         });
       });
     }

@@ -77,8 +77,11 @@ struct Room {
     memory.reset();  // First, so that old and new never exist together.
     room = 0;
     const cudaError_t error = allocate(memory, n);
-    if (error == cudaSuccess) room = n;
-    static_cast<void>(cudaGetLastError());  // Clears the error, or others would take it for theirs.
+    if (error == cudaSuccess) {
+      room = n;
+    } else {
+      static_cast<void>(cudaGetLastError());  // Or others would take the error for theirs.
+    }
     return error;
   }
 };

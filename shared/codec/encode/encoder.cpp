@@ -26,7 +26,7 @@ struct Coded {
   Scan scan;
   Selected selected;  // Used if the rule has a selector.
   std::vector<std::byte> bytes;
-  Bytes tail;  // What comes after `bytes` and lies elsewhere: a device's stream.
+  Bytes tail;  // A stream that a device has coded, if it did; it comes after `bytes`.
   Result<void> result;
   bool is_coded = false;
   bool is_copied = false;  // The block is its values as they are, which are not in `bytes`.
@@ -316,9 +316,12 @@ class Encoder {
     for (std::size_t d = 0; d < batch.on_device.size(); ++d) {
       if (!batch.on_device[d].is_coded) continue;
       Coded& coded = batch.blocks[batch.device_indices[d]];
-      if (!is_checked_ && !is_right(coded, batch.on_device[d].stream)) return;
-      if (!coded.is_coded) coded.tail = batch.on_device[d].stream;
-      coded.is_coded = true;
+      if (is_checked_) {
+        coded.tail = batch.on_device[d].stream;
+        coded.is_coded = true;
+      } else if (!is_right(coded, batch.on_device[d].stream)) {
+        return;
+      }
     }
   }
 
@@ -361,7 +364,7 @@ class Encoder {
   std::span<const float> x_;
   std::uint64_t seed_;
   std::optional<DeviceVector> device_;
-  std::uint64_t device_blocks_;  // Of each batch.
+  std::uint64_t device_blocks_;  // How many blocks the device gets at once.
   std::vector<Plan> plans_;
   Lanes lanes_;
   std::vector<EncodeScratch> scratches_;  // One for each lane.
