@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """simulate() with models in numpy, by the real fl-sim."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import pathlib
 import re
@@ -16,6 +18,7 @@ import weakref
 import numpy as np
 
 import fake_agent
+import hang_watch
 from runs import Runs
 
 from federation import BIN, wait_until
@@ -254,7 +257,9 @@ class Simulations(Runs):
             (Constant, Constant(0, holdout=5, size=9), "the evaluator has another model"),
             (lambda client: Constant(client, metrics=["loss"]), None, "name 'loss' is reserved"),
         ):
-            with self.subTest(said=said), self.assertRaisesRegex(fl.Error, said):
+            # The workers' tracebacks are not the test's.
+            elsewhere = contextlib.redirect_stderr(io.StringIO())
+            with self.subTest(said=said), self.assertRaisesRegex(fl.Error, said), elsewhere:
                 self.simulate(factory, 3, rounds=2, workers=1, evaluator=evaluator)
         with self.assertRaisesRegex(fl.Error, "rounds"):
             self.simulate(Constant, 3, rounds=0)
@@ -313,4 +318,5 @@ class Simulations(Runs):
 
 
 if __name__ == "__main__":
+    hang_watch.start()
     unittest.main()
