@@ -37,9 +37,13 @@ Result<void> check_welcome(const wire::Welcome& welcome) {
   return check_length("strategy", welcome.strategy(), limits::spec_bytes_max);
 }
 
-codec::Seeds seeds_of(const wire::Offer& offer) {
-  const std::uint64_t shared = offer.shared_seed();
-  return shared != 0 ? codec::Seeds(offer.seed(), shared) : codec::Seeds(offer.seed());
+/// Errors: protocol, for steps that are not those of the layout's tensors.
+Result<codec::CodeInputs> inputs_of(const wire::Offer& offer, const Layout& layout) {
+  const std::uint64_t shared = offer.shared_seed() != 0 ? offer.shared_seed() : offer.seed();
+  auto steps = codec::parse_lane_steps(offer.lane_steps(), layout.tensors().size());
+  if (!steps) return Error(Errc::protocol, "the offer's lane_steps: " + steps.error().message());
+  return codec::CodeInputs(offer.seed(), shared,
+                           std::make_shared<const codec::LaneSteps>(std::move(*steps)));
 }
 
 wire::UploadBegin begin_of(const wire::Offer& offer) {
@@ -219,6 +223,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   if (!codec) return codec.error().at("the server's codec");
   const auto settings = read_train_settings(offer);
   if (!settings) return settings.error().at("the server's optimizer");
+  FL_TRY(const auto inputs, inputs_of(offer, layout().all));
   wire::UploadBegin begin = begin_of(offer);
   FL_TRY(auto kept, method_->next_local_values(version, seed_));
   if (offer.evaluate_holdout()) {
@@ -232,8 +237,8 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   trace_work(options_.trace, "train round", offer.round(), seconds(Clock::now() - began));
   const TimePoint trained = Clock::now();
   const std::uint64_t before = coder_ ? coder_->results() : 0;
-  FL_CHECK(state_.save_update(layout(), update, **codec, seeds_of(offer), std::move(begin),
-                              std::move(kept), method_->rule(), device_for(**codec)));
+  FL_CHECK(state_.save_update(layout(), update, **codec, inputs, std::move(begin), std::move(kept),
+                              method_->rule(), device_for(**codec)));
   trace_saving(options_.trace, state_.pending()->begin, seconds(Clock::now() - trained));
   download_.models().pool().give_back(std::move(update));
   const auto& saved = state_.pending()->begin;

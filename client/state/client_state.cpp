@@ -72,7 +72,7 @@ Result<std::filesystem::path> ClientState::export_own_tensors() const {
 }
 
 Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& update,
-                                      const codec::Codec& codec, codec::Seeds seeds,
+                                      const codec::Codec& codec, codec::CodeInputs inputs,
                                       wire::UploadBegin begin, NewValues local_values,
                                       const LocalRule* rule, codec::DeviceCopy device) {
   // The copy on the device must equal the vector that is coded.
@@ -84,10 +84,10 @@ Result<void> ClientState::save_update(const RunLayout& layout, StoredValues& upd
   const auto save = [&]() -> Result<void> {
     UpdateSaving saving(folder_, scratch(), threads_, layout, update, codec, std::move(begin));
     FL_CHECK(saving.prepare());
-    auto coded = saving.encode(seeds, device);
+    auto coded = saving.encode(inputs, device);
     if (!coded && coded.error().code() == Errc::corrupt && may_be_coded_there) {
       device.coder->give_up(coded.error().message());
-      coded = saving.encode(seeds, {});
+      coded = saving.encode(inputs, {});
     }
     FL_CHECK(coded);
     return saving.finish(std::move(local_values), rule);

@@ -102,7 +102,7 @@ class ClientState {
   ///                 vectors. If the device's result can't be decoded, the CPU encodes again.
   /// Memory: blocks of the vectors, and what the codec and `scratch()` need.
   [[nodiscard]] Result<void> save_update(const RunLayout& layout, client::StoredValues& update,
-                                         const codec::Codec& codec, codec::Seeds seeds,
+                                         const codec::Codec& codec, codec::CodeInputs inputs,
                                          wire::UploadBegin begin,
                                          client::NewValues local_values = {},
                                          const LocalRule* rule = nullptr,

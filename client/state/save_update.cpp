@@ -191,7 +191,7 @@ Result<void> UpdateSaving::write_difference() {
   });
 }
 
-Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& device) {
+Result<void> UpdateSaving::encode(codec::CodeInputs inputs, const codec::DeviceCopy& device) {
   FL_ASSERT(stage_ == Stage::prepared);
   if (pending_.file.empty()) {
     FL_TRY(auto fresh, folder_.new_update_file());
@@ -203,7 +203,7 @@ Result<void> UpdateSaving::encode(codec::Seeds seeds, const codec::DeviceCopy& d
   codec_state_ = last_codec_state();
   const TimePoint began = Clock::now();
   FL_TRY(const std::uint64_t bytes,
-         codec_.encode(layout_.all, coded(), seeds, sink, codec::block_elements_of_codec,
+         codec_.encode(layout_.all, coded(), inputs, sink, codec::block_elements_of_codec,
                        &codec_state_, threads_, device));
   begin.set_encode_seconds(seconds_since(began));
   FL_CHECK(update_.check());

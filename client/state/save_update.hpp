@@ -30,7 +30,7 @@ class UpdateSaving {
 
   [[nodiscard]] Result<void> prepare();
   /// `corrupt`: what the device has coded can't be decoded.
-  [[nodiscard]] Result<void> encode(codec::Seeds seeds, const codec::DeviceCopy& device);
+  [[nodiscard]] Result<void> encode(codec::CodeInputs inputs, const codec::DeviceCopy& device);
   /// `local_values`: the method's new ones, or none. `rule`: the rule whose vector they begin with,
   /// or null.
   [[nodiscard]] Result<void> finish(NewValues local_values, const LocalRule* rule);

@@ -32,7 +32,7 @@ CREATE TABLE checkpoint (               -- a row for each version; files only of
   bytes       INTEGER NOT NULL CHECK (bytes >= 0),
   digest      TEXT NOT NULL CHECK (length(digest) = 32),
   delta_file  TEXT NOT NULL,
-  delta_bytes INTEGER NOT NULL CHECK (delta_bytes >= 0),
+  delta_bytes INTEGER NOT NULL CHECK (delta_bytes >= 0), lane_steps TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (run_id, version)
 ) STRICT, WITHOUT ROWID;
 

@@ -122,6 +122,9 @@ struct CheckpointRecord {
   Digest digest;           // Digest of the fp32 values in layout order.
   std::string delta_file;  // Name in the same folder of the coded step from version - 1; "": none.
   std::uint64_t delta_bytes = 0;
+  /// The steps of "lanes" for updates that are trained from it, as an Offer has them
+  /// (shared/codec/core/lane_step.hpp); "": none is known.
+  std::string lane_steps;
 };
 
 struct TaskRecord {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/history/rows.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -142,6 +144,14 @@ Result<void> AsDecimal::read(const Row& row, int column, std::uint64_t& value) {
   const auto parsed = std::from_chars(text.data(), end, value);
   if (parsed.ec == std::errc() && parsed.ptr == end) return {};
   return Error(Errc::corrupt, fmt::format("the seed '{}' is not a number", text));
+}
+
+SqlValue AsBase64::write(const std::string& value) { return to_base64url(bytes_of(value)); }
+Result<void> AsBase64::read(const Row& row, int column, std::string& value) {
+  const auto bytes = from_base64url(row.text(column));
+  if (!bytes) return Error(Errc::corrupt, bytes.error().message());
+  value = *bytes;
+  return {};
 }
 
 }  // namespace fl::server

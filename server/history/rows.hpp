@@ -79,4 +79,10 @@ struct AsDecimal {
   static Result<void> read(const Row& row, int column, std::uint64_t& value);
 };
 
+/// Bytes as text, so that people can copy it (base64url).
+struct AsBase64 {
+  [[nodiscard]] static SqlValue write(const std::string& value);
+  static Result<void> read(const Row& row, int column, std::string& value);
+};
+
 }  // namespace fl::server

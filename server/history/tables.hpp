@@ -90,6 +90,7 @@ inline constexpr Column<CheckpointRecord> checkpoint_columns[] = {
     column<&CheckpointRecord::digest>("digest"),
     column<&CheckpointRecord::delta_file>("delta_file"),
     column<&CheckpointRecord::delta_bytes>("delta_bytes"),
+    column<&CheckpointRecord::lane_steps, AsBase64>("lane_steps"),
 };
 inline constexpr Table<CheckpointRecord> checkpoint_table{"checkpoint", checkpoint_columns};
 

@@ -10,12 +10,12 @@ namespace fl::server {
 
 struct HelloFacts {
   bool evaluator = false;
-  std::string software;  // Name and version of the client's program.
-  std::string model;     // The only one that it trains; "": any.
-  std::string data;      // The shape of its data, in words; "": not known.
+  std::string software = {};  // Name and version of the client's program.
+  std::string model = {};     // The only one that it trains; "": any.
+  std::string data = {};      // The shape of its data, in words; "": not known.
   /// The digest of the only tensors that it trains (digest_in_any_order()), hexadecimal; "": not
   /// known, or any.
-  std::string tensors;
+  std::string tensors = {};
 };
 
 [[nodiscard]] HelloFacts read_facts(const wire::Hello& hello);

@@ -80,4 +80,26 @@ Awaitable<Result<std::vector<TaskCosine>>> DecodedIntake::cosines(const MeanSamp
   co_return co_await parts_.compute.run(std::move(work));
 }
 
+Awaitable<Result<std::vector<codec::LaneTally>>> DecodedIntake::lane_tallies(
+    codec::LaneSteps steps) {
+  parts_.control.expect_strand();
+  auto work = [this, &steps]() -> Result<std::vector<codec::LaneTally>> {
+    std::vector<codec::LaneTally> tallies(steps.size());
+    const auto add = [&](codec::PayloadReader& update, std::uint64_t,
+                         const AdjustUpdate&) -> Result<void> {
+      for (std::uint64_t i = 0; i < update.blocks(); ++i) {
+        const std::uint32_t tensor = update.block(i).tensor;
+        FL_CHECK(update.add_lane_tally(i, steps[tensor], tallies[tensor]));
+      }
+      return {};
+    };
+    for (const auto& named : parts_.tasks.round().tasks) {
+      const TaskRecord& task = named.second.record;
+      if (task.state == TaskState::accepted) FL_CHECK(parts_.sums.read_accepted(task, add));
+    }
+    return tallies;
+  };
+  co_return co_await parts_.compute.run(std::move(work));
+}
+
 }  // namespace fl::server

@@ -33,6 +33,7 @@ class DecodedIntake final : public UpdateIntake {
   Awaitable<Result<void>> settle() override;
   [[nodiscard]] Result<ReadValues> mean() const override { return parts_.sums.mean(); }
   Awaitable<Result<std::vector<TaskCosine>>> cosines(const MeanSample& sample) override;
+  Awaitable<Result<std::vector<codec::LaneTally>>> lane_tallies(codec::LaneSteps steps) override;
   void release() override { parts_.sums.release(); }
 
  private:

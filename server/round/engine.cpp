@@ -334,7 +334,9 @@ Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
   const auto made = co_await next_.make(files_.versions.folder(), std::move(open_mean));
   if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
-  co_return std::optional<CheckpointRecord>(*made);
+  CheckpointRecord record = *made;
+  FL_CO_TRY(record.lane_steps, co_await next_.lane_steps(intake_));
+  co_return std::optional<CheckpointRecord>(std::move(record));
 }
 
 /// Collects what the round's transaction writes. Decides which versions go (retention.hpp), and

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/next_version.hpp"
 
+#include "server/sums/lane_steps.hpp"
 #include "server/versions/make_version.hpp"
 
 #include <string>
@@ -44,6 +45,16 @@ Awaitable<Result<CheckpointRecord>> NextVersion::make(std::filesystem::path to,
     return make_next_version(job);
   };
   co_return co_await parts_.store.with_room(parts_.compute, std::move(work));
+}
+
+Awaitable<Result<std::string>> NextVersion::lane_steps(UpdateIntake& intake) const {
+  const OpenRound& round = parts_.tasks.round();
+  const std::vector<int> bits = parts_.plan.lane_bits(round.record.round);
+  if (bits.empty()) co_return std::string();
+  const auto base = parts_.versions.at(round.record.base_version);
+  FL_CO_TRY(const auto before, codec::parse_lane_steps(base->record.lane_steps, bits.size()));
+  FL_CO_TRY(const auto tallies, co_await intake.lane_tallies(before));
+  co_return codec::to_bytes(next_steps(bits, before, tallies));
 }
 
 }  // namespace fl::server

@@ -5,9 +5,11 @@
 
 #include "server/round/mean_sample.hpp"
 #include "server/round/round_sums.hpp"
+#include "server/round/update_intake.hpp"
 
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace fl::server {
@@ -33,6 +35,9 @@ class NextVersion {
   /// (open_kept_mean()), and nothing of other versions is removed. While the disk is full it waits.
   /// Errors: those of `open_mean`, of what it returns, and of make_next_version().
   Awaitable<Result<CheckpointRecord>> make(std::filesystem::path to, OpenMean open_mean);
+  /// The steps of "lanes" for updates trained from that version, as CheckpointRecord has them. They
+  /// follow from the closed round's accepted updates alone. Errors: those of reading the spool.
+  Awaitable<Result<std::string>> lane_steps(UpdateIntake& intake) const;
   /// A sample of the mean of which make() has made the version.
   [[nodiscard]] const MeanSample& sample() const { return sample_; }
 

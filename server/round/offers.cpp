@@ -222,6 +222,7 @@ void Offers::send(Task& task) {
   write_train_settings(work, offer);  // Round, seed, deadline and all else of TrainSettings.
   offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
+  offer.set_lane_steps(base.record.lane_steps);
   offer.set_reference(number_of(task.record.reference));
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
   if (plan.came_from_seed() && parts_.files.versions.contains(0) &&

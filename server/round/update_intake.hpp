@@ -14,6 +14,7 @@
 #include "server/round/spool.hpp"
 #include "server/round/tasks.hpp"
 #include "shared/base/async/asio.hpp"
+#include "shared/codec/core/lane_step.hpp"
 #include "shared/params/read_values.hpp"
 #include "shared/wire/message.hpp"
 
@@ -65,6 +66,9 @@ class UpdateIntake {
       [[maybe_unused]] const MeanSample& sample) {
     co_return std::vector<TaskCosine>();
   }
+  /// The tally of each tensor, over all accepted updates with these steps of "lanes" (one for each
+  /// tensor). After settle(). Errors: those of reading the spool.
+  virtual Awaitable<Result<std::vector<codec::LaneTally>>> lane_tallies(codec::LaneSteps steps) = 0;
   /// Frees the memory. Only while no round is open.
   virtual void release() = 0;
 };

@@ -72,4 +72,9 @@ codec::SummedSketches RunPlan::summed_sketches(Round round) const {
   return codec::parse_codec(ladder.front(), round).value()->summed_sketches(layout);
 }
 
+std::vector<int> RunPlan::lane_bits(Round round) const {
+  if (ladder.size() != 1) return {};
+  return codec::parse_codec(ladder.front(), round).value()->lane_bits(layout);
+}
+
 }  // namespace fl::server

@@ -89,7 +89,7 @@ struct RunPlan {
     return kept_rounds > 0 && std::uint64_t{version} + 1 + older >= first_kept(last);
   }
 
-  /// The seed that all offers of a version share (Seeds, shared/codec/core/plan.hpp).
+  /// The seed that all offers of a version share (CodeInputs, shared/codec/core/plan.hpp).
   [[nodiscard]] std::uint64_t shared_seed_of(Round round) const;
   /// The seed of a client's training in a round. It does not depend on the task's number, so it is
   /// the same after every restart.
@@ -97,6 +97,9 @@ struct RunPlan {
   /// The sketches that can be added up in a round: those of the one codec that all clients are
   /// asked for.
   [[nodiscard]] codec::SummedSketches summed_sketches(Round round) const;
+  /// The bits of each tensor's levels in the updates of a round, if all clients have the same steps
+  /// of "lanes" (Codec::lane_bits()); empty if no tensor has such levels.
+  [[nodiscard]] std::vector<int> lane_bits(Round round) const;
   /// The number of values whose mean and variance the clients report for the initial model: those
   /// that a built-in model scales (builtin_summaries()). 0 if the initial model comes from a file.
   [[nodiscard]] std::uint64_t summaries() const {

@@ -162,8 +162,8 @@ const uint8_t* flc_coder_encode(flc_coder* coder, const char* spec, uint32_t rou
 
     coder->payload.clear();
     VectorSink sink(coder->payload);
-    FL_TRY(*bytes, codec->encode(layout, x, Seeds(seed, shared_seed), sink, block_elements_of_codec,
-                                 &coder->state, threads));
+    FL_TRY(*bytes, codec->encode(layout, x, CodeInputs(seed, shared_seed), sink,
+                                 block_elements_of_codec, &coder->state, threads));
     SpanSource source(coder->payload);
     FL_TRY(auto reader, PayloadReader::open(source, *bytes, layout));
     if (codec->momentum() > 0) FL_CHECK(stop_sent(speed, reader, threads));

@@ -204,7 +204,7 @@ Result<void> measure(const Options& options, const std::string& spec, const RunL
     notes.clear();
     const Watch watch(CLOCK_PROCESS_CPUTIME_ID);
     FL_CHECK(state.save_update(layout, update, *codec,
-                               codec::Seeds(static_cast<std::uint64_t>(round)), begin));
+                               codec::CodeInputs(static_cast<std::uint64_t>(round)), begin));
     const Spent spent = watch.spent();
     const wire::UploadBegin saved = state.pending()->begin;
     const bool is_last = round == options.rounds;

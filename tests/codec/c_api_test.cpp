@@ -71,7 +71,7 @@ TEST_CASE("C: for every codec, the payloads of three rounds are the C++ library'
         if (codec->error_feedback()) add_residual(x, residual);
         std::vector<std::byte> expected;
         VectorSink sink(expected);
-        codec->encode(layout(), x, Seeds(round + 7, round + 8), sink, 0, &state).value();
+        codec->encode(layout(), x, CodeInputs(round + 7, round + 8), sink, 0, &state).value();
         CHECK(payload == expected);
         const auto decoded = decode(expected, layout());
         std::vector<float> out(layout().elements());

@@ -62,6 +62,17 @@ double ecuq_error_bound(const std::string& spec, std::span<const float> x) {
   return largest * (rate == 8 ? 0.1 : 6 * std::max(1.0, 0.5 / rate)) + 0x1p-127;
 }
 
+// A bound for lanes with a step of its own: half a step, or what lies beyond the last level.
+// lanes_test.cpp checks the steps.
+double lanes_error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
+  const int bits = static_cast<int>(number(spec, "lanes:", 0));
+  const double squares = kernels().scan(x.data(), x.size()).sum_squares;
+  if (squares == 0) return 0;
+  const LaneStep step = fitting_step(bits, std::sqrt(squares / static_cast<double>(x.size())));
+  const double last = step.value() * (lane_levels(bits) - 0.5);
+  return std::max(0.5 * step.value() * (1 + 1e-5), std::fabs(x[i]) - last) + 1e-40;
+}
+
 // The largest allowed difference between decode(encode(x)) and x at element i. The layout has one
 // dimension, so each block is one channel.
 double error_bound(const std::string& spec, std::span<const float> x, std::size_t i) {
@@ -80,6 +91,7 @@ double error_bound(const std::string& spec, std::span<const float> x, std::size_
   if (spec == "fp16") return std::max(std::fabs(x[i]) * 0x1p-11, 0x1p-25);
   if (spec == "bf16") return std::max(std::fabs(x[i]) * 0x1p-8, 0x1p-134);
   if (spec.starts_with("ecuq")) return ecuq_error_bound(spec, x);
+  if (spec.starts_with("lanes")) return lanes_error_bound(spec, x, i);
   const auto share = spec.starts_with("qsgd")
                          ? static_cast<std::size_t>(number(spec, "bucket=", 512))
                          : std::size_t{block_elements_default};

@@ -38,10 +38,10 @@ std::vector<float> same_values() {
   return x;
 }
 
-std::vector<float> decoded(const Codec& codec, Seeds seeds) {
+std::vector<float> decoded(const Codec& codec, CodeInputs inputs) {
   std::vector<std::byte> bytes;
   VectorSink sink(bytes);
-  codec.encode(four_blocks(), same_values(), seeds, sink, in_block).value();
+  codec.encode(four_blocks(), same_values(), inputs, sink, in_block).value();
   return decode(bytes, four_blocks());
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("blocks of equal values get different errors, by seed, tensor and plac
     std::set<std::vector<float>> blocks;
     std::size_t count = 0;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
-      const auto values = decoded(*codec_of(spec), Seeds(seed));
+      const auto values = decoded(*codec_of(spec), CodeInputs(seed));
       for (std::size_t begin = 0; begin < values.size(); begin += in_block, ++count)
         blocks.emplace(values.begin() + static_cast<std::ptrdiff_t>(begin),
                        values.begin() + static_cast<std::ptrdiff_t>(begin + in_block));
@@ -65,9 +65,9 @@ TEST_CASE("blocks of equal values get different errors, by seed, tensor and plac
 TEST_CASE("clients of a round, who share a seed, still choose by their own seeds") {
   for (const std::string& spec : unbiased_specs()) {
     CAPTURE(spec);
-    const auto first = decoded(*codec_of(spec), Seeds(1, 9));
-    CHECK(decoded(*codec_of(spec), Seeds(2, 9)) != first);
-    CHECK(decoded(*codec_of(spec), Seeds(1, 9)) == first);
+    const auto first = decoded(*codec_of(spec), CodeInputs(1, 9));
+    CHECK(decoded(*codec_of(spec), CodeInputs(2, 9)) != first);
+    CHECK(decoded(*codec_of(spec), CodeInputs(1, 9)) == first);
   }
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("the error of a mean over N seeds is an Nth of the error of one") {
     std::vector<double> sum(x.size());
     double one = 0;
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-      const auto values = decoded(*codec, Seeds(seed, 9));
+      const auto values = decoded(*codec, CodeInputs(seed, 9));
       one += nmse(x, values) / seeds;
       for (std::size_t i = 0; i < x.size(); ++i) sum[i] += values[i];
     }

@@ -293,8 +293,8 @@ TEST_CASE("a part that claims bytes behind its block's end is refused before it 
   selected.indices = selected.room;
   EncodeScratch encode_scratch;
   std::vector<std::byte> block;
-  REQUIRE(
-      encode_selected_block(selected, dense_compressor(), layout, whole, 1, encode_scratch, block));
+  REQUIRE(encode_selected_block(selected, dense_compressor(), layout, whole, 1, {}, encode_scratch,
+                                block));
   REQUIRE(static_cast<BlockFormat>(block[0]) == BlockFormat::parts);
   DecodeScratch scratch;
   std::vector<float> out(elements);

@@ -221,12 +221,12 @@ TEST_CASE("all threads that decode a payload share the right factors that follow
 
 TEST_CASE("factors that the codec does not make are refused before memory is taken for them") {
   const Layout layout = layout_of({{"small", {4, 5}}, {"w", {20, 5000}}, {"b", {300}}});
-  const Seeds seeds(5, 77);
+  const CodeInputs inputs(5, 77);
   const auto reason = [&](const char* sent, const char* expected, std::uint64_t shared_seed) {
     std::vector<std::byte> payload;
     VectorSink sink(payload);
     const auto x = normal(layout.elements(), 3);
-    REQUIRE(codec_of(sent)->encode(layout, x, seeds, sink, 256).has_value());
+    REQUIRE(codec_of(sent)->encode(layout, x, inputs, sink, 256).has_value());
     SpanSource source(payload);
     const auto rights = std::make_shared<DrawnRights>();
     auto reader = PayloadReader::open(source, payload.size(), layout, rights).value();

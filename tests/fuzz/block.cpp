@@ -4,6 +4,7 @@
 // (shared/codec/blocks/large_block.hpp), the bytes are decoded a second time, as sixteen times as
 // many elements.
 #include "shared/codec/blocks/decode.hpp"
+#include "shared/codec/blocks/lane_block.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 
 #include "tests/fuzz/rows.hpp"
@@ -24,6 +25,16 @@ void check_indices(Bytes block, std::size_t elements) {
   }
 }
 
+/// The server reads the tally of a block that it has decoded before.
+void check_tally(Bytes block, std::size_t elements, bool is_decoded) {
+  for (const LaneStep step : {LaneStep(), LaneStep::at_least(0.1)}) {
+    LaneTally sum;
+    const auto added = add_lane_tally(block, elements, step, sum);
+    FL_ASSERT(added || (!is_decoded && added.error().code() == Errc::corrupt));
+    FL_ASSERT(sum.values <= elements);
+  }
+}
+
 void decode(Bytes block, std::size_t elements) {
   DecodeScratch scratch;  // Shared, so that each row finds what the row before left in it.
   const auto values = fuzz::decode_with_all_rows(elements, [&](std::span<float> out) {
@@ -34,6 +45,7 @@ void decode(Bytes block, std::size_t elements) {
   if (values && format_row(block).is_finite)
     FL_ASSERT(std::ranges::all_of(*values, [](float v) { return std::isfinite(v); }));
   if (values && format_row(block).read != nullptr) check_indices(block, elements);
+  check_tally(block, elements, values.has_value());
 }
 
 }  // namespace

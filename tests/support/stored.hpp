@@ -29,13 +29,13 @@ inline std::vector<float> values_of(const Result<client::StoredValues>& stored,
 
 /// ClientState::save_update() of vectors. Without `kept` there are no local values.
 inline Result<void> save(ClientState& state, const RunLayout& layout, std::vector<float> update,
-                         const codec::Codec& codec, codec::Seeds seeds,
+                         const codec::Codec& codec, codec::CodeInputs inputs,
                          wire::UploadBegin begin = {}, const std::vector<float>& kept = {},
                          const LocalRule* rule = nullptr, codec::DeviceCopy device = {}) {
   FL_TRY(auto local, state.new_local_values(kept.size()));
   if (!kept.empty()) FL_CHECK(client::copy_values(kept, local.values));
   client::StoredValues stored(std::move(update));
-  return state.save_update(layout, stored, codec, seeds, std::move(begin), std::move(local), rule,
+  return state.save_update(layout, stored, codec, inputs, std::move(begin), std::move(local), rule,
                            device);
 }
 

@@ -4,6 +4,7 @@
 #include "shared/codec/payload/reader.hpp"
 #include "shared/codec/spec/parser.hpp"
 #include "tests/support/distortion.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/world/scenario.hpp"
 
 #include <set>
@@ -114,6 +115,48 @@ TEST_CASE("the clients of a round share what their codes must share, and only th
     keys.merge(of_round);
   }
   CHECK(keys.size() == 3);
+}
+
+/// The steps of lanes in the rows of all versions.
+std::vector<std::string> lane_steps_of(World& world) {
+  const auto history = History::open(world);
+  REQUIRE(history);
+  std::vector<std::string> steps;
+  for (const auto& version : history->store->rounds().checkpoints(history->run.id).value())
+    steps.push_back(version.lane_steps);
+  return steps;
+}
+
+TEST_CASE("the steps of lanes are the same for a round's clients, and for a server that died") {
+  WorldOptions options = calm(3, 3000);
+  options.settings.codec = "lanes:8+ef";
+  options.settings.rounds = 4;
+  options.settings.keep_checkpoints = 10;
+  std::map<Round, std::set<std::string>> offered;
+  std::vector<std::string> steps;
+  {
+    World world(options);
+    world.on_frame = [&offered](const std::string&, bool is_up, const wire::Header& header) {
+      if (!is_up && header.has_offer())
+        offered[header.offer().round()].insert(header.offer().lane_steps());
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    steps = lane_steps_of(world);
+  }
+  REQUIRE(steps.size() == 5);
+  CHECK(steps[0].empty());  // Nobody knows the values of the first round.
+  const Layout& layout = options.problem.layout;
+  const auto bits = parse_codec("lanes:8+ef").value()->lane_bits(layout);
+  for (const Round round : {1u, 2u, 3u, 4u}) {
+    CHECK(offered[round] == std::set{steps[base_of(round)]});
+    const auto next = parse_lane_steps(steps[round], layout.tensors().size()).value();
+    for (std::size_t t = 0; t < bits.size(); ++t) CHECK(next[t].is_set() == (bits[t] > 0));
+  }
+  CHECK(std::set(steps.begin(), steps.end()).size() > 3);
+  for (const bool is_power_loss : {false, true})
+    die_at_each_change(options, is_power_loss, test::or_sanitized(5, 23),
+                       [&](World& died) { CHECK(lane_steps_of(died) == steps); });
 }
 
 TEST_CASE("the steps of different versions are coded with different seeds") {

@@ -237,6 +237,9 @@ WorldOptions draw_options(std::uint64_t seed) {
   if (below(3) == 0 && fits && is_honest) settings.aggregate = rule;
   settings.keep_updates = std::array{"none", "1", "3", "all"}[options.seed % 4];
   settings.keep_best = options.seed % 5 != 0;
+  if (options.seed % 7 == 0)
+    settings.codec = std::array{"lanes:8+ef", "lanes:5",
+                                "randk:0.3,dense_below=0+lanes:8+ef"}[options.seed / 7 % 3];
   if (!options.members.back().evaluator) return options;
   options.members.back().part.metrics = {"perplexity", "accuracy", "distance", "auroc"};
   if (below(2) == 0) {

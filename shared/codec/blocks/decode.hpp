@@ -31,6 +31,9 @@
 //   37  fp16          as 1, near its entropy
 //   38  bf16          as 4, near its entropy
 //   39  countsketch   a sketch that may be added to others first       blocks/sketch_block.hpp
+//   40  lanes         levels of a shared step, in bit fields           blocks/lane_block.hpp
+//   41  lanes         as 40, with entropy-coded levels
+//   42  lanes         without a step: multiples of 2^-24
 //
 // "Bit fields" are described in kernels/generic/pack.hpp; in shared/codec/entropy/, "entropy-coded
 // levels" in level_coder.hpp, "runs of zeros" in zero_run_coder.hpp, "near its entropy" in

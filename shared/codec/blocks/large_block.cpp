@@ -90,7 +90,7 @@ Result<void> encode_part(const Compressor& compressor, bool leaves_out_zeros,
       others.values.push_back(x[i]);
     }
     others.indices = others.room;
-    FL_CHECK(encode_selected(others, compressor, layout, block, seed, scratch, out));
+    FL_CHECK(encode_selected(others, compressor, layout, block, seed, {}, scratch, out));
     if (out.size() <= compressor.block_bytes_max(x.size())) return {};
   }
   return compressor.encode(x, scan, layout, block, seed, plan, scratch, out);
@@ -133,9 +133,10 @@ Result<void> encode_block(const Compressor& compressor, std::span<const float> x
 
 Result<void> encode_selected_block(const Selected& selected, const Compressor& quantizer,
                                    const Layout& layout, const Block& block, std::uint64_t seed,
-                                   EncodeScratch& scratch, std::vector<std::byte>& out) {
+                                   const CompressorPlan& plan, EncodeScratch& scratch,
+                                   std::vector<std::byte>& out) {
   if (selected.values.size() <= sparse_values_max(block.elements))
-    return encode_selected(selected, quantizer, layout, block, seed, scratch, out);
+    return encode_selected(selected, quantizer, layout, block, seed, plan, scratch, out);
   // The key of random indices is for a whole block. randk selects so many only in smaller blocks:
   // see Selector::sends_few().
   FL_ASSERT(!selected.key);
@@ -154,8 +155,8 @@ Result<void> encode_selected_block(const Selected& selected, const Compressor& q
         const auto values = std::span(selected.values).subspan(done, these.size());
         here.values.assign(values.begin(), values.end());
         done += these.size();
-        return encode_selected(here, quantizer, layout, part_of(block, begin, count), seed, scratch,
-                               bytes);
+        return encode_selected(here, quantizer, layout, part_of(block, begin, count), seed, plan,
+                               scratch, bytes);
       });
 }
 

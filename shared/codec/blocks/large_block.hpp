@@ -39,7 +39,7 @@ namespace fl::codec {
 [[nodiscard]] Result<void> encode_selected_block(const Selected& selected,
                                                  const Compressor& quantizer, const Layout& layout,
                                                  const Block& block, std::uint64_t seed,
-                                                 EncodeScratch& scratch,
+                                                 const CompressorPlan& plan, EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
 
 /// Decodes a block that is coded in parts. `body` is the block without its id; it need not be

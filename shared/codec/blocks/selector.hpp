@@ -46,6 +46,8 @@ class Selector {
   [[nodiscard]] virtual bool sends_few() const = 0;
   /// Whether the selector selects by cutoffs, which a device can find. The default is false.
   [[nodiscard]] virtual bool has_cutoffs() const { return false; }
+  /// Whether the seed alone decides which elements are selected. The default is false.
+  [[nodiscard]] virtual bool draws_by_seed() const { return false; }
   /// Called once for each vector, before its first block. The default returns an empty plan.
   [[nodiscard]] virtual SelectionPlan plan(const VectorToPlan& vector) const;
   /// The plan's cutoff for a tensor; null if the selector has no cutoffs, which is the default.

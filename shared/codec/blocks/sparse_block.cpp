@@ -21,16 +21,17 @@ constexpr std::size_t sparse_head_bytes = 1 + sizeof(std::uint16_t);  // Format 
 /// error names the right tensor[index].
 Result<void> encode_values(const Selected& selected, const Scan& scan, const Compressor& quantizer,
                            const Layout& layout, const Block& block, std::uint64_t seed,
-                           EncodeScratch& scratch, std::vector<std::byte>& out) {
+                           const CompressorPlan& plan, EncodeScratch& scratch,
+                           std::vector<std::byte>& out) {
   Block inner = block;
   inner.elements = static_cast<std::uint32_t>(selected.values.size());
-  auto encoded = quantizer.encode(selected.values, scan, layout, inner, seed, {}, scratch, out);
+  auto encoded = quantizer.encode(selected.values, scan, layout, inner, seed, plan, scratch, out);
   if (encoded) return encoded;
   std::vector<float> placed(block.elements);
   for (std::size_t i = 0; i < selected.values.size(); ++i) {
     placed[selected.indices[i]] = selected.values[i];
   }
-  FL_CHECK(encode_all_values(quantizer, placed, scan, layout, block, seed, {}, scratch, out));
+  FL_CHECK(encode_all_values(quantizer, placed, scan, layout, block, seed, plan, scratch, out));
   return encoded;
 }
 
@@ -56,7 +57,8 @@ std::size_t sparse_bytes_max(const Compressor& quantizer, std::size_t elements,
 
 Result<void> encode_selected(const Selected& selected, const Compressor& quantizer,
                              const Layout& layout, const Block& block, std::uint64_t seed,
-                             EncodeScratch& scratch, std::vector<std::byte>& out) {
+                             const CompressorPlan& plan, EncodeScratch& scratch,
+                             std::vector<std::byte>& out) {
   const std::span<const float> values = selected.values;
   FL_ASSERT(values.size() == selected.indices.size() &&
             values.size() <= sparse_values_max(block.elements));
@@ -69,7 +71,7 @@ Result<void> encode_selected(const Selected& selected, const Compressor& quantiz
   }
   std::vector<std::byte> inner;
   if (!values.empty()) {
-    FL_CHECK(encode_values(selected, scan, quantizer, layout, block, seed, scratch, inner));
+    FL_CHECK(encode_values(selected, scan, quantizer, layout, block, seed, plan, scratch, inner));
   }
   if (values.size() == block.elements) {
     out = std::move(inner);

@@ -34,13 +34,14 @@ namespace fl::codec {
 [[nodiscard]] std::size_t sparse_bytes_max(const Compressor& quantizer, std::size_t elements,
                                            std::size_t selected);
 
-/// Encodes the selected elements of a block and replaces `out` by its bytes. Requires: at most
+/// Encodes the selected elements of a block and replaces `out` by its bytes. `plan`: what
+/// Compressor::plan_selected() made. Requires: at most
 /// sparse_values_max() elements are selected. Errors: invalid_input for a selected value that is
 /// not finite, and the quantizer's errors. Both name tensor[index].
 [[nodiscard]] Result<void> encode_selected(const Selected& selected, const Compressor& quantizer,
                                            const Layout& layout, const Block& block,
-                                           std::uint64_t seed, EncodeScratch& scratch,
-                                           std::vector<std::byte>& out);
+                                           std::uint64_t seed, const CompressorPlan& plan,
+                                           EncodeScratch& scratch, std::vector<std::byte>& out);
 
 /// Whether the block's format is sparse: format 16 or 17, or 32 (ecuq's runs without dither).
 [[nodiscard]] inline bool is_sparse(Bytes block) {

@@ -79,7 +79,7 @@ CompressorPlan LowRankCompressor::plan(const VectorToPlan& vector) const {
     // encoded. With a device the products show such a value, so the matrix is not read here.
     if (!shape || (vector.device == nullptr && !all_finite(matrix))) continue;
     const std::uint64_t key =
-        shared_key(settings_.has_own_right ? vector.seeds.own : vector.seeds.shared, t);
+        shared_key(settings_.has_own_right ? vector.inputs.own : vector.inputs.shared, t);
     const std::string place = fmt::format("{}/{}", name_, tensor.name);
     const bool is_kept = vector.state != nullptr && starts_warm();
     const auto start = is_kept ? vector.state->find(place) : std::span<const float>();

@@ -26,6 +26,9 @@ enum class BlockFormat : std::uint8_t {
   parts = 33,
   fp32_coded = 36,
   countsketch_sum = 39,
+  lanes = 40,
+  lanes_rans = 41,
+  lanes_wide = 42,
 };
 
 /// The format id of a block. Requires: the block is not empty.

@@ -5,6 +5,8 @@ namespace fl::codec {
 
 CompressorPlan Compressor::plan(const VectorToPlan&) const { return {}; }
 
+CompressorPlan Compressor::plan_selected(const VectorToPlan&) const { return {}; }
+
 std::size_t Compressor::bytes_max_of(const Layout::Tensor&, const Block& block) const {
   return bytes_max_in_parts(block.elements,
                             [this](std::size_t elements) { return block_bytes_max(elements); });

@@ -50,6 +50,7 @@ struct FactorForm {
 struct CompressorPlan {
   float step = 0;  // 0: encode() finds a step for each block.
   std::shared_ptr<const LowRankPlan> low_rank = {};
+  std::shared_ptr<const LaneSteps> lane_steps = {};  // Null: encode() finds a step for each block.
 };
 
 /// Immutable; any thread.
@@ -68,10 +69,12 @@ class Compressor {
   /// Whether a block must be a contiguous part of its tensor. Such a compressor can't follow a
   /// selector, which gathers values from many places.
   [[nodiscard]] virtual bool needs_places() const { return false; }
-  /// Called once for each vector, before its first block is encoded. It is not called for a
-  /// compressor behind a selector, whose encode() gets an empty plan. The default returns an empty
+  /// Called once for each vector, before its first block is encoded. The default returns an empty
   /// plan.
   [[nodiscard]] virtual CompressorPlan plan(const VectorToPlan& vector) const;
+  /// plan() of a compressor behind a selector. It does not know yet which values it will get. The
+  /// default returns an empty plan.
+  [[nodiscard]] virtual CompressorPlan plan_selected(const VectorToPlan& vector) const;
   /// Whether plan() can use a device.
   [[nodiscard]] virtual bool plans_on_device() const { return false; }
   /// Whether encode_block() (large_block.hpp) may write a block with many zeros as a sparse block
@@ -87,6 +90,10 @@ class Compressor {
   [[nodiscard]] virtual std::optional<FactorForm> factor_form(const Layout::Tensor&) const {
     return std::nullopt;
   }
+  /// The bits of a level, if the levels of all clients of a round can be added up because all have
+  /// the same steps (lanes.cpp); 0 if they can't. A selector in front of such a compressor draws
+  /// by the shared seed.
+  [[nodiscard]] virtual int lane_bits() const { return 0; }
   /// Encodes the values x of a block and replaces `out` by its bytes. Requires: at most
   /// part_elements_max values, all finite; `scan` is Kernels::scan() of x. Random choices depend
   /// only on (seed, block.tensor, index of the element in the tensor). Errors: invalid_input, with

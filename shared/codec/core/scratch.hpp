@@ -31,6 +31,7 @@ struct EncodeScratch {
   std::vector<std::uint32_t> words;  // The bits of floats.
   LevelScratch coded;
   std::vector<float> rotated;
+  std::vector<float> scaled;  // The values in steps (lanes).
   SketchScratch sketch;
 };
 

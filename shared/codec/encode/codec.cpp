@@ -59,6 +59,14 @@ SummedSketches Codec::summed_sketches(const Layout& layout) const {
   return out;
 }
 
+std::vector<int> Codec::lane_bits(const Layout& layout) const {
+  std::vector<int> out;
+  for (const Rule* const rule : rules_of(layout))
+    out.push_back(rule != nullptr ? rule->lane_bits() : 0);
+  if (std::ranges::all_of(out, [](int bits) { return bits == 0; })) return {};
+  return out;
+}
+
 std::vector<std::optional<FactorForm>> Codec::factor_forms(const Layout& layout) const {
   std::vector<std::optional<FactorForm>> out;
   const auto rule_of = rules_of(layout);
@@ -111,9 +119,9 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   return bytes;
 }
 
-Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x, Seeds seeds,
-                                    PayloadSink& out, std::uint32_t block_elements,
-                                    CodecState* state, int threads,
+Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float> x,
+                                    CodeInputs inputs, PayloadSink& out,
+                                    std::uint32_t block_elements, CodecState* state, int threads,
                                     const DeviceCopy& device) const {
   FL_ASSERT(x.size() == layout.elements() && threads >= 0);
   const std::uint32_t largest = this->block_elements(layout);
@@ -127,7 +135,7 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                         .rule_of = rule_of,
                         .map = &map,
                         .x = x,
-                        .seeds = seeds,
+                        .inputs = inputs,
                         .state = state,
                         .threads = threads,
                         .is_plain = is_plain(),

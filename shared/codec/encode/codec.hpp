@@ -68,6 +68,9 @@ class Codec {
   /// Which sketches of its payloads a server adds up before it reads them (sketch_sums.hpp).
   [[nodiscard]] SummedSketches summed_sketches(const Layout& layout) const;
 
+  /// Rule::lane_bits() of each tensor; 0 for tensors that are sent dense. Empty if all are 0.
+  [[nodiscard]] std::vector<int> lane_bits(const Layout& layout) const;
+
   /// The factors of each tensor in its payloads; nullopt for tensors that never have factors.
   [[nodiscard]] std::vector<std::optional<FactorForm>> factor_forms(const Layout& layout) const;
 
@@ -90,7 +93,7 @@ class Codec {
   /// the codec's range; the sink's errors. After an error the contents of sink and state have no
   /// meaning.
   [[nodiscard]] Result<std::uint64_t> encode(const Layout& layout, std::span<const float> x,
-                                             Seeds seeds, PayloadSink& out,
+                                             CodeInputs inputs, PayloadSink& out,
                                              std::uint32_t block_elements = block_elements_of_codec,
                                              CodecState* state = nullptr, int threads = 1,
                                              const DeviceCopy& device = {}) const;

@@ -72,6 +72,7 @@ std::vector<Plan> plan_rules(const VectorToEncode& what, VectorToPlan vector) {
     Plan& plan = plans.emplace_back();
     if (rule.selector) {
       plan.selection = rule.selector->plan(vector);
+      if (rule.draws_for_all()) plan.compressor = rule.quantizer->plan_selected(vector);
     } else {
       plan.compressor = rule.quantizer->plan(vector);
     }
@@ -85,14 +86,14 @@ class Encoder {
       : what_(&what),
         map_(what.map),
         x_(what.x),
-        seed_(what.seeds.own),
+        seed_(what.inputs.own),
         device_(on_device(what)),
         device_blocks_(device_ ? device_->coder().batch_blocks() : 0),
         plans_(plan_rules(what, {.layout = &what.map->layout(),
                                  .x = what.x,
                                  .tensors = {},
                                  .block_elements = what.map->block_elements(),
-                                 .seeds = what.seeds,
+                                 .inputs = what.inputs,
                                  .state = what.state,
                                  .device = device_ ? &*device_ : nullptr})),
         // Plain copying is not worth the buffers of several lanes.
@@ -246,7 +247,9 @@ class Encoder {
       for (Coded& coded : of_tensor) {
         coded.result = check_finite(coded, map_->layout());
         if (coded.result)
-          rule->selector->select(coded.values, coded.block, seed_, plan, coded.selected);
+          rule->selector->select(coded.values, coded.block,
+                                 rule->draws_for_all() ? what_->inputs.shared : seed_, plan,
+                                 coded.selected);
       }
     }
   }
@@ -342,8 +345,9 @@ class Encoder {
     const Rule* const rule = coded.rule;
     if (rule && rule->selector) {
       if (coded.result)
-        coded.result = encode_selected_block(coded.selected, *rule->quantizer, map_->layout(),
-                                             coded.block, seed_, scratches_[lane], coded.bytes);
+        coded.result =
+            encode_selected_block(coded.selected, *rule->quantizer, map_->layout(), coded.block,
+                                  seed_, plan_of(*rule).compressor, scratches_[lane], coded.bytes);
       return;
     }
     coded.result = check_finite(coded, map_->layout());

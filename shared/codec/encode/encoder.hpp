@@ -21,7 +21,7 @@ struct VectorToEncode {
   std::span<const Rule* const> rule_of;  // One of them for each tensor; null: it is sent dense.
   const BlockMap* map;
   std::span<const float> x;
-  Seeds seeds;
+  CodeInputs inputs;
   CodecState* state;  // May be null.
   int threads;        // 0: one per core.
   bool is_plain;      // Values are only copied (Codec::is_plain), which is not worth many threads.

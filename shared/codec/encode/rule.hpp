@@ -51,6 +51,16 @@ struct Rule {
     return selector ? std::nullopt : quantizer->factor_form(tensor);
   }
 
+  /// Whether all vectors that are added up select the same elements, and so take the shared seed
+  /// and the shared steps.
+  [[nodiscard]] bool draws_for_all() const {
+    return selector && selector->draws_by_seed() && quantizer->lane_bits() > 0;
+  }
+  /// The quantizer's lane_bits() if its levels can be added up; 0 if a selector chooses by values.
+  [[nodiscard]] int lane_bits() const {
+    return selector && !draws_for_all() ? 0 : quantizer->lane_bits();
+  }
+
   /// Whether a device can do a part of encoding the tensor and saves time. `is_there`: the tensor
   /// lies on the device already; otherwise it must be copied there.
   [[nodiscard]] bool is_for_device(const Layout::Tensor& tensor, bool is_there) const;

@@ -184,6 +184,13 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   return Taken(*selected);
 }
 
+Result<void> PayloadReader::add_lane_tally(std::uint64_t index, LaneStep step, LaneTally& sum) {
+  if (is_bare(index)) return {};
+  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
+  const auto added = codec::add_lane_tally(bytes, map_.at(index).elements, step, sum);
+  return added ? success() : in_block(index, added.error());
+}
+
 Result<Scan> PayloadReader::decode_bytes(std::uint64_t index, Bytes bytes, std::span<float> out) {
   const Block block = map_.at(index);
   FL_ASSERT(out.size() == block.elements);

@@ -19,6 +19,7 @@
 #include "kernels/kernels.hpp"
 #include "shared/base/error.hpp"
 #include "shared/codec/blocks/drawn_rights.hpp"
+#include "shared/codec/blocks/lane_block.hpp"
 #include "shared/codec/blocks/low_rank_block.hpp"
 #include "shared/codec/blocks/sketch_block.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
@@ -100,6 +101,9 @@ class PayloadReader {
   using Taken = std::variant<Scan, SelectedValues, FactorRows, SketchCells>;
   [[nodiscard]] Result<Taken> decode_or_take(std::uint64_t index, std::span<float> out,
                                              const Undecoded& undecoded = {});
+  /// Adds the block's tally for this step (add_lane_tally() in lane_block.hpp). Errors: corrupt,
+  /// naming the block; the source's.
+  [[nodiscard]] Result<void> add_lane_tally(std::uint64_t index, LaneStep step, LaneTally& sum);
   /// Decodes all blocks into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
   /// Calls use(index, block, values) for every block. With several threads the calls come in no

@@ -32,6 +32,7 @@ class Randk final : public Selector {
   std::string spec() const override { return fmt::format("randk:{}", fraction_); }
 
   bool sends_few() const override { return is_few(fraction_); }
+  bool draws_by_seed() const override { return true; }
 
   std::size_t selected_max(std::uint64_t, std::size_t block_elements) const override {
     const double share = std::floor(fraction_ * static_cast<double>(block_elements) + 0.5);

@@ -12,11 +12,11 @@ namespace fl::codec {
 
 // The functions in the rows. Each is defined in its codec's file.
 ParseCompressor parse_none, parse_lossless, parse_fp16, parse_bf16, parse_qsgd, parse_kbit,
-    parse_terngrad, parse_sign, parse_eden, parse_ecuq, parse_powersgd, parse_gradzip,
+    parse_terngrad, parse_sign, parse_eden, parse_ecuq, parse_lanes, parse_powersgd, parse_gradzip,
     parse_countsketch;
 ParseSelector parse_topk, parse_randk, parse_threshold, parse_ema_threshold;
 DecodeBody decode_fp32, decode_lossless, decode_fp16, decode_bf16, decode_qsgd, decode_kbit,
-    decode_terngrad, decode_sign, decode_eden, decode_ecuq, decode_countsketch;
+    decode_terngrad, decode_sign, decode_eden, decode_ecuq, decode_lanes, decode_countsketch;
 ReadSelectedBody read_ecuq_runs;
 
 namespace {
@@ -139,6 +139,13 @@ constexpr auto codec_table = std::to_array<CodecRow>({
      .warms_up = true,
      .formats = {finite(24, decode_ecuq), finite(25, decode_ecuq), large(finite(31, decode_ecuq)),
                  level_runs(32, read_ecuq_runs)}},
+    {.name = "lanes",
+     .usage = "lanes:B",
+     .about = "B bits per value, 2 to 16; all clients share each tensor's step, so that codes add "
+              "as integers; unbiased without +ef, but for the few values that it clips",
+     .example = "lanes:8",
+     .parse = parse_lanes,
+     .formats = {finite(40, decode_lanes), finite(41, decode_lanes), dense(42, decode_lanes)}},
     {.name = "powersgd",
      .usage = "powersgd:R[@ROUND][,min_ratio=2]",
      .about = "each large matrix as a product of rank R; fp32 before ROUND; biased, so use +ef",

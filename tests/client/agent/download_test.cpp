@@ -185,8 +185,10 @@ TEST_CASE("deltas are added one after the other to the version that is here") {
       const std::vector<float> step(values.size(), 0.5F * static_cast<float>(version));
       std::vector<std::byte> payload;
       VectorSink sink(payload);
-      const auto bytes =
-          parse_codec("qsgd:7").value()->encode(model_layout(), step, Seeds(version), sink).value();
+      const auto bytes = parse_codec("qsgd:7")
+                             .value()
+                             ->encode(model_layout(), step, CodeInputs(version), sink)
+                             .value();
       payload.resize(bytes);
       SpanSource source(payload);
       auto reader = PayloadReader::open(source, bytes, model_layout()).value();

@@ -125,10 +125,10 @@ TEST_CASE("right factors that follow from a few bytes are kept once, or within a
       const std::string path = std::to_string(i);
       const auto file = disk.open(path, OpenMode::create).value();
       FileSink sink(*file);
-      const Seeds seeds{static_cast<std::uint64_t>(i), 99};
+      const CodeInputs inputs{static_cast<std::uint64_t>(i), 99};
       const std::uint64_t bytes = parse_codec(one.spec)
                                       .value()
-                                      ->encode(layout, values, seeds, sink, block_elements_default)
+                                      ->encode(layout, values, inputs, sink, block_elements_default)
                                       .value();
       FileSource from(*file);
       PayloadReader::open(from, bytes, layout).value().decode_all(values).value();

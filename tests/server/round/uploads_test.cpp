@@ -64,6 +64,9 @@ class OpaqueIntake final : public UpdateIntake {
       return success();
     });
   }
+  Awaitable<Result<std::vector<codec::LaneTally>>> lane_tallies(codec::LaneSteps steps) override {
+    co_return std::vector<codec::LaneTally>(steps.size());
+  }
   void release() override { sums_.clear(); }
 
   [[nodiscard]] std::uint64_t bytes() const { return words_ * sizeof(std::uint64_t); }

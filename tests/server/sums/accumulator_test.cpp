@@ -328,11 +328,11 @@ std::vector<Upload> low_rank_uploads() {
                                    "qsgd:7",     "gradzip:2",    "gradzip:2,projection=own"};
   for (std::uint64_t i = 0; i < std::size(specs); ++i) {
     // Upload 7 is of another round.
-    const Seeds seeds(i, i == 7 ? 1234 : 4321);
+    const CodeInputs inputs(i, i == 7 ? 1234 : 4321);
     std::vector<std::byte> bytes;
     VectorSink sink(bytes);
     codec_of(specs[i])
-        ->encode(matrices(), normal(matrices().elements(), 70 + i, 0.01f), seeds, sink,
+        ->encode(matrices(), normal(matrices().elements(), 70 + i, 0.01f), inputs, sink,
                  i % 2 == 0 ? block_elements_default : 1000)
         .value();
     all.push_back({std::move(bytes), 1 + 10 * i});
@@ -388,7 +388,8 @@ TEST_CASE("sums of factors have the same bits in any order, also after refused u
     std::vector<std::byte> bytes;
     VectorSink sink(bytes);
     codec_of("gradzip:3+ef")
-        ->encode(matrices(), normal(matrices().elements(), 90, 0.01f), Seeds(1, 4321), sink, 1000)
+        ->encode(matrices(), normal(matrices().elements(), 90, 0.01f), CodeInputs(1, 4321), sink,
+                 1000)
         .value();
     bytes.resize(bytes.size() - 1);
     store(bytes, bytes.size() - 4, std::uint32_t{0xffffffff});

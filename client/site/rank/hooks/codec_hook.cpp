@@ -103,7 +103,7 @@ class CodecHook final : public GradientHook {
   }
 
   /// All ranks have the same shared seed; each step and bucket has another one.
-  [[nodiscard]] codec::Seeds seeds_of(const Bucket& bucket, const Ranks& ranks) const {
+  [[nodiscard]] codec::CodeInputs seeds_of(const Bucket& bucket, const Ranks& ranks) const {
     const std::uint64_t shared = static_cast<std::uint64_t>(step_) << 32 | bucket.index << 12;
     return {shared + 1 + static_cast<std::uint64_t>(ranks.rank()), shared};
   }

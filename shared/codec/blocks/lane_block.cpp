@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared/codec/blocks/lane_block.hpp"
+
+#include "shared/codec/core/block_format.hpp"
+#include "shared/codec/core/block_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fl::codec {
+
+namespace {
+
+constexpr std::uint8_t dither_flag = 0x80;
+
+Error bad_lanes(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
+
+/// Calls use(part, its elements) for each part of a block in parts.
+template <class Use>
+Result<void> for_each_coded_part(Bytes body, std::size_t elements, const Use& use) {
+  const std::size_t parts = (elements + part_elements_max - 1) / part_elements_max;
+  if (body.size() < parts * sizeof(std::uint32_t)) return bad_lanes("sizes of parts are cut off");
+  Bytes rest = body.subspan(parts * sizeof(std::uint32_t));
+  for (std::size_t part = 0; part < parts; ++part) {
+    const auto bytes = load<std::uint32_t>(body, part * sizeof(std::uint32_t));
+    if (bytes > rest.size()) return bad_lanes("a part is cut off");
+    const std::size_t begin = part * part_elements_max;
+    FL_CHECK(use(rest.first(bytes), std::min<std::size_t>(part_elements_max, elements - begin)));
+    rest = rest.subspan(bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+void begin_lane_block(const LaneHead& head, std::vector<std::byte>& out) {
+  out.resize(lane_head_bytes_max - (head.has_dither ? 0 : sizeof head.key));
+  const MutableBytes bytes = out;
+  store(bytes, 0, static_cast<std::uint8_t>(BlockFormat::lanes));
+  store(bytes, 1, static_cast<std::uint8_t>(head.bits | (head.has_dither ? dither_flag : 0)));
+  store(bytes, 2, head.step.code());
+  store(bytes, 4, head.tally.squares);
+  store(bytes, 12, static_cast<std::uint32_t>(head.tally.clipped));
+  store(bytes, 16, static_cast<std::uint32_t>(head.tally.large));
+  if (head.has_dither) store(bytes, 20, head.key);
+}
+
+Result<ReadLaneHead> read_lane_head(Bytes body) {
+  constexpr std::size_t without_key = lane_head_bytes_max - 1 - sizeof(std::uint64_t);
+  if (body.size() < without_key) return bad_lanes("the head of lanes is cut off");
+  const auto mode = load<std::uint8_t>(body, 0);
+  LaneHead head;
+  head.has_dither = (mode & dither_flag) != 0;
+  head.bits = mode & ~dither_flag;
+  if (head.bits < lane_bits_min || head.bits > lane_bits_max)
+    return bad_lanes(fmt::format("lanes of {} bits are not allowed", head.bits));
+  FL_TRY(head.step, LaneStep::parse(load<std::uint16_t>(body, 1)));
+  if (!head.step.is_set()) return bad_lanes("levels of lanes without a step");
+  head.tally.squares = load<std::uint64_t>(body, 3);
+  head.tally.clipped = load<std::uint32_t>(body, 11);
+  head.tally.large = load<std::uint32_t>(body, 15);
+  Bytes levels = body.subspan(without_key);
+  if (head.has_dither) {
+    if (levels.size() < sizeof head.key) return bad_lanes("the dither's key is cut off");
+    head.key = load<std::uint64_t>(levels);
+    levels = levels.subspan(sizeof head.key);
+  }
+  return ReadLaneHead{head, levels};
+}
+
+Result<void> add_lane_tally(Bytes block, std::size_t elements, LaneStep step, LaneTally& sum) {
+  if (block.empty()) return bad_lanes("the block has no bytes");
+  const Bytes body = block.subspan(1);
+  switch (format_of(block)) {
+    case BlockFormat::parts:
+      return for_each_coded_part(body, elements, [&](Bytes part, std::size_t count) {
+        // A part is not in parts again, so this goes no deeper.
+        const bool is_part = part.empty() || format_of(part) != BlockFormat::parts;
+        return is_part ? add_lane_tally(part, count, step, sum) : bad_lanes("parts in a part");
+      });
+    case BlockFormat::randk: {
+      constexpr std::size_t inner_at = sizeof(std::uint16_t) + sizeof(std::uint64_t);
+      if (body.size() <= inner_at) return bad_lanes("the selected values are cut off");
+      const Bytes inner = body.subspan(inner_at);
+      if (!format_row(inner).may_be_inside) return bad_lanes("a block that can't be inside one");
+      return add_lane_tally(inner, load<std::uint16_t>(body), step, sum);
+    }
+    case BlockFormat::lanes:
+    case BlockFormat::lanes_rans: {
+      FL_TRY(const ReadLaneHead read, read_lane_head(body));
+      LaneTally tally = read.head.tally;
+      tally.values = elements;
+      if (read.head.step == step) sum += tally;
+      return {};
+    }
+    case BlockFormat::lanes_wide:
+      if (body.size() < sizeof(std::uint64_t)) return bad_lanes("the squares are cut off");
+      if (!step.is_set()) {
+        sum += {.values = elements,
+                .squares = std::min(load<std::uint64_t>(body), wide_squares_max),
+                .clipped = 0,
+                .large = 0};
+      }
+      return {};
+    default: return {};
+  }
+}
+
+}  // namespace fl::codec
