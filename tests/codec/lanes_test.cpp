@@ -326,12 +326,15 @@ TEST_CASE("damaged heads are corrupt") {
     CHECK(is_corrupt(std::vector<std::byte>(whole.begin(), whole.begin() + bytes)));
   LaneTally sum;
   CHECK_FALSE(add_lane_tally({}, 300, {}, sum).has_value());
-  // A part in parts would let a reader go as deep as a stranger likes.
-  std::vector<std::byte> nested(9, std::byte{0});
-  nested[0] = static_cast<std::byte>(BlockFormat::parts);
-  store(MutableBytes(nested), 1, std::uint32_t{1});
-  nested.push_back(static_cast<std::byte>(BlockFormat::parts));
-  CHECK_FALSE(add_lane_tally(nested, part_elements_max + 1, {}, sum).has_value());
+  // Parts in parts would let a reader go as deep as a stranger likes.
+  constexpr std::size_t deep = 1'000'000;
+  constexpr std::size_t each = 1 + sizeof(std::uint32_t);
+  std::vector<std::byte> nested(deep * each);
+  for (std::size_t i = 0; i < deep; ++i) {
+    nested[i * each] = static_cast<std::byte>(BlockFormat::parts);
+    store(MutableBytes(nested), i * each + 1, static_cast<std::uint32_t>((deep - i - 1) * each));
+  }
+  CHECK_FALSE(add_lane_tally(nested, part_elements_max, {}, sum).has_value());
 }
 
 // The next round's steps -------------------------------------------------------------------------
@@ -396,6 +399,11 @@ TEST_CASE("zeros and nobody's values leave a step as it is; tensors without lane
   CHECK(server::next_step(8, step, {.values = 10, .squares = 0, .clipped = 0, .large = 0}) == step);
   CHECK_FALSE(
       server::next_step(8, {}, {.values = 10, .squares = 0, .clipped = 0, .large = 0}).is_set());
+  // All values are just below the last level: a step five times as large would fit, by the rule.
+  const auto at_the_end = static_cast<std::uint64_t>(100 * 0.9 * 0.9 * 127 * 127 * 16);
+  CHECK(
+      server::next_step(8, step, {.values = 100, .squares = at_the_end, .clipped = 0, .large = 100})
+          .value() == 2 * step.value());
   const LaneTally some{.values = 100, .squares = 40'000, .clipped = 0, .large = 0};
   const std::vector<int> bits{8, 0};
   const auto next = server::next_steps(bits, {step, LaneStep()}, std::vector{some, some});

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's half of the end of a masked round: collects what the members reveal, and takes the
+// masks off their sum. It learns the sum of the survivors' words, and nothing else. Pure; one
+// thread at a time.
+#pragma once
+
+#include "shared/secure/cohort.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fl::server {
+
+class Unlocking {
+ public:
+  /// Of `sharers`, who have shared their secrets, `survivors` count. The cohort has passed
+  /// check_cohort(), the lists check_survivors().
+  Unlocking(secure::Cohort cohort, std::vector<std::uint32_t> sharers,
+            std::vector<std::uint32_t> survivors);
+
+  /// Takes the answer of a survivor; the same once more changes nothing. Errors: invalid_input,
+  /// naming the member: it is no survivor, its self seed is not the one that it has announced, or
+  /// it reveals other shares than it must.
+  [[nodiscard]] Result<void> take(std::uint32_t member, const secure::Reveal& reveal);
+
+  /// What is still needed: the survivors that have not answered, if without them it can't be
+  /// opened; empty if it can.
+  [[nodiscard]] std::vector<std::uint32_t> missing() const;
+
+  /// The keys of the masks on the sum of the survivors' words, and how each goes off. Requires:
+  /// missing() is empty. Errors: corrupt, naming a member whose secret can't be put together
+  /// because more of its shares are wrong than the others make up for.
+  using Removal = std::pair<secure::Secret, secure::MaskStream::Way>;
+  [[nodiscard]] Result<std::vector<Removal>> removals() const;
+  /// The members that have revealed a wrong share, as far as removals() has found out.
+  [[nodiscard]] const std::vector<std::uint32_t>& liars() const { return liars_; }
+
+ private:
+  [[nodiscard]] bool is_survivor(std::uint32_t member) const;
+  [[nodiscard]] std::string name_of(std::uint32_t member) const {
+    return cohort_.members[member].name;
+  }
+  [[nodiscard]] std::vector<secure::Share> shares_about(std::uint32_t member) const;
+  template <class IsRight>
+  Result<secure::Secret> put_together(std::uint32_t member, const IsRight& is_right) const;
+  [[nodiscard]] Result<secure::Secret> self_seed_of(std::uint32_t member) const;
+  [[nodiscard]] Result<secure::Secret> mask_key_of(std::uint32_t member) const;
+
+  secure::Cohort cohort_;
+  std::vector<std::uint32_t> sharers_;
+  std::vector<std::uint32_t> survivors_;
+  secure::Public transcript_;
+  std::map<std::uint32_t, secure::Reveal> reveals_;  // By the survivor that has answered.
+  mutable std::vector<std::uint32_t> liars_;
+};
+
+}  // namespace fl::server
