@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shared/codec/blocks/lane_block.hpp"
 
+#include "shared/codec/blocks/decode.hpp"
 #include "shared/codec/core/block_format.hpp"
-#include "shared/codec/core/block_map.hpp"
+#include "shared/codec/entropy/quantized_levels.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 namespace fl::codec {
 
@@ -32,7 +35,65 @@ Result<void> for_each_coded_part(Bytes body, std::size_t elements, const Use& us
   return {};
 }
 
+/// The values as multiples of 2^-24. Those of bare blocks need not be such multiples.
+Result<void> wide_integers(std::span<const float> values, std::span<std::int32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double scaled = std::ldexp(static_cast<double>(values[i]), -lane_wide_log2);
+    if (!(std::fabs(scaled) <= lane_wide_max)) return bad_lanes("a value is above 8");
+    out[i] = static_cast<std::int32_t>(std::nearbyint(scaled));
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<void> read_lane_integers(Bytes block, const LaneRun& run, std::span<std::int32_t> out,
+                                DecodeScratch& scratch) {
+  FL_ASSERT(out.size() == run.values);
+  if (block.empty()) return bad_lanes("the block has no bytes");
+  if (run.is_selected && run.values < run.block.elements) {
+    constexpr std::size_t inner_at = 1 + sizeof(std::uint16_t) + sizeof(std::uint64_t);
+    if (format_of(block) != BlockFormat::randk || block.size() <= inner_at ||
+        load<std::uint16_t>(block, 1) != run.values)
+      return bad_lanes("other values are selected than all clients select");
+    block = block.subspan(inner_at);
+  }
+  if (!run.step.is_set()) {
+    if (run.is_bare) {
+      if (block.size() != out.size() * sizeof(float)) return bad_lanes("a bare block is cut off");
+      std::array<float, bare_elements_max> values{};
+      copy_bytes(std::as_writable_bytes(std::span(values)).data(), block.data(), block.size());
+      return wide_integers(values, out);
+    }
+    if (format_of(block) != BlockFormat::lanes_wide || block.size() <= 1 + sizeof(std::uint64_t))
+      return bad_lanes("a value has a step although none is known");
+    scratch.values.resize(std::max<std::size_t>(scratch.values.size(), out.size()));
+    const auto values = std::span(scratch.values).first(out.size());
+    FL_CHECK(decode_lossless_block(block.subspan(1 + sizeof(std::uint64_t)), values, scratch));
+    return wide_integers(values, out);
+  }
+  const BlockFormat id = format_of(block);
+  if (id != BlockFormat::lanes && id != BlockFormat::lanes_rans)
+    return bad_lanes("a block is not coded by lanes");
+  FL_TRY(const ReadLaneHead read, read_lane_head(block.subspan(1)));
+  if (read.head.bits != run.bits || read.head.step != run.step ||
+      read.head.has_dither != run.has_dither)
+    return bad_lanes("a block is coded with another step, or other bits, than all clients have");
+  FL_TRY(const auto levels, read_levels(read.levels, id == BlockFormat::lanes_rans,
+                                        lane_levels(run.bits), out.size(), scratch));
+  std::ranges::copy(levels, out.begin());
+  return {};
+}
+
+void round_to_wide(std::span<const float> x, std::span<float> out) {
+  // Adding and subtracting it rounds as std::nearbyint() does, in a loop that compilers make fast.
+  constexpr double to_integer = 0x1.8p52;
+  constexpr double most = lane_wide_max;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double scaled = std::clamp(x[i] * 0x1p24, -most, most);
+    out[i] = static_cast<float>(((scaled + to_integer) - to_integer) * 0x1p-24);
+  }
+}
 
 void begin_lane_block(const LaneHead& head, std::vector<std::byte>& out) {
   out.resize(lane_head_bytes_max - (head.has_dither ? 0 : sizeof head.key));

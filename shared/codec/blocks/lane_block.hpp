@@ -12,10 +12,13 @@
 
 #include "shared/base/error.hpp"
 #include "shared/base/io/bytes.hpp"
+#include "shared/codec/core/block_map.hpp"
 #include "shared/codec/core/lane_step.hpp"
+#include "shared/codec/core/scratch.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace fl::codec {
@@ -43,6 +46,44 @@ struct ReadLaneHead {
   Bytes levels;
 };
 [[nodiscard]] Result<ReadLaneHead> read_lane_head(Bytes body);
+
+/// What a value of lanes is a multiple of, but for its dither.
+inline constexpr int lane_wide_log2 = -24;  // Without a step.
+inline constexpr std::int32_t lane_wide_max = 1 << 27;
+
+/// out = x in multiples of 2^-24, at most 8. Both have the same size.
+void round_to_wide(std::span<const float> x, std::span<float> out);
+
+/// With d = lane_dither_bits(bits), the dither u is an odd multiple of 2^-(d + 1), between -1/2 and
+/// 1/2, and a value is (level - u) steps.
+[[nodiscard]] constexpr int lane_dither_bits(int bits) { return 19 - bits; }
+/// u * 2^(d + 1), from a random word of the dither's stream.
+[[nodiscard]] constexpr std::int32_t lane_dither_of(std::uint32_t word, int bits) {
+  const int random = lane_dither_bits(bits);
+  return static_cast<std::int32_t>(word >> (32 - random)) * 2 + 1 - (1 << random);
+}
+
+/// The values of a payload's block, which are added up together.
+struct LaneRun {
+  Block block{};
+  std::uint32_t values = 0;  // As many as the block has elements, unless a selector chooses some.
+  int bits = 0;              // Levels are from -S to S, in so many bits.
+  LaneStep step = {};        // None: multiples of 2^-24, at most lane_wide_max of them.
+  bool has_dither = false;   // Only with a step.
+  bool is_selected = false;  // By randk, with the shared seed.
+  bool is_bare = false;      // The payload has the values as they are (block_map.hpp).
+
+  /// The largest magnitude of what read_lane_integers() gives.
+  [[nodiscard]] std::int32_t most() const {
+    return step.is_set() ? lane_levels(bits) : lane_wide_max;
+  }
+};
+
+/// Reads the integers that stand for a run's values: levels, or multiples of 2^-24. `block`: the
+/// payload's block, which need not be trusted. Errors: corrupt, also if it is coded in another way
+/// than the run says.
+[[nodiscard]] Result<void> read_lane_integers(Bytes block, const LaneRun& run,
+                                              std::span<std::int32_t> out, DecodeScratch& scratch);
 
 /// Adds the tally of a block of a payload, of `elements` elements: if its step is `step`; for no
 /// step, if it has none. Blocks of other codecs, and of selectors that do not draw by a seed, add

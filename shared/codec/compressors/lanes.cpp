@@ -38,19 +38,6 @@ namespace {
 /// Adding and subtracting it rounds an fp32 value below 2^22 to the nearest integer, as
 /// std::nearbyint() does, in a loop that compilers make fast.
 constexpr float to_integer = 0x1.8p23f;
-constexpr double to_integer_in_double = 0x1.8p52;
-
-constexpr float wide_limit = 8;
-constexpr double wide_unit = 0x1p-24;
-
-/// u has this many bits, with its sign: twice u is an odd multiple of 2^-dither_bits.
-constexpr int dither_bits(int bits) { return 19 - bits; }
-
-/// 2u * 2^dither_bits, an odd integer below 2^dither_bits in magnitude.
-std::int32_t dither_of(std::uint32_t word, int bits) {
-  const int random = dither_bits(bits);
-  return static_cast<std::int32_t>(word >> (32 - random)) * 2 + 1 - (1 << random);
-}
 
 std::span<const std::uint32_t> dither_words(std::uint64_t key, std::size_t n,
                                             std::vector<std::uint32_t>& room) {
@@ -59,15 +46,34 @@ std::span<const std::uint32_t> dither_words(std::uint64_t key, std::size_t n,
   return std::span(room).first(n);
 }
 
-/// Rounds x to multiples of 2^-24, which are exact in fp32.
-void round_wide(std::span<const float> x, std::vector<float>& out) {
-  out.resize(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double scaled = std::clamp(x[i], -wide_limit, wide_limit) / wide_unit;
-    out[i] =
-        static_cast<float>(((scaled + to_integer_in_double) - to_integer_in_double) * wide_unit);
-  }
+/// A block without a step.
+Result<void> encode_wide(std::span<const float> x, const Layout& layout, const Block& block,
+                         std::uint64_t seed, EncodeScratch& scratch, std::vector<std::byte>& out) {
+  std::vector<float> rounded(x.size());
+  round_to_wide(x, rounded);
+  const Scan scan = kernels().scan(rounded.data(), rounded.size());
+  FL_CHECK(dense_compressor().encode(rounded, scan, layout, block, seed, {}, scratch, out));
+  const double squares = scan.sum_squares / lane_squares_unit(0, LaneStep());
+  const auto tally =
+      static_cast<std::uint64_t>(std::min(squares, static_cast<double>(wide_squares_max)));
+  out.insert(out.begin(), 1 + sizeof tally, static_cast<std::byte>(BlockFormat::lanes_wide));
+  store(MutableBytes(out), 1, tally);
+  return {};
 }
+
+/// For tensors that are sent dense although all else is lanes.
+class Wide final : public Compressor {
+ public:
+  std::string spec() const override { return "lossless"; }
+  std::size_t block_bytes_max(std::size_t elements) const override {
+    return 1 + sizeof(std::uint64_t) + dense_compressor().block_bytes_max(elements);
+  }
+  Result<void> encode(std::span<const float> x, const Scan&, const Layout& layout,
+                      const Block& block, std::uint64_t seed, const CompressorPlan&,
+                      EncodeScratch& scratch, std::vector<std::byte>& out) const override {
+    return encode_wide(x, layout, block, seed, scratch, out);
+  }
+};
 
 class LanesCodec final : public Compressor {
  public:
@@ -147,9 +153,9 @@ class LanesCodec final : public Compressor {
 
   void add_dither(std::uint64_t key, EncodeScratch& scratch, std::span<float> scaled) const {
     const auto words = dither_words(key, scaled.size(), scratch.words);
-    const float unit = std::ldexp(1.0F, -dither_bits(bits_) - 1);
+    const float unit = std::ldexp(1.0F, -lane_dither_bits(bits_) - 1);
     for (std::size_t i = 0; i < scaled.size(); ++i)
-      scaled[i] += static_cast<float>(dither_of(words[i], bits_)) * unit;
+      scaled[i] += static_cast<float>(lane_dither_of(words[i], bits_)) * unit;
   }
 
   /// The nearest levels.
@@ -161,26 +167,16 @@ class LanesCodec final : public Compressor {
     }
   }
 
-  Result<void> encode_wide(std::span<const float> x, const Layout& layout, const Block& block,
-                           std::uint64_t seed, EncodeScratch& scratch,
-                           std::vector<std::byte>& out) const {
-    std::vector<float> rounded;
-    round_wide(x, rounded);
-    const Scan scan = kernels().scan(rounded.data(), rounded.size());
-    FL_CHECK(dense_compressor().encode(rounded, scan, layout, block, seed, {}, scratch, out));
-    const double squares = scan.sum_squares / lane_squares_unit(bits_, LaneStep());
-    const auto tally =
-        static_cast<std::uint64_t>(std::min(squares, static_cast<double>(wide_squares_max)));
-    out.insert(out.begin(), 1 + sizeof tally, static_cast<std::byte>(BlockFormat::lanes_wide));
-    store(MutableBytes(out), 1, tally);
-    return {};
-  }
-
   int bits_;
   bool has_feedback_;
 };
 
 }  // namespace
+
+const Compressor& wide_compressor() {
+  static const Wide wide;
+  return wide;
+}
 
 CompressorResult parse_lanes(const SpecParts& parts) {
   FL_CHECK(check_has_argument(parts, "lanes needs a number of bits here, such as lanes:8"));
@@ -201,7 +197,7 @@ Result<void> decode_lanes(BlockFormat id, Bytes body, std::span<float> out,
   FL_TRY(const auto levels, read_levels(read.levels, id == BlockFormat::lanes_rans,
                                         lane_levels(head.bits), out.size(), scratch));
   // In integers: (level - u) * 2^scale_bits * mantissa, of at most 24 bits.
-  const int scale_bits = dither_bits(head.bits) + 1;
+  const int scale_bits = lane_dither_bits(head.bits) + 1;
   const int mantissa = head.step.mantissa();
   const float unit = std::ldexp(1.0F, head.step.exponent() - scale_bits);
   if (!head.has_dither) {
@@ -211,7 +207,7 @@ Result<void> decode_lanes(BlockFormat id, Bytes body, std::span<float> out,
   }
   const auto words = dither_words(head.key, out.size(), scratch.words);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int32_t fine = levels[i] * (1 << scale_bits) - dither_of(words[i], head.bits);
+    const std::int32_t fine = levels[i] * (1 << scale_bits) - lane_dither_of(words[i], head.bits);
     out[i] = static_cast<float>(fine * mantissa) * unit;
   }
   return {};

@@ -114,8 +114,8 @@ class Compressor {
   [[nodiscard]] virtual const LevelCoder* level_coder() const { return nullptr; }
 };
 
-// Two compressors that other files use. compressors/fp32.cpp and compressors/lossless.cpp define
-// them.
+// Compressors that other files use, by the files that define them: compressors/fp32.cpp,
+// compressors/lossless.cpp and compressors/lanes.cpp.
 
 /// "none": binary32 without coding.
 [[nodiscard]] std::unique_ptr<const Compressor> make_fp32();
@@ -124,5 +124,8 @@ class Compressor {
 /// A shared "lossless", which other compressors use for blocks or values that they don't code
 /// themselves. Its blocks are never longer than those of "none".
 [[nodiscard]] const Compressor& dense_compressor();
+/// A shared compressor in place of dense_compressor() for vectors whose levels of "lanes" are added
+/// up: multiples of 2^-24, from -8 to 8, which can be added up too.
+[[nodiscard]] const Compressor& wide_compressor();
 
 }  // namespace fl::codec

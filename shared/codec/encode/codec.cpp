@@ -67,6 +67,39 @@ std::vector<int> Codec::lane_bits(const Layout& layout) const {
   return out;
 }
 
+Result<std::vector<LaneRun>> Codec::lane_runs(const Layout& layout, const LaneSteps& steps) const {
+  FL_ASSERT(steps.size() == layout.tensors().size());
+  const auto rule_of = rules_of(layout);
+  const auto cannot = [&](const Layout::Tensor& tensor, std::string_view why) {
+    return Error(Errc::invalid_input, fmt::format("updates by {} can't be added up unread: {} {}",
+                                                  canonical(), tensor.name, why));
+  };
+  const BlockMap map(layout, block_elements(layout));
+  std::vector<LaneRun> runs;
+  for (std::uint64_t i = 0; i < map.blocks(); ++i) {
+    const Block block = map.at(i);
+    const Layout::Tensor& tensor = layout.tensors()[block.tensor];
+    const Rule* const rule = rule_of[block.tensor];
+    if (is_statistic(tensor.name)) return cannot(tensor, "is a statistic, which is sent exactly");
+    LaneRun run{.block = block, .values = block.elements, .is_bare = map.is_bare(block)};
+    if (rule != nullptr) {
+      run.bits = rule->lane_bits();
+      if (run.bits == 0) return cannot(tensor, "is not coded by lanes");
+      run.step = steps[block.tensor];
+      run.has_dither = run.step.is_set() && !error_feedback() && !is_delta();
+      run.is_selected = rule->selector != nullptr;
+      if (run.is_selected) {
+        run.values = static_cast<std::uint32_t>(
+            rule->selector->selected_max(tensor.elements, block.elements));
+      }
+    }
+    if (run.values > part_elements_max)
+      return cannot(tensor, "shares a codec with tensors of which few values are sent");
+    runs.push_back(run);
+  }
+  return runs;
+}
+
 std::vector<std::optional<FactorForm>> Codec::factor_forms(const Layout& layout) const {
   std::vector<std::optional<FactorForm>> out;
   const auto rule_of = rules_of(layout);
@@ -107,6 +140,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
+  const Compressor& dense = lane_bits(layout).empty() ? dense_compressor() : wide_compressor();
   std::uint64_t bytes = payload_header_bytes;
   // Bare blocks count as others: a client may send them like others (reader.hpp).
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
@@ -114,7 +148,7 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
     const Rule* const rule = rule_of[block.tensor];
     bytes += sizeof(std::uint32_t);
     bytes += rule ? rule->block_bytes_max(layout.tensors()[block.tensor], block)
-                  : dense_compressor().bytes_max_of(layout.tensors()[block.tensor], block);
+                  : dense.bytes_max_of(layout.tensors()[block.tensor], block);
   }
   return bytes;
 }
@@ -138,6 +172,7 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
                         .inputs = inputs,
                         .state = state,
                         .threads = threads,
+                        .adds_lanes = inputs.lane_steps != nullptr && !lane_bits(layout).empty(),
                         .is_plain = is_plain(),
                         .device = is_for_it ? device : DeviceCopy()},
                        out);

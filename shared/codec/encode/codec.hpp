@@ -10,6 +10,7 @@
 #pragma once
 
 #include "shared/base/error.hpp"
+#include "shared/codec/blocks/lane_block.hpp"
 #include "shared/codec/core/block_map.hpp"
 #include "shared/codec/core/byte_io.hpp"
 #include "shared/codec/core/codec_state.hpp"
@@ -70,6 +71,12 @@ class Codec {
 
   /// Rule::lane_bits() of each tensor; 0 for tensors that are sent dense. Empty if all are 0.
   [[nodiscard]] std::vector<int> lane_bits(const Layout& layout) const;
+
+  /// How the levels of all blocks of its payloads are added up, in the blocks' order; as clients
+  /// code them who get these steps, one for each tensor. Errors: invalid_input, naming a tensor
+  /// whose values can't be added up unread.
+  [[nodiscard]] Result<std::vector<LaneRun>> lane_runs(const Layout& layout,
+                                                       const LaneSteps& steps) const;
 
   /// The factors of each tensor in its payloads; nullopt for tensors that never have factors.
   [[nodiscard]] std::vector<std::optional<FactorForm>> factor_forms(const Layout& layout) const;

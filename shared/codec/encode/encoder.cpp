@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.hpp"
 #include "shared/base/async/parallel.hpp"
+#include "shared/codec/blocks/lane_block.hpp"
 #include "shared/codec/blocks/large_block.hpp"
 #include "shared/codec/blocks/sparse_block.hpp"
 #include "shared/codec/payload/reader.hpp"
@@ -192,6 +193,10 @@ class Encoder {
     return lanes_.count() == 1 ? 1 : lanes_.count() * map_->run_blocks();
   }
 
+  [[nodiscard]] bool is_of_statistics(const Block& block) const {
+    return is_statistic(map_->layout().tensors()[block.tensor].name);
+  }
+
   Plan& plan_of(const Rule& rule) {
     return plans_[static_cast<std::size_t>(&rule - what_->rules.data())];
   }
@@ -352,12 +357,18 @@ class Encoder {
     }
     coded.result = check_finite(coded, map_->layout());
     if (!coded.result || coded.is_copied) return;
+    const bool is_wide = rule == nullptr && what_->adds_lanes && !is_of_statistics(coded.block);
     if (map_->is_bare(coded.block)) {
-      const auto bytes = std::as_bytes(coded.values);
-      coded.bytes.assign(bytes.begin(), bytes.end());
+      coded.bytes.resize(coded.values.size_bytes());
+      std::array<float, bare_elements_max> rounded{};
+      if (is_wide) round_to_wide(coded.values, rounded);
+      const Bytes values = std::as_bytes(is_wide ? std::span<const float>(rounded) : coded.values);
+      std::ranges::copy(values.first(coded.bytes.size()), coded.bytes.begin());
       return;
     }
-    const Compressor& compressor = rule ? *rule->quantizer : dense_compressor();
+    const Compressor& compressor = rule      ? *rule->quantizer
+                                   : is_wide ? wide_compressor()
+                                             : dense_compressor();
     coded.result = encode_block(compressor, coded.values, coded.scan, map_->layout(), coded.block,
                                 seed_, rule ? plan_of(*rule).compressor : CompressorPlan{},
                                 scratches_[lane], coded.bytes);

@@ -24,6 +24,7 @@ struct VectorToEncode {
   CodeInputs inputs;
   CodecState* state;  // May be null.
   int threads;        // 0: one per core.
+  bool adds_lanes;    // Levels of "lanes" are added up, so what is sent dense must fit (lanes.cpp).
   bool is_plain;      // Values are only copied (Codec::is_plain), which is not worth many threads.
   DeviceCopy device;  // Without a coder the CPU does everything.
 };

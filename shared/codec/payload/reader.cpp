@@ -184,6 +184,13 @@ Result<PayloadReader::Taken> PayloadReader::decode_or_take(std::uint64_t index,
   return Taken(*selected);
 }
 
+Result<void> PayloadReader::read_lane_integers(std::uint64_t index, const LaneRun& run,
+                                               std::span<std::int32_t> out) {
+  FL_TRY(const Bytes bytes, look_at_block(index, bytes_));
+  const auto read = codec::read_lane_integers(bytes, run, out, scratch_);
+  return read ? success() : in_block(index, read.error());
+}
+
 Result<void> PayloadReader::add_lane_tally(std::uint64_t index, LaneStep step, LaneTally& sum) {
   if (is_bare(index)) return {};
   FL_TRY(const Bytes bytes, look_at_block(index, bytes_));

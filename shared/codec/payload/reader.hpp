@@ -104,6 +104,10 @@ class PayloadReader {
   /// Adds the block's tally for this step (add_lane_tally() in lane_block.hpp). Errors: corrupt,
   /// naming the block; the source's.
   [[nodiscard]] Result<void> add_lane_tally(std::uint64_t index, LaneStep step, LaneTally& sum);
+  /// The integers of the block's values, as `run` says (read_lane_integers() in lane_block.hpp).
+  /// Errors: corrupt, naming the block; the source's.
+  [[nodiscard]] Result<void> read_lane_integers(std::uint64_t index, const LaneRun& run,
+                                                std::span<std::int32_t> out);
   /// Decodes all blocks into layout().elements() values.
   [[nodiscard]] Result<void> decode_all(std::span<float> out, int threads = 1);
   /// Calls use(index, block, values) for every block. With several threads the calls come in no
