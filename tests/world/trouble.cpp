@@ -238,7 +238,7 @@ WorldOptions draw_options(std::uint64_t seed) {
   settings.keep_updates = std::array{"none", "1", "3", "all"}[options.seed % 4];
   settings.keep_best = options.seed % 5 != 0;
   if (options.seed % 7 == 0)
-    settings.codec = std::array{"lanes:8+ef", "lanes:5",
+    settings.codec = std::array{"lanes:8+ef", "lanes:5+ef",
                                 "randk:0.3,dense_below=0+lanes:8+ef"}[options.seed / 7 % 3];
   if (!options.members.back().evaluator) return options;
   options.members.back().part.metrics = {"perplexity", "accuracy", "distance", "auroc"};
