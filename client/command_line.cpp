@@ -8,6 +8,7 @@
 #include "client/predict_command.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
+#include "client/site_key_command.hpp"
 #include "shared/base/documents.hpp"
 #include "shared/base/spec/spec_text.hpp"
 #include "shared/base/version.hpp"
@@ -237,11 +238,12 @@ std::function<int(int, const char* const*)> declare_all(CLI::App& app, const Cli
   doctor->add_flag("--json", options.as_json, "Print JSON");
   const auto run_site_command = site::declare_site_commands(app, std::cout);
   const auto run_predict_command = is_own ? [] { return -1; } : declare_predict_command(app);
+  const auto run_site_key_command = declare_site_key_command(app);
   app.require_subcommand(0, 1);
-  return [&app, &options, join, initial, doctor, run_site_command, run_predict_command, is_own](
-             int argc, const char* const* argv) {
+  return [&app, &options, join, initial, doctor, run_site_command, run_predict_command,
+          run_site_key_command, is_own](int argc, const char* const* argv) {
     app.parse(argc, argv);
-    for (const auto* const run : {&run_site_command, &run_predict_command})
+    for (const auto* const run : {&run_site_command, &run_predict_command, &run_site_key_command})
       if (const int code = (*run)(); code >= 0) return code;
     check_together(app, *join, *initial, options, is_own);
     options.only_join = static_cast<bool>(*join);

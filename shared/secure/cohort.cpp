@@ -12,7 +12,7 @@ namespace {
 
 constexpr Public no_transcript{};
 
-Error wrong(std::string text) { return {Errc::invalid_input, std::move(text)}; }
+Error not_a_cohort(std::string text) { return {Errc::invalid_input, std::move(text)}; }
 
 Bytes number_bytes(const std::uint64_t& number) { return std::as_bytes(std::span(&number, 1)); }
 
@@ -63,25 +63,25 @@ std::size_t Cohort::index_of(std::string_view name) const {
 Result<void> check_cohort(const Cohort& cohort) {
   const auto& members = cohort.members;
   if (members.size() < cohort_min || members.size() > cohort_max) {
-    return wrong(fmt::format("a cohort has {} to {} members, not {}", cohort_min, cohort_max,
-                             members.size()));
+    return not_a_cohort(fmt::format("a cohort has {} to {} members, not {}", cohort_min, cohort_max,
+                                    members.size()));
   }
   std::set<Public> seen;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Member& member = members[i];
     if (i > 0 && member.name <= members[i - 1].name) {
-      return wrong(fmt::format("'{}' and '{}' are one name, or not in order", members[i - 1].name,
-                               member.name));
+      return not_a_cohort(fmt::format("'{}' and '{}' are one name, or not in order",
+                                      members[i - 1].name, member.name));
     }
     for (const Public& key :
          {member.site_key, member.keys.mask_key, member.keys.share_key, member.keys.self_digest}) {
       if (!seen.insert(key).second)
-        return wrong(fmt::format("'{}' has a key that is in the cohort twice", member.name));
+        return not_a_cohort(fmt::format("'{}' has a key that is in the cohort twice", member.name));
     }
     if (!is_signed(member.site_key, keys_digest(cohort.context, member.name, member.keys),
                    member.keys.signature)) {
-      return wrong(fmt::format("the keys of '{}' are not signed by its site key for this attempt",
-                               member.name));
+      return not_a_cohort(fmt::format(
+          "the keys of '{}' are not signed by its site key for this attempt", member.name));
     }
   }
   return {};
@@ -124,7 +124,8 @@ Result<void> check_indices(const std::vector<std::uint32_t>& indices, std::size_
                            std::string_view what) {
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] >= members || (i > 0 && indices[i] <= indices[i - 1]))
-      return wrong(fmt::format("the {} are not ascending indices of {} members", what, members));
+      return not_a_cohort(
+          fmt::format("the {} are not ascending indices of {} members", what, members));
   }
   return {};
 }
@@ -134,13 +135,13 @@ Result<void> check_survivors(const Cohort& cohort, const std::vector<std::uint32
   FL_CHECK(check_indices(sharers, cohort.members.size(), "sharers"));
   FL_CHECK(check_indices(survivors, cohort.members.size(), "survivors"));
   if (!std::ranges::includes(sharers, survivors))
-    return wrong("a survivor has not shared its secrets");
+    return not_a_cohort("a survivor has not shared its secrets");
   // Fewer than the threshold could not open what the others hid.
   const std::size_t least =
       std::max({cohort_min, consent_threshold(sharers.size()), cohort.threshold()});
   if (sharers.size() < least || survivors.size() < least) {
-    return wrong(fmt::format("{} of {} members are left, and {} are the fewest", survivors.size(),
-                             cohort.members.size(), least));
+    return not_a_cohort(fmt::format("{} of {} members are left, and {} are the fewest",
+                                    survivors.size(), cohort.members.size(), least));
   }
   return {};
 }
@@ -154,16 +155,16 @@ Result<void> check_consents(const Cohort& cohort, const Public& transcript,
   std::set<std::uint32_t> signers;
   for (const Consent& consent : consents) {
     if (!std::ranges::binary_search(sharers, consent.member))
-      return wrong("somebody has signed the survivors who has not shared its secrets");
+      return not_a_cohort("somebody has signed the survivors who has not shared its secrets");
     const Member& member = cohort.members[consent.member];
     if (!is_signed(member.site_key, digest, consent.signature))
-      return wrong(fmt::format("'{}' has not signed this list of survivors", member.name));
+      return not_a_cohort(fmt::format("'{}' has not signed this list of survivors", member.name));
     if (!signers.insert(consent.member).second)
-      return wrong(fmt::format("'{}' has signed the survivors twice", member.name));
+      return not_a_cohort(fmt::format("'{}' has signed the survivors twice", member.name));
   }
   const std::size_t needed = consent_threshold(sharers.size());
   if (signers.size() < needed) {
-    return wrong(
+    return not_a_cohort(
         fmt::format("{} members have signed the survivors, and {} must", signers.size(), needed));
   }
   return {};

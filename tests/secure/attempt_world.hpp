@@ -77,6 +77,12 @@ inline client::FindSiteKey list_of(const std::vector<Person>& all) {
   };
 }
 
+/// Whether a text has these words; a failed check shows the text.
+inline bool says(const std::string& text, std::string_view what) {
+  INFO(text);
+  return text.find(what) != std::string::npos;
+}
+
 inline Indices first_indices(std::size_t count) {
   Indices all;
   for (std::uint32_t i = 0; i < count; ++i) all.push_back(i);

@@ -13,11 +13,6 @@ std::string error_of(const auto& result) {
   return result.has_value() ? "no error" : result.error().message();
 }
 
-bool says(const std::string& text, std::string_view what) {
-  INFO(text);
-  return text.find(what) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("a member takes no seat in a cohort that a server has made up") {

@@ -82,7 +82,6 @@ bool should_succeed(const std::vector<Gone>& gone) {
 }  // namespace
 
 TEST_CASE("of three and four members each may be gone at each stage") {
-  std::size_t opened = 0;
   for (const std::size_t members : {3u, 4u}) {
     std::vector<int> cases(members == 3 ? 216 : 1296);
     for (std::size_t i = 0; i < cases.size(); ++i) cases[i] = static_cast<int>(i);
@@ -94,17 +93,13 @@ TEST_CASE("of three and four members each may be gone at each stage") {
         gone.push_back(static_cast<Gone>(rest % stages));
       const auto sum = run_attempt(gone, static_cast<std::uint64_t>(number) + 1);
       CHECK(sum.has_value() == should_succeed(gone));
-      opened += sum.has_value() ? 1 : 0;
     }
   }
-  CHECK(opened > 0);
 }
 
 TEST_CASE("of many members some are gone, by chance") {
   std::vector<std::uint64_t> seeds(test::or_sanitized(1000, 60));
   for (std::size_t i = 0; i < seeds.size(); ++i) seeds[i] = i + 1;
-  std::size_t opened = 0;
-  std::size_t tried = 0;
   for (const std::uint64_t seed : test::some_of(test::some_of(test::some_of(seeds)))) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
@@ -113,11 +108,7 @@ TEST_CASE("of many members some are gone, by chance") {
       of = random() % 4 == 0 ? static_cast<Gone>(random() % stages) : Gone::never;
     const auto sum = run_attempt(gone, seed);
     CHECK(sum.has_value() == should_succeed(gone));
-    opened += sum.has_value() ? 1 : 0;
-    ++tried;
   }
-  CHECK(opened * 3 > tried);
-  CHECK(opened < tried);
 }
 
 TEST_CASE("a cohort of the largest size opens, with a tenth of it gone") {

@@ -196,10 +196,10 @@ Result<void> decode_lanes(BlockFormat id, Bytes body, std::span<float> out,
   const LaneHead& head = read.head;
   FL_TRY(const auto levels, read_levels(read.levels, id == BlockFormat::lanes_rans,
                                         lane_levels(head.bits), out.size(), scratch));
-  // In integers: (level - u) * 2^scale_bits * mantissa, of at most 24 bits.
-  const int scale_bits = lane_dither_bits(head.bits) + 1;
+  // In integers: (level - u) * 2^fine_bits * mantissa, of at most 24 bits.
+  const int fine_bits = lane_dither_bits(head.bits) + 1;
   const int mantissa = head.step.mantissa();
-  const float unit = std::ldexp(1.0F, head.step.exponent() - scale_bits);
+  const float unit = std::ldexp(1.0F, head.step.exponent() - fine_bits);
   if (!head.has_dither) {
     const auto step = static_cast<float>(head.step.value());
     kernels().dequantize(levels.data(), levels.size(), step, out.data());
@@ -207,7 +207,7 @@ Result<void> decode_lanes(BlockFormat id, Bytes body, std::span<float> out,
   }
   const auto words = dither_words(head.key, out.size(), scratch.words);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int32_t fine = levels[i] * (1 << scale_bits) - lane_dither_of(words[i], head.bits);
+    const std::int32_t fine = levels[i] * (1 << fine_bits) - lane_dither_of(words[i], head.bits);
     out[i] = static_cast<float>(fine * mantissa) * unit;
   }
   return {};

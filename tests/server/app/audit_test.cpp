@@ -8,6 +8,7 @@
 #include "server/history/sqlite.hpp"
 #include "shared/base/async/clock.hpp"
 #include "shared/base/log.hpp"
+#include "shared/secure/member_list.hpp"
 #include "tests/server/history/records.hpp"
 #include "tests/support/print_result.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -51,6 +52,24 @@ struct State {
     static_cast<void>(Authority::open_or_create(posix_files(), folder / "identity", now).value());
     std::ofstream(folder / "address.json") << R"({"advertise": "127.0.0.1:8443"})";
     store->members().touch("site-1", false).value();
+  }
+
+  /// A member list that somebody has signed, outside the state.
+  [[nodiscard]] std::string member_list() const {
+    const auto path = temp / "members";
+    const auto key = [](char digit) {
+      secure::Secret secret;
+      secret.bytes()[0] = static_cast<std::byte>(digit);
+      return secret;
+    };
+    std::string text = "tributary-members 1\nepoch 1\nsmallest-cohort 3\nneeds 1\n";
+    text += "signer s " + secure::key_text(secure::signing_key(key('s'))) + "\n";
+    for (const char name : {'a', 'b', 'c'})
+      text += std::string("member ") + name + " " +
+              secure::key_text(secure::signing_key(key(name))) + "\n";
+    const auto list = secure::parse_member_list(text).value();
+    std::ofstream(path) << text << secure::signature_line(list, key('s')).value() << "\n";
+    return path.string();
   }
 
   [[nodiscard]] std::vector<AuditRecord> audit() const { return store->audit().all().value(); }
@@ -122,6 +141,7 @@ std::multimap<std::string, Tried> commands_tried(const State& state) {
         "makes a join token for the client, with the role evaluator and at most 5 examples"}},
       {"revoke", {{"site-1"}, "revokes the client"}},
       {"pardon", {{"site-1"}, "pardons the client"}},
+      {"members", {{"check", state.member_list()}, ""}},
       {"end-run", {{"3"}, "ends run 3"}},
       {"operator", {{"list"}, ""}},
       {"operator",
