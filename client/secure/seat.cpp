@@ -85,7 +85,7 @@ Result<Seat::Entrusted> Seat::open_shares(std::uint32_t from, Bytes sealed) cons
 
 Result<void> Seat::read_inbox(std::vector<std::uint32_t> sharers,
                               std::span<const InboxItem> inbox) {
-  // Whoever has shared may survive, so the list must be large enough to be one of survivors.
+  // All sharers may survive, so the rules for survivors hold for them, too.
   FL_CHECK(secure::check_survivors(cohort_, sharers, sharers));
   if (sharers.size() < least_) {
     return refused(fmt::format(

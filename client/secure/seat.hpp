@@ -22,19 +22,17 @@ class Masks {
  public:
   using Way = secure::MaskStream::Way;
 
-  void add(const secure::Secret& key, Way way) { streams_.emplace_back(key_stream(key), way); }
+  void add(const secure::Secret& key, Way way) {
+    streams_.emplace_back(secure::MaskStream(key), way);
+  }
   /// words[i] becomes masked; `first` is the index of words[0] in the whole vector.
   void apply(std::uint64_t first, std::span<std::uint64_t> words);
 
  private:
-  static secure::MaskStream key_stream(const secure::Secret& key) {
-    return secure::MaskStream(key);
-  }
-
   std::vector<std::pair<secure::MaskStream, Way>> streams_;
 };
 
-/// What a member sends to another one through the server, which can't read it.
+/// A message from this member to another one. The server passes it on and can't read it.
 struct SealedShares {
   std::uint32_t to;
   std::vector<std::byte> bytes;
@@ -80,13 +78,13 @@ class Seat {
   [[nodiscard]] Result<secure::Consent> consent(const std::vector<std::uint32_t>& survivors,
                                                 const secure::Secret& site_secret) const;
 
-  /// What the server needs to open the sum of the survivors. Requires: read_inbox(). Errors:
-  /// invalid_input, unless enough members have signed this list.
+  /// The answer with which the server can open the sum of the survivors. Requires: read_inbox().
+  /// Errors: invalid_input, unless enough members have signed this list.
   [[nodiscard]] Result<secure::Reveal> reveal(const std::vector<std::uint32_t>& survivors,
                                               const std::vector<secure::Consent>& consents) const;
 
  private:
-  /// What another member has entrusted to this one.
+  /// The shares that another member has sent to this one.
   struct Entrusted {
     secure::Secret mask_share;
     secure::Secret self_share;

@@ -53,14 +53,12 @@ Result<void> Unlocking::take(std::uint32_t member, const Reveal& reveal) {
 }
 
 std::vector<std::uint32_t> Unlocking::missing() const {
-  // With as many answers as the threshold the others' seeds can be put together; and a survivor's
-  // own answer gives its seed.
-  const bool is_enough = reveals_.size() >= cohort_.threshold();
+  // A survivor's own answer gives its seed; as many answers as the threshold give those of all.
   std::vector<std::uint32_t> missing;
+  if (reveals_.size() >= cohort_.threshold()) return missing;
   for (const std::uint32_t member : survivors_) {
     if (!reveals_.contains(member)) missing.push_back(member);
   }
-  if (is_enough) return {};
   return missing;
 }
 
@@ -76,7 +74,7 @@ std::vector<Share> Unlocking::shares_about(std::uint32_t member) const {
 /// The secret of which the members have revealed shares. If it is not right, leaves out one giver
 /// after the other: so one liar does no harm where there is one share more than needed.
 template <class IsRight>
-Result<Secret> Unlocking::put_together(std::uint32_t member, const IsRight& is_right) const {
+Result<Secret> Unlocking::put_together(std::uint32_t member, const IsRight& is_right) {
   const std::vector<Share> shares = shares_about(member);
   const std::size_t needed = cohort_.threshold();
   FL_ASSERT(shares.size() >= needed);
@@ -94,7 +92,7 @@ Result<Secret> Unlocking::put_together(std::uint32_t member, const IsRight& is_r
                fmt::format("the shares of the secrets of '{}' are wrong", name_of(member)));
 }
 
-Result<Secret> Unlocking::self_seed_of(std::uint32_t member) const {
+Result<Secret> Unlocking::self_seed_of(std::uint32_t member) {
   const auto own = reveals_.find(member);
   if (own != reveals_.end()) return own->second.self_seed;
   return put_together(member, [&](const Secret& seed) {
@@ -102,14 +100,15 @@ Result<Secret> Unlocking::self_seed_of(std::uint32_t member) const {
   });
 }
 
-Result<Secret> Unlocking::mask_key_of(std::uint32_t member) const {
+Result<Secret> Unlocking::mask_key_of(std::uint32_t member) {
   return put_together(member, [&](const Secret& key) {
     return secure::agreement_key(key) == cohort_.members[member].keys.mask_key;
   });
 }
 
-Result<std::vector<Unlocking::Removal>> Unlocking::removals() const {
+Result<std::vector<Unlocking::Removal>> Unlocking::removals() {
   FL_ASSERT(missing().empty());
+  liars_.clear();
   std::vector<Removal> removals;
   for (const std::uint32_t member : survivors_) {
     FL_TRY(const Secret seed, self_seed_of(member));

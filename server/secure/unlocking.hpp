@@ -18,7 +18,7 @@ namespace fl::server {
 
 class Unlocking {
  public:
-  /// Of `sharers`, who have shared their secrets, `survivors` count. The cohort has passed
+  /// `sharers` have shared their secrets; the words of `survivors` count. The cohort has passed
   /// check_cohort(), the lists check_survivors().
   Unlocking(secure::Cohort cohort, std::vector<std::uint32_t> sharers,
             std::vector<std::uint32_t> survivors);
@@ -28,15 +28,15 @@ class Unlocking {
   /// it reveals other shares than it must.
   [[nodiscard]] Result<void> take(std::uint32_t member, const secure::Reveal& reveal);
 
-  /// What is still needed: the survivors that have not answered, if without them it can't be
-  /// opened; empty if it can.
+  /// The survivors that the server still waits for; empty if the answers are enough to open the
+  /// sum.
   [[nodiscard]] std::vector<std::uint32_t> missing() const;
 
   /// The keys of the masks on the sum of the survivors' words, and how each goes off. Requires:
   /// missing() is empty. Errors: corrupt, naming a member whose secret can't be put together
   /// because more of its shares are wrong than the others make up for.
   using Removal = std::pair<secure::Secret, secure::MaskStream::Way>;
-  [[nodiscard]] Result<std::vector<Removal>> removals() const;
+  [[nodiscard]] Result<std::vector<Removal>> removals();
   /// The members that have revealed a wrong share, as far as removals() has found out.
   [[nodiscard]] const std::vector<std::uint32_t>& liars() const { return liars_; }
 
@@ -47,16 +47,16 @@ class Unlocking {
   }
   [[nodiscard]] std::vector<secure::Share> shares_about(std::uint32_t member) const;
   template <class IsRight>
-  Result<secure::Secret> put_together(std::uint32_t member, const IsRight& is_right) const;
-  [[nodiscard]] Result<secure::Secret> self_seed_of(std::uint32_t member) const;
-  [[nodiscard]] Result<secure::Secret> mask_key_of(std::uint32_t member) const;
+  Result<secure::Secret> put_together(std::uint32_t member, const IsRight& is_right);
+  [[nodiscard]] Result<secure::Secret> self_seed_of(std::uint32_t member);
+  [[nodiscard]] Result<secure::Secret> mask_key_of(std::uint32_t member);
 
   secure::Cohort cohort_;
   std::vector<std::uint32_t> sharers_;
   std::vector<std::uint32_t> survivors_;
   secure::Public transcript_;
   std::map<std::uint32_t, secure::Reveal> reveals_;  // By the survivor that has answered.
-  mutable std::vector<std::uint32_t> liars_;
+  std::vector<std::uint32_t> liars_;
 };
 
 }  // namespace fl::server

@@ -35,10 +35,9 @@ void take_dither_off(const LaneRun& run, std::span<const LaneGiver> givers,
 
 }  // namespace
 
-LaneSums::LaneSums(secure::LaneWords layout, std::size_t tensors, std::vector<std::uint64_t> words,
+LaneSums::LaneSums(secure::LaneWords layout, std::vector<std::uint64_t> words,
                    std::vector<LaneGiver> givers, std::uint64_t shared_seed)
     : layout_(std::move(layout)),
-      tensors_(tensors),
       words_(std::move(words)),
       givers_(std::move(givers)),
       shared_seed_(shared_seed) {
@@ -78,7 +77,7 @@ void LaneSums::mean_of_run(std::size_t run, std::span<float> out) const {
 }
 
 std::vector<codec::LaneTally> LaneSums::tallies() const {
-  std::vector<codec::LaneTally> tallies(tensors_);
+  std::vector<codec::LaneTally> tallies(layout_.tensors());
   for (const LaneRun& run : layout_.runs()) {
     // A bare block has no tally.
     if (!run.is_bare) tallies[run.block.tensor].values += run.values * givers_.size();

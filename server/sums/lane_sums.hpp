@@ -22,9 +22,9 @@ struct LaneGiver {
 /// Immutable; any thread.
 class LaneSums {
  public:
-  /// `words`: the sums of all clients' words. `tensors`: how many the layout has. `shared_seed`:
+  /// `words`: the sums of all clients' words. `shared_seed`:
   /// that of the round. The givers' weights sum to layout.weight_sum().
-  LaneSums(secure::LaneWords layout, std::size_t tensors, std::vector<std::uint64_t> words,
+  LaneSums(secure::LaneWords layout, std::vector<std::uint64_t> words,
            std::vector<LaneGiver> givers, std::uint64_t shared_seed);
 
   /// Fills `out`, which has the elements of a block of the payloads (a run), with the mean.
@@ -39,7 +39,6 @@ class LaneSums {
 
  private:
   secure::LaneWords layout_;
-  std::size_t tensors_;
   std::vector<std::uint64_t> words_;
   std::vector<LaneGiver> givers_;
   std::uint64_t shared_seed_;

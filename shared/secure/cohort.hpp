@@ -109,15 +109,15 @@ struct Cohort {
                                          const Public& transcript, std::size_t from,
                                          std::size_t to);
 
-/// What a member signs: of `sharers`, who have shared their secrets, only `survivors` count. Both
-/// are indices, ascending.
+/// The digest that a member signs: `sharers` have shared their secrets, and only `survivors` count.
+/// Both are indices, ascending.
 [[nodiscard]] Public consent_digest(const Public& transcript,
                                     const std::vector<std::uint32_t>& sharers,
                                     const std::vector<std::uint32_t>& survivors);
 
 struct Consent {
   std::uint32_t member;  // The signer's index.
-  Signature signature;   // Of consent_digest(), by its site key.
+  Signature signature;   // Signs consent_digest() by the site key.
 };
 
 /// Whether these are ascending indices of members. Errors: invalid_input, which calls them `what`.
@@ -137,8 +137,8 @@ struct Consent {
 
 /// Which secret of a member a share is of.
 enum class SharedSecret : std::uint8_t {
-  self_seed = 1,  // Of a survivor: takes off the mask that it added on its own.
-  mask_key = 2,   // Of a member that is gone: takes off the masks that others had with it.
+  self_seed = 1,  // For a survivor: takes off the mask that it added on its own.
+  mask_key = 2,   // For a member that is gone: takes off the masks that others had with it.
 };
 
 struct RevealedShare {

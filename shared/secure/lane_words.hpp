@@ -28,6 +28,7 @@ class LaneWords {
   LaneWords(std::vector<codec::LaneRun> runs, std::size_t tensors, std::uint64_t weight_sum);
 
   [[nodiscard]] const std::vector<codec::LaneRun>& runs() const { return runs_; }
+  [[nodiscard]] std::size_t tensors() const { return tensors_; }
   [[nodiscard]] std::uint64_t weight_sum() const { return weight_sum_; }
   /// All words, with those of the tallies.
   [[nodiscard]] std::uint64_t words() const { return tallies_at() + 3 * tensors_; }

@@ -35,19 +35,6 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-/// Fills `out` from hexadecimal digits, of exactly its length.
-bool read_hex(std::string_view text, MutableBytes out) {
-  if (text.size() != 2 * out.size()) return false;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    unsigned value = 0;
-    const char* const end = text.data() + 2 * i + 2;
-    const auto parsed = std::from_chars(text.data() + 2 * i, end, value, 16);
-    if (parsed.ec != std::errc() || parsed.ptr != end) return false;
-    out[i] = static_cast<std::byte>(value);
-  }
-  return true;
-}
-
 Result<std::uint32_t> read_count(std::string_view text) {
   std::uint32_t value = 0;
   const char* const end = text.data() + text.size();

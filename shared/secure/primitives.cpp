@@ -226,23 +226,19 @@ Result<std::vector<std::byte>> open_sealed(const Secret& key, Bytes sealed, Byte
 
 // Masks ------------------------------------------------------------------------------------------
 
-struct MaskStream::Cipher {
-  CipherPtr context{EVP_CIPHER_CTX_new()};
-};
-
-MaskStream::MaskStream(const Secret& key) : cipher_(std::make_unique<Cipher>()), key_(key) {
-  seek(0);
+void MaskStream::FreeCipher::operator()(evp_cipher_ctx_st* cipher) const noexcept {
+  EVP_CIPHER_CTX_free(cipher);
 }
-MaskStream::~MaskStream() = default;
-MaskStream::MaskStream(MaskStream&&) noexcept = default;
+
+MaskStream::MaskStream(const Secret& key) : cipher_(EVP_CIPHER_CTX_new()), key_(key) { seek(0); }
 
 void MaskStream::seek(std::uint64_t block) {
   // The counter is the whole block, big-endian.
   unsigned char counter[block_bytes] = {};
   for (int i = 0; i < 8; ++i)
     counter[block_bytes - 1 - i] = static_cast<unsigned char>(block >> (8 * i));
-  FL_ASSERT(cipher_->context && EVP_EncryptInit_ex2(cipher_->context.get(), EVP_aes_256_ctr(),
-                                                    data_of(key_.bytes()), counter, nullptr) == 1);
+  FL_ASSERT(cipher_ && EVP_EncryptInit_ex2(cipher_.get(), EVP_aes_256_ctr(), data_of(key_.bytes()),
+                                           counter, nullptr) == 1);
   next_block_ = block;
 }
 
@@ -256,9 +252,9 @@ void MaskStream::apply(Way way, std::uint64_t first, std::span<std::uint64_t> wo
     const std::size_t blocks = (skipped + count + 1) / 2;
     if (block != next_block_) seek(block);
     int length = 0;
-    FL_ASSERT(EVP_EncryptUpdate(
-                  cipher_->context.get(), reinterpret_cast<unsigned char*>(stream.data()), &length,
-                  data_of(Bytes(zeros)), static_cast<int>(blocks * block_bytes)) == 1);
+    FL_ASSERT(EVP_EncryptUpdate(cipher_.get(), reinterpret_cast<unsigned char*>(stream.data()),
+                                &length, data_of(Bytes(zeros)),
+                                static_cast<int>(blocks * block_bytes)) == 1);
     next_block_ = block + blocks;
     const std::uint64_t* const mask = stream.data() + skipped;
     if (way == Way::add) {

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX.
+
 namespace fl::secure {
 
 /// Errors: internal, naming the algorithm that this OpenSSL lacks (as with its FIPS provider only).
@@ -63,20 +65,18 @@ inline constexpr std::size_t seal_bytes = 16;  // The tag.
 class MaskStream {
  public:
   explicit MaskStream(const Secret& key);
-  ~MaskStream();
-  MaskStream(MaskStream&&) noexcept;
-  MaskStream& operator=(MaskStream&&) = delete;
-
   enum class Way { add, subtract };
   /// words[i] += (or -=) word first + i of the stream, modulo 2^64. Cheapest where `first` goes on
   /// from the last call.
   void apply(Way way, std::uint64_t first, std::span<std::uint64_t> words);
 
  private:
-  struct Cipher;
+  struct FreeCipher {
+    void operator()(evp_cipher_ctx_st* cipher) const noexcept;
+  };
   void seek(std::uint64_t block);
 
-  std::unique_ptr<Cipher> cipher_;
+  std::unique_ptr<evp_cipher_ctx_st, FreeCipher> cipher_;
   Secret key_;
   std::uint64_t next_block_ = 0;  // Of 16 bytes: where the cipher stands.
 };

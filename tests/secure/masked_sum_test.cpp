@@ -149,7 +149,7 @@ TEST_CASE("a masked round has the mean of one in the clear, bit for bit, and its
       std::vector<server::LaneGiver> givers;
       for (std::size_t i = 0; i < 4; ++i)
         givers.push_back({Updates::seed_of(i), updates.weights[i]});
-      const server::LaneSums sums(updates.lanes(), 5, masked_sum(updates), givers, round_seed);
+      const server::LaneSums sums(updates.lanes(), masked_sum(updates), givers, round_seed);
       std::vector<float> mean(some_layout().elements());
       for (std::size_t run = 0; run < sums.runs(); ++run) {
         const Block& block = sums.block(run);

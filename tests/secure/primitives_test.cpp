@@ -3,9 +3,10 @@
 // another nonce than ours.
 #include "shared/secure/primitives.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
+
 #include <doctest/doctest.h>
 
-#include <charconv>
 #include <string_view>
 #include <vector>
 
@@ -15,12 +16,8 @@ using namespace fl::secure;
 namespace {
 
 std::vector<std::byte> from_hex(std::string_view text) {
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    unsigned value = 0;
-    std::from_chars(text.data() + i, text.data() + i + 2, value, 16);
-    bytes.push_back(static_cast<std::byte>(value));
-  }
+  std::vector<std::byte> bytes(text.size() / 2);
+  FL_ASSERT(read_hex(text, bytes));
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attempts with honest members, of which some are gone at each stage: either the sum of those that
 // are left comes out exactly, or none does.
+#include "shared/base/io/text_of_bytes.hpp"
 #include "tests/secure/attempt_world.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/some_of.hpp"
@@ -175,11 +176,7 @@ TEST_CASE("an attempt is that of the second implementation") {
     golden[line.substr(0, space)] = line.substr(space + 1);
   }
   REQUIRE(golden.size() == 33);
-  const auto hex = [](Bytes bytes) {
-    std::string text;
-    for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<int>(byte));
-    return text;
-  };
+  const auto hex = [](Bytes bytes) { return to_hex(bytes); };
   std::vector<Person> all;
   for (const char* name : {"alpha", "beta", "gamma", "mu"}) {
     Person person(name);

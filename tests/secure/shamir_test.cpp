@@ -2,11 +2,11 @@
 // Shamir's secret sharing over GF(2^128), against shares that pycryptodome makes and opens.
 #include "shared/secure/shamir.hpp"
 
+#include "shared/base/io/text_of_bytes.hpp"
 #include "shared/secure/primitives.hpp"
 
 #include <doctest/doctest.h>
 
-#include <charconv>
 #include <random>
 #include <set>
 #include <string_view>
@@ -19,11 +19,7 @@ namespace {
 /// Two numbers of 16 bytes: the first one from text, the second one zero.
 Secret first_half(std::string_view hex) {
   Secret out;
-  for (std::size_t i = 0; i < 16; ++i) {
-    unsigned value = 0;
-    std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, value, 16);
-    out.bytes()[i] = static_cast<std::byte>(value);
-  }
+  FL_ASSERT(read_hex(hex, out.bytes().first(16)));
   return out;
 }
 

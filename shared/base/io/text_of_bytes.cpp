@@ -3,6 +3,7 @@
 
 #include <boost/algorithm/hex.hpp>
 
+#include <charconv>
 #include <cstdint>
 #include <iterator>
 
@@ -18,6 +19,18 @@ std::string to_hex(Bytes bytes) {
   std::string text;
   boost::algorithm::hex_lower(text_of(bytes), std::back_inserter(text));
   return text;
+}
+
+bool read_hex(std::string_view text, MutableBytes out) {
+  if (text.size() != 2 * out.size()) return false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    unsigned value = 0;
+    const char* const end = text.data() + 2 * i + 2;
+    const auto parsed = std::from_chars(text.data() + 2 * i, end, value, 16);
+    if (parsed.ec != std::errc() || parsed.ptr != end) return false;
+    out[i] = static_cast<std::byte>(value);
+  }
+  return true;
 }
 
 std::string to_base64url(Bytes bytes) {

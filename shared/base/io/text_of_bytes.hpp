@@ -12,6 +12,9 @@ namespace fl {
 
 /// Two lower-case digits per byte.
 [[nodiscard]] std::string to_hex(Bytes bytes);
+/// Fills `out` from two digits per byte, in either case. False if the text is anything else, or not
+/// exactly as long; then `out` has no meaning.
+[[nodiscard]] bool read_hex(std::string_view text, MutableBytes out);
 
 /// base64url without padding (RFC 4648, section 5): letters, digits, '-' and '_'.
 [[nodiscard]] std::string to_base64url(Bytes bytes);

@@ -2,6 +2,7 @@
 #include "shared/codec/blocks/lane_block.hpp"
 
 #include "shared/codec/blocks/decode.hpp"
+#include "shared/codec/blocks/large_block.hpp"
 #include "shared/codec/core/block_format.hpp"
 #include "shared/codec/entropy/quantized_levels.hpp"
 
@@ -18,22 +19,6 @@ namespace {
 constexpr std::uint8_t dither_flag = 0x80;
 
 Error bad_lanes(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
-
-/// Calls use(part, its elements) for each part of a block in parts.
-template <class Use>
-Result<void> for_each_coded_part(Bytes body, std::size_t elements, const Use& use) {
-  const std::size_t parts = (elements + part_elements_max - 1) / part_elements_max;
-  if (body.size() < parts * sizeof(std::uint32_t)) return bad_lanes("sizes of parts are cut off");
-  Bytes rest = body.subspan(parts * sizeof(std::uint32_t));
-  for (std::size_t part = 0; part < parts; ++part) {
-    const auto bytes = load<std::uint32_t>(body, part * sizeof(std::uint32_t));
-    if (bytes > rest.size()) return bad_lanes("a part is cut off");
-    const std::size_t begin = part * part_elements_max;
-    FL_CHECK(use(rest.first(bytes), std::min<std::size_t>(part_elements_max, elements - begin)));
-    rest = rest.subspan(bytes);
-  }
-  return {};
-}
 
 /// The values as multiples of 2^-24. Those of bare blocks need not be such multiples.
 Result<void> wide_integers(std::span<const float> values, std::span<std::int32_t> out) {
@@ -135,7 +120,7 @@ Result<void> add_lane_tally(Bytes block, std::size_t elements, LaneStep step, La
   const Bytes body = block.subspan(1);
   switch (format_of(block)) {
     case BlockFormat::parts:
-      return for_each_coded_part(body, elements, [&](Bytes part, std::size_t count) {
+      return for_each_coded_part(body, elements, [&](Bytes part, std::size_t, std::size_t count) {
         // A part is not in parts again, so this goes no deeper.
         const bool is_part = part.empty() || format_of(part) != BlockFormat::parts;
         return is_part ? add_lane_tally(part, count, step, sum) : bad_lanes("parts in a part");

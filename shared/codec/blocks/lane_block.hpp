@@ -47,8 +47,8 @@ struct ReadLaneHead {
 };
 [[nodiscard]] Result<ReadLaneHead> read_lane_head(Bytes body);
 
-/// What a value of lanes is a multiple of, but for its dither.
-inline constexpr int lane_wide_log2 = -24;  // Without a step.
+/// Values without a step are multiples of 2^lane_wide_log2, at most lane_wide_max of them.
+inline constexpr int lane_wide_log2 = -24;
 inline constexpr std::int32_t lane_wide_max = 1 << 27;
 
 /// out = x in multiples of 2^-24, at most 8. Both have the same size.

@@ -54,22 +54,29 @@ Error bad_parts(std::string_view what) { return {Errc::corrupt, std::string(what
 
 }  // namespace
 
-Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch) {
-  const std::size_t table_bytes = part_count(out.size()) * sizeof(std::uint32_t);
+Result<void> for_each_coded_part(Bytes body, std::size_t elements, const UsePart& use) {
+  const std::size_t table_bytes = part_count(elements) * sizeof(std::uint32_t);
   if (body.size() < table_bytes) return bad_parts("the sizes of the parts are cut off");
   Bytes rest = body.subspan(table_bytes);
   FL_CHECK(for_each_part(
-      out.size(), [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
+      elements, [&](std::size_t number, std::size_t begin, std::size_t count) -> Result<void> {
         const auto size = load<std::uint32_t>(body, number * sizeof(std::uint32_t));
         if (size > rest.size())
           return bad_parts(
               fmt::format("part {} has {} bytes, but only {} are left", number, size, rest.size()));
-        auto decoded = decode_block(rest.first(size), out.subspan(begin, count), scratch);
-        if (!decoded) return decoded.error().at(fmt::format("part {}", number));
+        const auto used = use(rest.first(size), begin, count);
+        if (!used) return used.error().at(fmt::format("part {}", number));
         rest = rest.subspan(size);
         return {};
       }));
   return rest.empty() ? success() : bad_parts("there are bytes after the last part");
+}
+
+Result<void> decode_parts(Bytes body, std::span<float> out, DecodeScratch& scratch) {
+  return for_each_coded_part(body, out.size(),
+                             [&](Bytes part, std::size_t begin, std::size_t count) {
+                               return decode_block(part, out.subspan(begin, count), scratch);
+                             });
 }
 
 namespace {

@@ -15,6 +15,7 @@
 #include "shared/codec/core/compressor.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,13 @@ namespace fl::codec {
                                                  const Block& block, std::uint64_t seed,
                                                  const CompressorPlan& plan, EncodeScratch& scratch,
                                                  std::vector<std::byte>& out);
+
+/// Calls use(the part's bytes, the index of its first element, its elements) for each part of a
+/// block of `elements` elements that is coded in parts. `body` is the block without its id; it need
+/// not be trusted. Errors: corrupt; those of use(), with the part's number.
+using UsePart = std::function<Result<void>(Bytes part, std::size_t begin, std::size_t elements)>;
+[[nodiscard]] Result<void> for_each_coded_part(Bytes body, std::size_t elements,
+                                               const UsePart& use);
 
 /// Decodes a block that is coded in parts. `body` is the block without its id; it need not be
 /// trusted. Requires: `out` has more than part_elements_max elements. Errors: corrupt.

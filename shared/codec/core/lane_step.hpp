@@ -59,7 +59,7 @@ inline constexpr int lane_bits_max = 16;
 /// The step for values with this root mean square, which is above 0.
 [[nodiscard]] LaneStep fitting_step(int bits, double rms);
 
-/// What a step should be judged by, of any number of values. All are integers, so that tallies of
+/// The figures by which the next step is chosen. All are integers, so that tallies of
 /// several clients add up in any order to the same.
 struct LaneTally {
   std::uint64_t values = 0;  // How many.

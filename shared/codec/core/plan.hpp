@@ -15,7 +15,7 @@ namespace fl::codec {
 
 class DeviceVector;  // device_coder.hpp.
 
-/// What a vector's code depends on besides the codec and the values: the seeds of all random
+/// The inputs of coding a vector besides the codec and the values: the seeds of all random
 /// choices, and what it shares with the vectors that it is added to.
 struct CodeInputs {
   /// For a vector that is not added to others: both seeds are the same.

@@ -12,6 +12,12 @@
 
 namespace fl::codec {
 
+namespace {
+
+bool has_lanes(const Rule* rule) { return rule != nullptr && rule->lane_bits() > 0; }
+
+}  // namespace
+
 std::string Codec::canonical() const {
   std::string text;
   for (const Rule& rule : rules_) text += (text.empty() ? "" : ";") + rule.spec();
@@ -140,7 +146,8 @@ std::uint64_t Codec::payload_bytes_max(const Layout& layout, std::uint32_t block
   if (block_elements == block_elements_of_codec) block_elements = this->block_elements(layout);
   const BlockMap map(layout, block_elements);
   const auto rule_of = rules_of(layout);
-  const Compressor& dense = lane_bits(layout).empty() ? dense_compressor() : wide_compressor();
+  const Compressor& dense =
+      std::ranges::any_of(rule_of, has_lanes) ? wide_compressor() : dense_compressor();
   std::uint64_t bytes = payload_header_bytes;
   // Bare blocks count as others: a client may send them like others (reader.hpp).
   for (std::uint64_t i = 0; i < map.blocks(); ++i) {
@@ -165,17 +172,18 @@ Result<std::uint64_t> Codec::encode(const Layout& layout, std::span<const float>
   const auto rule_of = rules_of(layout);
   const bool is_for_it = device.coder != nullptr && device.coder->is_there() &&
                          is_for_device(layout, device.values != nullptr);
-  return encode_vector({.rules = rules_,
-                        .rule_of = rule_of,
-                        .map = &map,
-                        .x = x,
-                        .inputs = inputs,
-                        .state = state,
-                        .threads = threads,
-                        .adds_lanes = inputs.lane_steps != nullptr && !lane_bits(layout).empty(),
-                        .is_plain = is_plain(),
-                        .device = is_for_it ? device : DeviceCopy()},
-                       out);
+  return encode_vector(
+      {.rules = rules_,
+       .rule_of = rule_of,
+       .map = &map,
+       .x = x,
+       .inputs = inputs,
+       .state = state,
+       .threads = threads,
+       .adds_lanes = inputs.lane_steps != nullptr && std::ranges::any_of(rule_of, has_lanes),
+       .is_plain = is_plain(),
+       .device = is_for_it ? device : DeviceCopy()},
+      out);
 }
 
 }  // namespace fl::codec
