@@ -20,10 +20,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
 #include <utility>
+#include <variant>
 
 namespace fl::client {
 
@@ -148,6 +150,38 @@ double check_server(Target& target, const ClientOptions& options, DoctorLines& l
   return found.clock_s;
 }
 
+/// Whether the site has its key, and the member list has it, if it trusts a list that is here.
+void check_site_key(const ClientOptions& options, DoctorLines& lines) {
+  Files& files = posix_files();
+  const auto site = read_secure_options(files, options.secure);
+  const auto failed = [&lines](std::string text, const char* advice) {
+    lines.push_back({Verdict::fail, "site key", std::move(text), advice});
+  };
+  if (!site) return failed(site.error().message(), "");
+  if (!*site) return;
+  const secure::Public key = secure::signing_key((*site)->site_key);
+  const std::string shown = secure::fingerprint_of(key);
+  const auto* const list = std::get_if<secure::MemberList>(&(*site)->trusted);
+  if (list == nullptr) {
+    lines.push_back({Verdict::ok, "site key", shown});
+    return;
+  }
+  const auto member = std::ranges::find(list->members, key, &secure::MemberList::Named::key);
+  if (member == list->members.end()) {
+    return failed(fmt::format("no member of {} has it: {}", options.secure.members, shown),
+                  "ask the list's signers for one with this site, or name the right key with "
+                  "--site-key");
+  }
+  const auto identity = ClientIdentity::load(files, identity_folder(options.state));
+  if (identity && identity->name() != member->name) {
+    return failed(fmt::format("{} knows it as '{}', and this client has joined as '{}'",
+                              options.secure.members, member->name, identity->name()),
+                  "join by the name that the list has, or ask its signers for another list");
+  }
+  lines.push_back({Verdict::ok, "site key",
+                   fmt::format("'{}' of {}: {}", member->name, options.secure.members, shown)});
+}
+
 void check_limits(const ClientOptions& options, DoctorLines& lines) {
   const std::string text = traffic_text(options.traffic, Clock::unix_seconds());
   if (!text.empty()) lines.push_back({Verdict::ok, "limits", text});
@@ -208,6 +242,7 @@ DoctorLines diagnose_client(const ClientOptions& options, const std::string& tok
   if (std::filesystem::is_directory(options.state, ec)) check_owner(options.state, lines);
   auto target = check_identity(options, token, lines);
   const double server_s = target ? check_server(*target, options, lines) : 0;
+  check_site_key(options, lines);
   check_clock(server_s, lines);
   check_limits(options, lines);
   check_disk(nearest_folder(options.state), disk_bytes_min, lines);

@@ -183,7 +183,9 @@ Result<int> train(const client::ClientOptions& options, const std::optional<site
                              options.state, options.program));
   }
   FL_TRY(ClientIdentity identity, ClientIdentity::load(files, folder));
-  // Report a wrong model name or bad data before connecting to the server.
+  client::Agent::Options agent_options;
+  // Report a wrong flag or bad data before connecting to the server.
+  FL_TRY(agent_options.secure, client::read_secure_options(files, options.secure));
   const client::TrainerKind& kind = chosen_trainer_kind(options, own);
   if (!options.learn.model.empty() && kind.is_for_builtin_models)
     FL_CHECK(builtin_layout(options.learn.model));
@@ -198,7 +200,6 @@ Result<int> train(const client::ClientOptions& options, const std::optional<site
   Offload worker(1);
   const Governors traffic = make_governors(options.traffic);
   client::WsConnector connector(strand, files, std::move(identity), proxy_rules(options), traffic);
-  client::Agent::Options agent_options;
   agent_options.evaluator = learn.evaluate_only;
   agent_options.stay = options.stay;
   agent_options.parameters_max = options.parameters_max;

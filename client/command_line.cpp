@@ -5,6 +5,7 @@
 #include "client/learn/data/readers/readers.hpp"
 #include "client/learn/precision.hpp"
 #include "client/learn/torch_devices.hpp"
+#include "client/members_command.hpp"
 #include "client/predict_command.hpp"
 #include "client/site/site_commands.hpp"
 #include "client/site/site_flags.hpp"
@@ -72,6 +73,7 @@ void declare_server_flags(CLI::App& app, ClientOptions& options) {
                  "other users can see the command line (default: HTTPS_PROXY, ALL_PROXY, NO_PROXY)")
       ->check(not_empty());
   declare_traffic_flags(app, options.traffic, "this client");
+  declare_secure_flags(app, options.secure);
   app.add_option("--max-parameters", options.parameters_max,
                  "Refuse models of the server with more parameters than this")
       ->check(whole_number(1, std::numeric_limits<std::uint64_t>::max()))
@@ -239,11 +241,13 @@ std::function<int(int, const char* const*)> declare_all(CLI::App& app, const Cli
   const auto run_site_command = site::declare_site_commands(app, std::cout);
   const auto run_predict_command = is_own ? [] { return -1; } : declare_predict_command(app);
   const auto run_site_key_command = declare_site_key_command(app);
+  const auto run_members_command = declare_members_command(app, options.state);
   app.require_subcommand(0, 1);
   return [&app, &options, join, initial, doctor, run_site_command, run_predict_command,
-          run_site_key_command, is_own](int argc, const char* const* argv) {
+          run_site_key_command, run_members_command, is_own](int argc, const char* const* argv) {
     app.parse(argc, argv);
-    for (const auto* const run : {&run_site_command, &run_predict_command, &run_site_key_command})
+    for (const auto* const run :
+         {&run_site_command, &run_predict_command, &run_site_key_command, &run_members_command})
       if (const int code = (*run)(); code >= 0) return code;
     check_together(app, *join, *initial, options, is_own);
     options.only_join = static_cast<bool>(*join);

@@ -6,6 +6,7 @@
 #include "client/client_main.hpp"
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
+#include "client/secure_flags.hpp"
 #include "client/site/site_options.hpp"
 #include "shared/base/limits.hpp"
 #include "shared/flags/given_flags.hpp"
@@ -32,6 +33,7 @@ struct ClientOptions {
   std::string proxy;       // An HTTP proxy, "none", or "": as the environment says.
   client::Patience patience;
   TrafficOptions traffic;
+  SecureFlags secure;
   std::uint64_t parameters_max = limits::client_parameters_max;  // Larger models are refused.
   bool stay = false;  // Wait for the next run when one is over.
   bool log_json = false;

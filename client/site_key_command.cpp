@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/site_key_command.hpp"
 
+#include "client/secure_flags.hpp"
 #include "shared/base/log.hpp"
 #include "shared/flags/flags.hpp"
 #include "shared/secure/key_file.hpp"
@@ -18,7 +19,7 @@ namespace fl::client {
 namespace {
 
 struct SiteKeyOptions {
-  std::string file = "site.key";
+  std::string file = usual_site_key_file;
 };
 
 Result<void> show_site_key(const SiteKeyOptions& options) {

@@ -19,7 +19,7 @@
 //   VerdictLog::commit_all      round/verdict_log.cpp    beside the main loop: files' names synced,
 //     Rounds::decide            history/rounds.cpp         then groups of rows in table task
 //   Session::finish_upload      net/session.cpp          only now the client is told
-//   RoundEngine::collect        round/engine.cpp         when has the round enough
+//   Collector::collect          round/collector.cpp      when has the round enough
 //   RoundEngine::settle         round/engine.cpp         the sums become final
 //   RoundEngine::apply          round/engine.cpp         makes the next version:
 //     NextVersion::make         round/next_version.cpp     of the mean of the sums

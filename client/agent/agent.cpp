@@ -53,11 +53,12 @@ Agent::Agent(net::any_io_executor strand, Connector& connector, IdentityKeeper* 
       events_(strand, agent_events_max),
       worker_(offload, group_, events_),
       state_(files, std::move(folder), options_.threads),
-      conversation_(keeper),
+      conversation_(keeper, options_.secure && !options_.evaluator),
       download_(worker_, state_.scratch(), options_.models, options_.threads, options_.trace),
       upload_(worker_, state_, options_.trace),
+      masking_(options_.secure, worker_, state_, upload_, conversation_),
       run_({std::move(factory), options_.parameters_max, options_.trace}, worker_, state_,
-           download_, requests_) {}
+           download_, requests_, masking_) {}
 
 Agent::~Agent() = default;
 
@@ -70,6 +71,7 @@ void Agent::stop() {
 
 Awaitable<Result<Agent::Outcome>> Agent::run() {
   FL_CO_CHECK(state_.load());
+  FL_CO_CHECK(masking_.load());
   FL_CO_CHECK(download_.open(state_.files(), state_.folder()));
   auto outcome = co_await reconnect();
   if (stopping_) outcome = Outcome::stopped;
@@ -163,11 +165,22 @@ Awaitable<Result<void>> Agent::shake_hands() {
   hello.set_data(options_.data);
   hello.set_tensors(options_.tensors);
   const auto answer = co_await conversation_.hello(std::move(hello));
-  if (!answer && answer.error().code() == Errc::unauthenticated && may_wait())
+  // A client that stays, and has been part of a run, waits for one that it can train.
+  const bool may_wait = options_.stay && conversation_.number() > 0;
+  if (!answer && answer.error().code() == Errc::unauthenticated && may_wait)
     co_return not_for_this_client(answer.error());
   FL_CO_TRY(const wire::Welcome welcome, answer);
   auto entered = check_server(options_.evaluator, conversation_.server_features());
-  if (entered) entered = co_await enter(welcome);
+  bool is_unfit = false;
+  if (entered && !options_.evaluator) {
+    entered = co_await masking_.join(welcome);
+    is_unfit = !entered && entered.error().code() == Errc::invalid_input;
+  }
+  const JoinedRun::Pause pause = [this]() -> Awaitable<bool> {
+    co_await wait(Clock::now() + limits::full_disk_pause);
+    co_return !stopping_;
+  };
+  if (entered) entered = co_await run_.enter(welcome, pause);
   const bool has_others = entered && run_.layout().all.digest().raw() != welcome.layout_digest();
   if (has_others)
     entered = Error(
@@ -177,9 +190,9 @@ Awaitable<Result<void>> Agent::shake_hands() {
     auto ready = run_.ready(welcome, options_.evaluator);
     co_return co_await conversation_.ready(std::move(ready));
   }
-  const bool is_unfit =
-      has_others || (run_.lacks_model() && entered.error().code() == Errc::invalid_input);
-  const bool waits = is_unfit && may_wait();
+  is_unfit = is_unfit || has_others ||
+             (run_.lacks_model() && entered.error().code() == Errc::invalid_input);
+  const bool waits = is_unfit && may_wait;
   const bool is_known = conversation_.has_declined(welcome.run_key());
   Error told = entered.error();
   if (waits) told = not_for_this_client(told);
@@ -187,17 +200,6 @@ Awaitable<Result<void>> Agent::shake_hands() {
   const Error why = co_await conversation_.decline(welcome.run_key(), std::move(told), others);
   if (waits && !is_known) log_warn("{}; waiting for the next run", why.message());
   co_return why;
-}
-
-/// A client that stays, and has been part of a run, waits for one that it can train.
-bool Agent::may_wait() const { return options_.stay && conversation_.number() > 0; }
-
-Awaitable<Result<void>> Agent::enter(const wire::Welcome& welcome) {
-  const JoinedRun::Pause pause = [this]() -> Awaitable<bool> {
-    co_await wait(Clock::now() + limits::full_disk_pause);
-    co_return !stopping_;
-  };
-  co_return co_await run_.enter(welcome, pause);
 }
 
 Awaitable<Result<Agent::Outcome>> Agent::answer_requests() {
@@ -261,8 +263,9 @@ Awaitable<void> Agent::export_own_tensors() {
 /// an upload.
 Awaitable<Result<void>> Agent::advance() {
   if (worker_.is_busy() || download_.is_on()) co_return success();
-  if (!upload_.is_on() && !worker_.is_paused()) FL_CO_CHECK(co_await upload_.prepare());
-  if (Clock::now() >= upload_.announce_at()) FL_CO_CHECK(co_await upload_.announce(conversation_));
+  if (!upload_.is_on() && !worker_.is_paused())
+    FL_CO_CHECK(co_await masking_.prepare(run_.layout()));
+  if (Clock::now() >= upload_.announce_at()) FL_CO_CHECK(co_await masking_.announce());
   // Don't fetch during an upload: if both ends send and wait for room, neither reads.
   if (upload_.is_on() || worker_.is_paused()) co_return success();
   if (const auto& offer = requests_.offer()) {
@@ -305,6 +308,10 @@ struct Agent::MessageRow {
         {wire::Header::kFailed, &Agent::take_failure},
         {wire::Header::kRenewed, &Agent::take_renewal},
         {wire::Header::kNotice, &Agent::take_notice},
+        {wire::Header::kSecureCohort, &Agent::take_masking},
+        {wire::Header::kSecureInbox, &Agent::take_masking},
+        {wire::Header::kSecureSurvivors, &Agent::take_masking},
+        {wire::Header::kSecureAsk, &Agent::take_masking},
     };
     const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
     return found == std::end(rows) ? nullptr : found;
@@ -322,12 +329,19 @@ Awaitable<Result<void>> Agent::handle(Message message) {
 
 /// A newer offer takes the place of the one before, unless this client works on it already.
 Awaitable<Result<void>> Agent::take_offer(Message& message) {
+  if (options_.evaluator) co_return Error(Errc::protocol, "an evaluator is offered a task");
   wire::Offer& offer = *message.header.mutable_offer();
   FL_CO_CHECK(requests_.complete(offer));
+  if (auto fits = masking_.check(offer); !fits) {
+    JobDone refused;
+    refused.task = offer.task();
+    refused.result = fits.error().at(fmt::format("round {}", offer.round()));
+    co_return co_await report_failure(refused);
+  }
   const bool is_made =
       !worker_.is_busy() && state_.pending() && state_.pending()->begin.task() == offer.task();
   const bool is_being_made = worker_.task() == offer.task() && worker_.is_busy();
-  if (is_made || is_being_made) co_return success();
+  if (is_made || is_being_made) co_return co_await masking_.take_again(offer);
   if (worker_.task() != 0) worker_.request_stop();  // The server has moved on.
   log_info("round {}: asked to train from version {}", offer.round(), offer.version());
   requests_.keep(std::move(offer));
@@ -335,6 +349,10 @@ Awaitable<Result<void>> Agent::take_offer(Message& message) {
 }
 
 Awaitable<Result<void>> Agent::take_evaluate(Message& message) {
+  if (masking_.is_masked()) {
+    log_warn("not evaluated: in a masked run this client says nothing of its data in the clear");
+    co_return success();
+  }
   requests_.add(message.header.evaluate());
   co_return success();
 }
@@ -360,6 +378,10 @@ Awaitable<Result<void>> Agent::take_verdict(Message& message) {
   // The server may have offered the task again meanwhile.
   if (is_end) requests_.forget_offer(verdict.task());
   co_return success();
+}
+
+Awaitable<Result<void>> Agent::take_masking(Message& message) {
+  co_return co_await masking_.take(message.header);
 }
 
 /// The server can't send the version that it was asked for.

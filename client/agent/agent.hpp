@@ -9,6 +9,7 @@
 //   Download       the version that is here or on its way
 //   JoinedRun      the run's trainer and method: training and evaluating
 //   Upload         the update that waits for its verdict
+//   Masking        that update in a masked run: what is said before and after its masked words
 //   Worker         the worker thread, on which all of them compute and use the disk
 #pragma once
 
@@ -17,6 +18,7 @@
 #include "client/agent/download.hpp"
 #include "client/agent/events.hpp"
 #include "client/agent/joined_run.hpp"
+#include "client/agent/masking.hpp"
 #include "client/agent/model_cache.hpp"
 #include "client/agent/patience.hpp"
 #include "client/agent/requests.hpp"
@@ -31,6 +33,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace fl::client {
@@ -49,6 +52,9 @@ class Agent {
     ModelCache* models = nullptr;   // Shared with other agents of the process; null: its own.
     TraceFile* trace = nullptr;     // The agent writes its work there; null: no trace.
     Patience patience;
+    /// Takes part in masked runs, and in no others; none: in those in the clear only. An evaluator
+    /// takes part in both.
+    std::optional<SecureOptions> secure;
   };
   enum class Outcome { finished, stopped, gave_up };
 
@@ -74,8 +80,6 @@ class Agent {
   /// Serves one connection until the run ends, stop() is called, or an error ends the connection.
   Awaitable<Result<Outcome>> serve(std::shared_ptr<Link> link);
   Awaitable<Result<void>> shake_hands();
-  [[nodiscard]] bool may_wait() const;
-  Awaitable<Result<void>> enter(const wire::Welcome& welcome);
   Awaitable<Result<Outcome>> answer_requests();
   Awaitable<Result<void>> advance();
   Awaitable<Result<void>> fetch(std::uint32_t version);
@@ -87,6 +91,7 @@ class Agent {
   Awaitable<Result<void>> take_chunk(Message& message);
   Awaitable<Result<void>> resume_upload(Message& message);
   Awaitable<Result<void>> take_verdict(Message& message);
+  Awaitable<Result<void>> take_masking(Message& message);
   Awaitable<Result<void>> take_failure(Message& message);
   Awaitable<Result<void>> take_renewal(Message& message);
   Awaitable<Result<void>> take_notice(Message& message);
@@ -107,6 +112,7 @@ class Agent {
   Requests requests_;
   Download download_;
   Upload upload_;
+  Masking masking_;
   JoinedRun run_;
 };
 

@@ -71,7 +71,8 @@ Awaitable<Result<wire::Welcome>> Conversation::hello(wire::Hello hello) {
   hello.set_software(std::string("tributary ") + software_version);
   for (const auto& row : codec::codec_rows()) hello.add_codecs(std::string(row.name));
   hello.add_codecs(std::string(codec::delta_codec));
-  *hello.mutable_features() = Features::of(End::client).to_wire();
+  const Features all = Features::of(End::client);
+  *hello.mutable_features() = (masks_ ? all : all.without(Feature::secure_aggregation)).to_wire();
   hello.set_uptime_s(seconds(Clock::now() - began_at_));
   wire::Header header;
   *header.mutable_hello() = std::move(hello);

@@ -27,9 +27,11 @@ namespace fl::client {
 
 class Conversation {
  public:
-  /// `keeper` may be null: then no certificate is renewed.
+  /// `keeper` may be null: then no certificate is renewed. `masks`: this client can take part in
+  /// masked rounds, which Hello says.
   /// The client begins now: what Hello says of its uptime counts from here.
-  explicit Conversation(IdentityKeeper* keeper) : keeper_(keeper) {}
+  explicit Conversation(IdentityKeeper* keeper, bool masks = false)
+      : keeper_(keeper), masks_(masks) {}
 
   /// Takes a new connection. If the one before it ended between two runs, renews the certificate
   /// first: while no run is on, the server ends each session after Hello, and a client that waits
@@ -75,6 +77,7 @@ class Conversation {
   Awaitable<Result<void>> renew_between_runs();
 
   IdentityKeeper* keeper_;
+  const bool masks_;
   std::shared_ptr<Link> link_;
   const TimePoint began_at_ = Clock::now();
   std::uint64_t number_ = 0;

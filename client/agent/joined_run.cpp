@@ -53,6 +53,7 @@ wire::UploadBegin begin_of(const wire::Offer& offer) {
   begin.set_version(offer.version());
   begin.set_codec(offer.codec());
   begin.set_reference(offer.reference());
+  begin.set_attempt(offer.secure().attempt());
   return begin;
 }
 
@@ -164,6 +165,10 @@ Awaitable<Result<void>> JoinedRun::load_model(std::string model) {
 
 wire::Ready JoinedRun::ready(const wire::Welcome& welcome, bool is_evaluator) const {
   wire::Ready ready;
+  if (masking_.is_masked()) {
+    ready.set_train_examples(std::min<std::uint64_t>(trainer_->train_examples(), 1));
+    return ready;
+  }
   ready.set_train_examples(is_evaluator ? 0 : trainer_->train_examples());
   ready.set_holdout_examples(trainer_->holdout_examples());
   write_metric_kinds(trainer_->metrics(), *ready.mutable_metrics());
@@ -226,7 +231,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   FL_TRY(const auto inputs, inputs_of(offer, layout().all));
   wire::UploadBegin begin = begin_of(offer);
   FL_TRY(auto kept, method_->next_local_values(version, seed_));
-  if (offer.evaluate_holdout()) {
+  if (offer.evaluate_holdout() && !masking_.is_masked()) {
     FL_TRY(const auto measured, method_->evaluate(version, kept.values, stop));
     fill(begin, measured);
   }
@@ -235,6 +240,7 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   FL_CHECK(method_->train(*settings, version, kept.values, update, begin, std::move(stop)));
   failpoint("update.trained");
   trace_work(options_.trace, "train round", offer.round(), seconds(Clock::now() - began));
+  if (masking_.is_masked()) FL_CHECK(masking_.begin(offer, version, begin.loss()));
   const TimePoint trained = Clock::now();
   const std::uint64_t before = coder_ ? coder_->results() : 0;
   FL_CHECK(state_.save_update(layout(), update, **codec, inputs, std::move(begin), std::move(kept),

@@ -9,6 +9,7 @@
 
 #include "client/agent/download.hpp"
 #include "client/agent/local_method.hpp"
+#include "client/agent/masking.hpp"
 #include "client/agent/requests.hpp"
 #include "client/agent/worker.hpp"
 #include "client/learn/trace.hpp"
@@ -37,12 +38,13 @@ class JoinedRun {
   };
   /// The references must outlive it.
   JoinedRun(Options options, Worker& worker, ClientState& state, Download& download,
-            Requests& requests)
+            Requests& requests, Masking& masking)
       : options_(std::move(options)),
         worker_(worker),
         state_(state),
         download_(download),
-        requests_(requests) {}
+        requests_(requests),
+        masking_(masking) {}
 
   /// Waits while the disk is full. Returns false if the client was stopped meanwhile.
   using Pause = std::function<Awaitable<bool>()>;
@@ -54,7 +56,8 @@ class JoinedRun {
   Awaitable<Result<void>> enter(const wire::Welcome& welcome, const Pause& pause);
   /// Whether the last enter() failed because the model is not for this client.
   [[nodiscard]] bool lacks_model() const { return model_.empty(); }
-  /// The message of a client that is ready.
+  /// The message of a client that is ready. In a masked run it says nothing of its data: each
+  /// member weighs the same.
   [[nodiscard]] wire::Ready ready(const wire::Welcome& welcome, bool is_evaluator) const;
 
   [[nodiscard]] const std::string& key() const { return key_; }
@@ -87,6 +90,7 @@ class JoinedRun {
   ClientState& state_;
   Download& download_;
   Requests& requests_;
+  Masking& masking_;
   std::string key_;
   std::string model_;  // Empty: no trainer is there.
   std::uint64_t seed_ = 0;

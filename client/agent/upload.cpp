@@ -11,6 +11,15 @@
 
 namespace fl::client {
 
+namespace {
+
+SegmentSource source_of(std::shared_ptr<File> file, std::uint64_t bytes) {
+  auto mapping = file->map(bytes);
+  return SegmentSource({{std::move(file), 0, bytes, mapping ? std::move(*mapping) : nullptr}});
+}
+
+}  // namespace
+
 Awaitable<Result<void>> Upload::prepare() {
   FL_ASSERT(!sending_);
   if (!state_.pending()) co_return success();
@@ -25,9 +34,7 @@ Awaitable<Result<void>> Upload::prepare() {
   sending.begin = state_.pending()->begin;
   sending.begin_at = Clock::now();
   if (file) {
-    auto mapping = (*file)->map(sending.begin.bytes());
-    sending.source =
-        SegmentSource({{*file, 0, sending.begin.bytes(), mapping ? std::move(*mapping) : nullptr}});
+    sending.source = source_of(*file, sending.begin.bytes());
   } else {
     log_warn("can't read the saved update of round {}: {}", sending.begin.round(),
              file.error().message());
@@ -38,18 +45,45 @@ Awaitable<Result<void>> Upload::prepare() {
   co_return success();
 }
 
+void Upload::hold(bool is_damaged) {
+  Sending held;
+  held.begin = state_.pending()->begin;
+  held.begin_at = Clock::now();
+  held.is_damaged = is_damaged;
+  held.is_held = true;
+  sending_ = std::move(held);
+}
+
+void Upload::send_words(wire::UploadBegin begin, std::shared_ptr<File> words) {
+  Sending sending;
+  sending.begin = std::move(begin);
+  sending.source = source_of(std::move(words), sending.begin.bytes());
+  sending.begin_at = Clock::now();
+  sending_ = std::move(sending);
+}
+
 Awaitable<Result<void>> Upload::announce(Conversation& conversation) {
-  FL_ASSERT(sending_ && !sending_->is_announced && !sending_->size);
-  sending_->is_announced = true;
-  sending_->announced_at = Clock::now();
+  FL_ASSERT(sending_ && !sending_->is_held);
   wire::Header header;
   *header.mutable_begin() = sending_->begin;
+  co_return co_await announce_by(conversation, std::move(header));
+}
+
+Awaitable<Result<void>> Upload::announce(Conversation& conversation, wire::Header instead) {
+  FL_ASSERT(sending_ && sending_->is_held);
+  co_return co_await announce_by(conversation, std::move(instead));
+}
+
+Awaitable<Result<void>> Upload::announce_by(Conversation& conversation, wire::Header header) {
+  FL_ASSERT(!sending_->is_announced && !sending_->size);
+  sending_->is_announced = true;
+  sending_->announced_at = Clock::now();
   co_return co_await conversation.send(std::move(header));
 }
 
 Awaitable<Result<void>> Upload::resume(const wire::Resume& resume) {
   const bool fits = sending_ && sending_->is_announced && sending_->begin.task() == resume.task() &&
-                    resume.offset() <= sending_->begin.bytes();
+                    !sending_->is_held && resume.offset() <= sending_->begin.bytes();
   if (!fits)
     co_return Error(Errc::protocol,
                     fmt::format("the server wants task {} from byte {}, but this client is not "
@@ -120,6 +154,11 @@ Awaitable<Result<bool>> Upload::take_verdict(const wire::Verdict& verdict,
     log_info("round {}: the server can't take the update yet: {}; trying again in {} s", round,
              shown_reason(verdict.reason()), limits::later_pause.count());
     announce_again_after(limits::later_pause);
+    co_return false;
+  }
+  if (verdict.outcome() == wire::Verdict::HELD) {
+    log_info("round {}: the server holds the masked update until those of others are there", round);
+    sending_->size.reset();
     co_return false;
   }
   failpoint("verdict.received");

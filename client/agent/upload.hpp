@@ -7,6 +7,9 @@
 //   announced, sending --put off, or the server says "later"--> waiting
 //   any --connection_lost()--> none
 //
+// In a masked round it sends masked words instead (send_words()). Before and after that an update
+// is held (hold()): it waits for its verdict, and nothing of it is sent. Masking decides which.
+//
 // All members are called on the agent's strand; what blocks runs as steps of the Worker.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include "shared/wire/transfer.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace fl::client {
@@ -40,17 +44,27 @@ class Upload {
 
   /// Opens the pending update of the client's state, if there is one.
   Awaitable<Result<void>> prepare();
+  /// The pending update waits for its verdict, and something else is announced in its place.
+  /// `is_damaged`: its file can't be read.
+  void hold(bool is_damaged);
+  /// Sends this file in place of the pending update. `begin` is its announcement.
+  void send_words(wire::UploadBegin begin, std::shared_ptr<File> words);
+  /// Announces the update. Not for one that is held.
   Awaitable<Result<void>> announce(Conversation& conversation);
+  /// Says this instead, for an update that is held. A verdict "later" asks for it again.
+  Awaitable<Result<void>> announce(Conversation& conversation, wire::Header instead);
   /// The server says from which byte on it needs the update. Errors: protocol; unavailable, if the
   /// saved update is damaged: then it is forgotten, and trained again.
   Awaitable<Result<void>> resume(const wire::Resume& resume);
   /// Sends a chunk. can_send() must be true.
   Awaitable<Result<void>> send_some(Conversation& conversation);
-  /// Returns false for a verdict that leaves the task open ("later"), or is about another one.
-  /// After any other the task need not be done again, even if a full disk delays what the verdict
-  /// asks for: the update is then announced again. `layout`: of the run.
+  /// Returns false for a verdict that leaves the task open ("later", "held"), or is about another
+  /// one. After any other the task need not be done again, even if a full disk delays what the
+  /// verdict asks for: the update is then announced again. `layout`: of the run.
   Awaitable<Result<bool>> take_verdict(const wire::Verdict& verdict, const RunLayout& layout);
   void connection_lost() { sending_.reset(); }
+  /// The update was settled without a verdict.
+  void forget() { sending_.reset(); }
 
  private:
   struct Sending {
@@ -62,7 +76,9 @@ class Upload {
     TimePoint announced_at{};
     bool is_announced = false;  // And the server has not said "later".
     bool is_damaged = false;    // The file can't be read, so there is nothing to send.
+    bool is_held = false;       // Nothing may be sent.
   };
+  Awaitable<Result<void>> announce_by(Conversation& conversation, wire::Header header);
   void announce_again_after(Duration pause);
   /// This client's disk is full: the connection stays, and the update is announced again later.
   void put_off(const Error& error);

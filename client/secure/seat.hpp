@@ -35,16 +35,13 @@ class Masks {
 /// A message from this member to another one. The server passes it on and can't read it.
 struct SealedShares {
   std::uint32_t to;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;  // secure::sealed_share_bytes.
 };
 /// SealedShares as they arrive.
 struct InboxItem {
   std::uint32_t from;
   std::vector<std::byte> bytes;
 };
-
-/// The bytes of SealedShares: a share of the mask key, one of the self seed, and the seal's tag.
-inline constexpr std::size_t sealed_share_bytes = 2 * secure::key_bytes + secure::seal_bytes;
 
 /// The site key that a member list has for a name; nullopt if the name is not in it.
 using FindSiteKey = std::function<std::optional<secure::Public>(std::string_view name)>;

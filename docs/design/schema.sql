@@ -53,6 +53,18 @@ CREATE TABLE event (
   text   TEXT NOT NULL
 ) STRICT;
 
+CREATE TABLE masked_message (
+  id      INTEGER PRIMARY KEY,    -- in the order in which they came
+  run_id  INTEGER NOT NULL REFERENCES run (id),
+  round   INTEGER NOT NULL CHECK (round >= 1),
+  attempt INTEGER NOT NULL CHECK (attempt >= 1),
+  client  TEXT NOT NULL,          -- '': the server
+  task    INTEGER NOT NULL,       -- the client's; 0: the server
+  kind    TEXT NOT NULL,
+  message TEXT NOT NULL,          -- a wire::Header, base64url
+  UNIQUE (run_id, round, attempt, client, task, kind)
+) STRICT;
+
 CREATE TABLE metric (                   -- one figure of one client about one model version
   run_id    INTEGER NOT NULL,
   version   INTEGER NOT NULL,

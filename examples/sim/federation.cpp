@@ -3,6 +3,7 @@
 
 #include "client/agent/agent.hpp"
 #include "examples/sim/in_process_link.hpp"
+#include "examples/sim/masked_members.hpp"
 #include "examples/sim/scratch_files.hpp"
 #include "examples/sim/virtual_trainer.hpp"
 #include "examples/sim/worker_trainer.hpp"
@@ -11,6 +12,7 @@
 #include "server/app/run_queue.hpp"
 #include "server/net/session.hpp"
 #include "server/run/best_of_run.hpp"
+#include "server/run/masked_settings.hpp"
 #include "server/run/run_plan.hpp"
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -62,13 +64,13 @@ class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
                 World& world, std::shared_ptr<server::SessionHost> host, TrainerFactory factory,
-                bool is_evaluator)
+                bool is_evaluator, const MaskedMembers* members)
       : strand_(std::move(strand)),
         name_(std::move(name)),
         host_(std::move(host)),
         slots_(is_evaluator ? nullptr : &world.slots),
         agent_(strand_, *this, nullptr, world.files, std::move(folder), std::move(factory),
-               world.workers, agent_options(is_evaluator, world)) {}
+               world.workers, agent_options(is_evaluator, world, members, name_)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
     const auto [client_end, server_end] = InProcessLink::make(strand_, name_, slots_);
@@ -82,11 +84,15 @@ class VirtualClient final : public client::Connector {
   [[nodiscard]] net::any_io_executor strand() const { return strand_; }
 
  private:
-  static client::Agent::Options agent_options(bool is_evaluator, World& world) {
+  /// `members`: null, if the run is not masked.
+  static client::Agent::Options agent_options(bool is_evaluator, World& world,
+                                              const MaskedMembers* members,
+                                              const std::string& name) {
     client::Agent::Options options;
     options.evaluator = is_evaluator;
     options.models = &world.models;
     options.parameters_max = limits::parameters_max;  // No limit: the server is in this process.
+    if (members != nullptr && !is_evaluator) options.secure = members->options_of(name);
     return options;
   }
 
@@ -208,14 +214,18 @@ Result<void> check(const SimOptions& options) {
 /// The engine, its clients, and the io_context that runs all their strands.
 class Federation {
  public:
+  /// `members`: of a masked run.
   Federation(const SimOptions& options, server::ChosenRun run, Learning learning,
-             server::Store& store)
+             server::Store& store, std::optional<MaskedMembers> members)
       : options_(options),
         run_(std::move(run)),
+        members_(std::move(members)),
         world_(io_, static_cast<std::size_t>(options.threads), models_max(run_.settings)),
         engine_(std::make_shared<server::RoundEngine>(
             net::make_strand(io_), run_.settings, run_.record, learning.layout, world_.files, store,
-            server::RoundEngine::Shared{&store_thread_, &world_.workers},
+            server::RoundEngine::Shared{.store = &store_thread_,
+                                        .compute = &world_.workers,
+                                        .members = members_ ? members_->list() : ""},
             paths_of(options.state, run_.record))),
         signals_(io_),
         stopped_(engine_->executor()) {
@@ -263,7 +273,7 @@ class Federation {
     const auto folder = std::filesystem::path(options_.state) / "clients" / name;
     clients_.push_back(std::make_unique<VirtualClient>(net::make_strand(io_), name, folder, world_,
                                                        host_of(engine_), std::move(factory),
-                                                       is_evaluator));
+                                                       is_evaluator, members_ ? &*members_ : nullptr));
   }
 
   Awaitable<void> live() {
@@ -307,6 +317,7 @@ class Federation {
 
   const SimOptions& options_;
   server::ChosenRun run_;
+  const std::optional<MaskedMembers> members_;
   net::io_context io_;
   // The io_context's threads do all the work. Waking other threads for each piece of work would
   // cost a tenth of the time.
@@ -351,11 +362,19 @@ Result<SimulatedRun> run_federation(SimOptions options) {
   wanted.settings = options.settings;
   // Marks both as given, so that the default too overrides the model of the run before, and no seed
   // is drawn.
-  wanted.given = {"model", "seed"};
+  wanted.given = options.given;
+  wanted.given.insert({"model", "seed"});
   wanted.new_run = true;
   FL_TRY(server::ChosenRun run, choose_run(*store, wanted));
   const server::RunId id = run.record.id;
-  Federation federation(options, std::move(run), std::move(learning), *store);
+  std::optional<MaskedMembers> members;
+  FL_TRY(const auto masked, server::parse_secure_aggregation(run.settings.secure_aggregation));
+  if (masked) {
+    std::vector<std::string> names;
+    for (std::uint32_t shard = 0; shard < options.clients; ++shard) names.push_back(name_of(shard));
+    FL_TRY(members, MaskedMembers::make(names));
+  }
+  Federation federation(options, std::move(run), std::move(learning), *store, std::move(members));
   const auto ended = federation.run();
   // A run that was interrupted can't be resumed, because the clients' state is lost.
   FL_TRY(const auto open, store->runs().next_open());

@@ -4,6 +4,7 @@
 #include "client/command_line.hpp"
 #include "examples/sim/attack.hpp"
 #include "server/app/command_line.hpp"
+#include "server/run/masked_settings.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/documents.hpp"
 #include "shared/base/spec/spec_text.hpp"
@@ -106,6 +107,8 @@ int parse_options(int argc, char** argv, SimOptions& options) {
   auto& settings = options.settings;
   if (!options.given.contains("min-clients"))
     settings.min_clients = std::min(settings.min_clients, options.clients);
+  // choose_run() logs it.
+  [[maybe_unused]] const std::string set = server::set_masked_defaults(settings, options.given);
   if (const auto why = idle_setting(settings, options.given); !why.empty()) {
     std::cerr << "fl-sim: " << why << "\n";
     return wrong_usage;

@@ -16,13 +16,40 @@ namespace fl::server {
 
 namespace {
 
+/// Marks a flag that the server alone has, and no sub-command.
+CLI::Option* mark_serving(CommandLine& line, CLI::Option* option) {
+  line.serve_flags.insert(option->get_name());
+  return option;
+}
+
+/// The flags about the runs that a server has.
+void declare_runs_flags(CLI::App& app, CommandLine& line) {
+  ServeOptions& options = line.program;
+  const auto serving = [&line](CLI::Option* option) { return mark_serving(line, option); };
+  serving(app.add_option("--members", options.members,
+                         "The signed list of the members who mask their updates in a run with "
+                         "--secure-aggregation (see 'fl-server members')"))
+      ->type_name("FILE")
+      ->check(not_empty());
+  serving(
+      app.add_flag("--new-run", options.new_run,
+                   "Begin a new run in the same state, and end all runs that are not finished"));
+  serving(app.add_flag(
+      "--older-history", options.older_history,
+      "Go on from a history that is older than the files beside it: moves those files "
+      "aside. What was recorded since then is forgotten, members and revocations too"));
+  serving(app.add_flag("--stay", options.stay,
+                       "Do not exit after the run: wait for the next one (see 'fl-server queue')"));
+  serving(
+      app.add_option("--queue-patience", options.queue_patience_s,
+                     "Seconds after which a run that the clients here can't train lets the next "
+                     "run in the queue go first; 0: never")
+          ->check(real_number_in(0, 1e6)));
+}
+
 void declare_server_flags(CLI::App& app, CommandLine& line) {
   ServeOptions& options = line.program;
-  // Marks a flag that the server alone has, and no sub-command.
-  const auto serving = [&line](CLI::Option* option) {
-    line.serve_flags.insert(option->get_name());
-    return option;
-  };
+  const auto serving = [&line](CLI::Option* option) { return mark_serving(line, option); };
   app.add_option("--state", options.state,
                  "Folder for the history, the checkpoints, the spool and the identity")
       ->check(not_empty())
@@ -65,20 +92,7 @@ void declare_server_flags(CLI::App& app, CommandLine& line) {
   serving(
       app.add_option("--ready-file", options.ready_file,
                      "Write the real addresses to this file, as JSON, once the server listens"));
-  serving(
-      app.add_flag("--new-run", options.new_run,
-                   "Begin a new run in the same state, and end all runs that are not finished"));
-  serving(app.add_flag(
-      "--older-history", options.older_history,
-      "Go on from a history that is older than the files beside it: moves those files "
-      "aside. What was recorded since then is forgotten, members and revocations too"));
-  serving(app.add_flag("--stay", options.stay,
-                       "Do not exit after the run: wait for the next one (see 'fl-server queue')"));
-  serving(
-      app.add_option("--queue-patience", options.queue_patience_s,
-                     "Seconds after which a run that the clients here can't train lets the next "
-                     "run in the queue go first; 0: never")
-          ->check(real_number_in(0, 1e6)));
+  declare_runs_flags(app, line);
   app.add_flag("--log-json", options.log_json, "Log JSON objects, one a line");
   app.add_flag("--verbose", options.verbose, "Log more");
 }

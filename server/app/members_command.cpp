@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/members_command.hpp"
 
+#include "server/app/member_file.hpp"
 #include "shared/base/io/file.hpp"
 #include "shared/flags/flags.hpp"
 #include "shared/secure/key_file.hpp"
@@ -48,20 +49,12 @@ void declare_members(CLI::App& command, MembersOptions& options) {
       ->check(not_empty());
 }
 
-Result<MemberList> read_list(const std::string& path, std::string* text = nullptr) {
-  FL_TRY(std::string read, posix_files().read_all(path, secure::member_list_bytes_max));
-  auto list = secure::parse_member_list(read);
-  if (!list) return list.error().at(path);
-  if (text != nullptr) *text = std::move(read);
-  return list;
-}
-
 /// Puts a line at the end of the list, all of it or nothing.
 Result<void> sign_list(const MembersOptions& options) {
   if (options.key.empty())
     return Error(Errc::invalid_input, "'members sign' needs --key, the file of a signer's key");
-  std::string text;
-  FL_TRY(const MemberList list, read_list(options.list, &text));
+  FL_TRY(MemberFile file, read_member_file(posix_files(), options.list));
+  auto& [text, list] = file;
   FL_TRY(const secure::Secret key, secure::read_key_file(posix_files(), options.key));
   const auto line = secure::signature_line(list, key);
   if (!line) return line.error().at(options.list);
@@ -92,21 +85,18 @@ void print_list(const MemberList& list) {
 }
 
 Result<void> check_list(const MembersOptions& options) {
-  FL_TRY(const MemberList list, read_list(options.list));
+  FL_TRY(const MemberFile file, read_member_file(posix_files(), options.list));
+  const MemberList& list = file.list;
   const auto is_signed = secure::check_signed(list);
   if (!is_signed) return is_signed.error().at(options.list);
   if (!options.before.empty()) {
-    FL_TRY(const MemberList before, read_list(options.before));
-    const auto follows = secure::check_follows(list, before);
+    FL_TRY(const MemberFile before, read_member_file(posix_files(), options.before));
+    const auto follows = secure::check_follows(list, before.list);
     if (!follows) return follows.error().at(options.list);
   }
   print_list(list);
-  if (list.needs == 1) {
-    fmt::print(
-        stderr,
-        "warning: one signature is enough for this list. Whoever runs the server must not be "
-        "a signer: it could list members of its own and read the others' updates\n");
-  }
+  if (const std::string warning = lone_signer_warning(list); !warning.empty())
+    fmt::print(stderr, "warning: {}\n", warning);
   return {};
 }
 

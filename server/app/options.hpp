@@ -42,6 +42,7 @@ struct ServeOptions : RunOptions {
   bool metrics_by_client = false;
   std::string otlp_endpoint;  // A URL, "off", or "": as the environment says.
   std::string ready_file;
+  std::string members;  // The file of the member list for masked runs; "": none.
   TrafficOptions traffic;
   bool new_run = false;
   bool older_history = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/app/run_queue.hpp"
 
+#include "server/run/masked_settings.hpp"
 #include "server/run/settings_table.hpp"
 #include "server/versions/checkpoints.hpp"
 #include "shared/base/async/clock.hpp"
@@ -80,6 +81,12 @@ void note_changes(Events& events, const RunRecord& run, const std::set<std::stri
   }
 }
 
+/// Sets what suits a masked run where no flag is `given` for it, and says so in the log.
+void fit_to_masks(RunSettings& settings, const std::set<std::string>& given) {
+  if (const std::string text = set_masked_defaults(settings, given); !text.empty())
+    log_info("{}", text);
+}
+
 Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) {
   if (run.queued) {
     if (!options.given.empty())
@@ -89,6 +96,11 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) 
     return ChosenRun{std::move(run), std::move(settings)};
   }
   FL_TRY(RunSettings settings, merge_settings(run, options));
+  std::set<std::string> changed = options.given;
+  if (changed.contains("secure-aggregation")) {
+    fit_to_masks(settings, options.given);
+    for (const std::string_view flag : masked_default_flags) changed.emplace(flag);
+  }
   // A run that has no initial model yet may get another one.
   if (options.given.contains("initial-weights") && run.state == RunState::waiting)
     FL_CHECK(take_tensors(posix_files(), settings));
@@ -98,7 +110,7 @@ Result<ChosenRun> go_on(Store& store, RunRecord run, const RunOptions& options) 
   if (run.config_json != json_before) run.early_end.clear();  // Runs::change() resets it likewise.
   run.rounds_total = settings.rounds;
   FL_CHECK(store.runs().change(run.id, run.rounds_total, run.config_json));
-  note_changes(store.events(), run, options.given, before, settings);
+  note_changes(store.events(), run, changed, before, settings);
   if (run.state == RunState::finished) run.state = RunState::running;
   return ChosenRun{std::move(run), std::move(settings)};
 }
@@ -162,6 +174,7 @@ Result<RunSettings> new_settings(Runs& runs, const RunOptions& options) {
     FL_TRY(settings, with_newest_model(runs, std::move(settings)));
   }
   FL_CHECK(take_tensors(posix_files(), settings));
+  fit_to_masks(settings, options.given);
   return settings;
 }
 

@@ -9,6 +9,7 @@
 #include "server/app/control.hpp"
 #include "server/app/invitations.hpp"
 #include "server/app/last_seen.hpp"
+#include "server/app/member_file.hpp"
 #include "server/app/newer_files.hpp"
 #include "server/app/run_loop.hpp"
 #include "server/app/run_queue.hpp"
@@ -21,6 +22,7 @@
 #include "server/net/listener.hpp"
 #include "server/net/places.hpp"
 #include "server/round/engines.hpp"
+#include "server/run/masked_settings.hpp"
 #include "server/traces/trace_exporter.hpp"
 #include "shared/base/async/parallel.hpp"
 #include "shared/base/async/stop_signals.hpp"
@@ -258,8 +260,10 @@ Places find_places() {
 }
 
 /// A run that waits for more clients than this process has places for would wait for ever.
-Result<void> check_run(const RunSettings& settings, const Places& places) {
+Result<void> check_run(const RunSettings& settings, const Places& places,
+                       const std::optional<MemberFile>& members) {
   FL_CHECK(check_settings(settings));
+  FL_CHECK(check_members(settings, members));
   if (settings.min_clients > places.sessions) {
     log_warn(
         "the run needs {} clients at a time, and the files that this process may open are enough "
@@ -272,14 +276,21 @@ Result<void> check_run(const RunSettings& settings, const Places& places) {
 
 /// Checks the flags before the state folder is made: bad ones leave none behind. Returns the
 /// settings of a first run; none where there is a history.
-Result<std::optional<RunSettings>> check_flags(Files& files, const ServeOptions& options) {
+Result<std::optional<RunSettings>> check_flags(Files& files, const ServeOptions& options,
+                                               const std::optional<MemberFile>& members) {
   if (const auto listen = parse_listen_address(options.listen); !listen)
     return listen.error().at("--listen");
   const std::filesystem::path state(options.state);
   std::error_code missing;
   const auto history_bytes = std::filesystem::file_size(state / "history.sqlite", missing);
-  if (!missing && history_bytes > 0) return std::optional<RunSettings>();
+  const bool is_first = missing || history_bytes == 0;
   RunSettings settings = options.settings;
+  const std::string masked = set_masked_defaults(settings, options.given);
+  // No run may be given up for a new one that can't begin. A run that goes on has other settings.
+  FL_CHECK(is_first || options.new_run ? check_members(settings, members)
+                                       : check_members_given(settings, members));
+  if (!is_first) return std::optional<RunSettings>();
+  if (!masked.empty()) log_info("{}", masked);
   FL_CHECK(take_tensors(files, settings));
   FL_CHECK(check_settings(settings));
   return std::optional(std::move(settings));
@@ -342,6 +353,17 @@ Result<int> note_end(Store& store, const ServeOptions& options,
   return 0;
 }
 
+/// What the engines of all runs share. `traces` may be null.
+RoundEngine::Shared shared_of(Offload& store_thread, Offload& compute,
+                              std::shared_ptr<StoreThread::Pause> pause, TraceExporter* traces,
+                              const std::optional<MemberFile>& members) {
+  return {.store = &store_thread,
+          .compute = &compute,
+          .pause = std::move(pause),
+          .recorded = traces != nullptr ? traces->rounds() : nullptr,
+          .members = members ? members->text : ""};
+}
+
 /// The store failed in work that belongs to no run: every run ends, and so does every wait for the
 /// next one.
 StoreThread::Hooks end_all(Engines& engines, HistoryChanges& changes) {
@@ -360,7 +382,8 @@ Result<int> serve(const ServeOptions& options) {
   const Places places = find_places();
   Files& files = posix_files();
   const std::filesystem::path state(options.state);
-  FL_TRY(const auto first_settings, check_flags(files, options));
+  FL_TRY(const auto members, read_served_members(files, options.members));
+  FL_TRY(const auto first_settings, check_flags(files, options, members));
   FL_TRY(const auto otlp, read_otlp_settings(options.otlp_endpoint, system_environment()));
   FL_TRY([[maybe_unused]] const auto lock, lock_state(files, options));
   FL_TRY(const auto store, open_history(options));
@@ -377,10 +400,9 @@ Result<int> serve(const ServeOptions& options) {
 
   const net::any_io_executor strand = net::make_strand(io);
   const auto pause = std::make_shared<StoreThread::Pause>();
-  const RoundEngine::Shared shared{&store_thread, &compute, pause,
-                                   traces ? traces->rounds() : nullptr};
+  const auto shared = shared_of(store_thread, compute, pause, traces.get(), members);
   const auto make_engine = [&](const ChosenRun& run) -> Result<std::shared_ptr<RoundEngine>> {
-    FL_CHECK(check_run(run.settings, places));
+    FL_CHECK(check_run(run.settings, places, members));
     FL_TRY(const Layout layout, model_layout(run.settings));
     return std::make_shared<RoundEngine>(strand, run.settings, run.record, layout, files, *store,
                                          shared, paths_of(state, run.record));

@@ -159,13 +159,14 @@ std::vector<std::size_t> by_loss(const Sampler& sampler, std::span<const Candida
 
 constexpr SamplerRow samplers[] = {
     {.name = "uniform", .usage = "uniform", .pick = by_chance},
-    {.name = "examples", .usage = "examples", .pick = by_examples},
+    {.name = "examples", .usage = "examples", .pick = by_examples, .needs_claims = true},
     {.name = "round-robin", .usage = "round-robin", .pick = by_turns, .needs_history = true},
     {.name = "power-of-choice",
      .usage = "power-of-choice[:d=D]",
      .pick = by_loss,
      .read = [](SpecOptions& options, Sampler& s) { s.d = options.count("d", 0, 1); },
-     .needs_history = true},
+     .needs_history = true,
+     .needs_claims = true},
     {.name = "oort",
      .usage = "oort[:alpha=2,…]",
      .pick = by_utility,
@@ -175,7 +176,8 @@ constexpr SamplerRow samplers[] = {
            s.quantile = options.number("quantile", s.quantile, 0, 1);
            s.explore = options.number("explore", s.explore, 0, 1);
          },
-     .needs_history = true},
+     .needs_history = true,
+     .needs_claims = true},
 };
 
 }  // namespace

@@ -71,6 +71,9 @@ struct SamplerRow {
   void (*read)(SpecOptions& options, Sampler& sampler) = nullptr;
   /// Whether it looks at Candidate::history.
   bool needs_history = false;
+  /// Whether it looks at what clients say of their data: examples or losses. In a masked run they
+  /// don't say.
+  bool needs_claims = false;
 };
 
 /// All samplers, in the order in which help shows them.

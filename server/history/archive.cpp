@@ -98,7 +98,7 @@ Result<void> Archive::remove_run(RunId run) {
     if (!now || now->state != record->state)
       return Error(Errc::conflict, fmt::format("run {} has begun again", run));
     for (const char* table :
-         {"metric", "metric_declaration", "checkpoint", "task", "round", "event"})
+         {"metric", "metric_declaration", "checkpoint", "masked_message", "task", "round", "event"})
       FL_CHECK(db_.run(fmt::format("DELETE FROM {} WHERE run_id = ?1", table), run));
     FL_CHECK(db_.run("DELETE FROM run WHERE id = ?1", run));
     return {};

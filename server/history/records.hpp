@@ -127,6 +127,15 @@ struct CheckpointRecord {
   std::string lane_steps;
 };
 
+/// A message of a masked round (server/round/masked_round.hpp), as a serialized wire::Header.
+struct MaskedMessage {
+  std::uint32_t attempt = 0;  // From 1, in each round.
+  std::string client;         // "": the server's.
+  TaskId task = TaskId::none;  // The client's; none: the server's.
+  std::string kind;           // The kind of the header.
+  std::string message;
+};
+
 struct TaskRecord {
   TaskId id = TaskId::none;
   Round round = 0;           // Where its update counts. A task that outlives a round moves on.

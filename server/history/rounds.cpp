@@ -105,6 +105,8 @@ Result<void> close_round(Database& db, const RoundCommit& commit) {
       db.run("UPDATE task SET state = 'late', decided_at = ?3"
              " WHERE run_id = ?1 AND round = ?2 AND state = 'offered' AND base_version < ?4",
              commit.run, commit.round, commit.ended_at, commit.oldest_base));
+  FL_CHECK(db.run("DELETE FROM masked_message WHERE run_id = ?1 AND round <= ?2", commit.run,
+                  commit.round));
   FL_CHECK(set_cosines(db, commit.cosines));
   return add_to_traffic(db, commit.traffic);
 }

@@ -34,10 +34,10 @@ class Rounds {
   /// Writes the verdicts of several tasks at once (the engine commits in groups). If one of them
   /// has a verdict already, that is `conflict`, and nothing is changed.
   [[nodiscard]] Result<void> decide(const std::vector<TaskRecord>& tasks);
-  /// Closes the round: ends its row, inserts the row of the checkpoint, adds each task's traffic
-  /// and marks the dropped checkpoints. Tasks that are still `offered`, with a base before
-  /// `oldest_base`, become `late`. The clients of accepted updates were seen now. Errors: conflict
-  /// if the round is not open; then nothing is changed.
+  /// Closes the round: ends its row, removes its masked messages, inserts the row of the
+  /// checkpoint, adds each task's traffic and marks the dropped checkpoints. Tasks that are still
+  /// `offered`, with a base before `oldest_base`, become `late`. The clients of accepted updates
+  /// were seen now. Errors: conflict if the round is not open; then nothing is changed.
   [[nodiscard]] Result<void> commit(const RoundCommit& commit);
 
   /// Marks checkpoints of a run as dropped, after its last round.

@@ -2,6 +2,7 @@
 #include "server/history/schema.hpp"
 
 #include "server/history/claims_schema.hpp"
+#include "server/history/masked_schema.hpp"
 #include "server/history/saving_schema.hpp"
 
 #include <fmt/format.h>
@@ -436,7 +437,8 @@ constexpr std::array migrations_in_order{Migration{"the history's schema", schem
                                          Migration{"tensors of clients", tensors_of_clients},
                                          Migration{"setups of clients", setups},
                                          Migration{"all that saving an update takes", saving},
-                                         Migration{"steps of lanes", lane_steps}};
+                                         Migration{"steps of lanes", lane_steps},
+                                         Migration{"table masked_message", masked_messages}};
 
 struct Marks {
   int application = 0;

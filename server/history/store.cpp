@@ -90,6 +90,7 @@ Store::Store(std::unique_ptr<Database> db)
     : db_(std::move(db)),
       runs_(*db_),
       rounds_(*db_),
+      masked_messages_(*db_),
       measurements_(*db_),
       audit_(*db_),
       events_(*db_),

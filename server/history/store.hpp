@@ -18,6 +18,7 @@
 #include "server/history/archive.hpp"
 #include "server/history/audit.hpp"
 #include "server/history/events.hpp"
+#include "server/history/masked_messages.hpp"
 #include "server/history/measurements.hpp"
 #include "server/history/members.hpp"
 #include "server/history/operators.hpp"
@@ -64,6 +65,7 @@ class Store {
 
   [[nodiscard]] Runs& runs() { return runs_; }
   [[nodiscard]] Rounds& rounds() { return rounds_; }
+  [[nodiscard]] MaskedMessages& masked_messages() { return masked_messages_; }
   [[nodiscard]] Measurements& measurements() { return measurements_; }
   [[nodiscard]] Members& members() { return members_; }
   [[nodiscard]] Operators& operators() { return operators_; }
@@ -83,6 +85,7 @@ class Store {
   std::unique_ptr<Database> db_;
   Runs runs_;
   Rounds rounds_;
+  MaskedMessages masked_messages_;
   Measurements measurements_;
   Audit audit_;
   Events events_;

@@ -94,6 +94,16 @@ inline constexpr Column<CheckpointRecord> checkpoint_columns[] = {
 };
 inline constexpr Table<CheckpointRecord> checkpoint_table{"checkpoint", checkpoint_columns};
 
+inline constexpr Column<MaskedMessage> masked_message_columns[] = {
+    column<&MaskedMessage::attempt>("attempt"),
+    column<&MaskedMessage::client>("client"),
+    column<&MaskedMessage::task>("task"),
+    column<&MaskedMessage::kind>("kind"),
+    column<&MaskedMessage::message, AsBase64>("message"),
+};
+inline constexpr Table<MaskedMessage> masked_message_table{"masked_message",
+                                                           masked_message_columns};
+
 inline constexpr Column<ClientRecord> client_columns[] = {
     column<&ClientRecord::name>("name"),
     column<&ClientRecord::certificate_serial>("certificate_serial"),

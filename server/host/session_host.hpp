@@ -75,6 +75,10 @@ class SessionHost {
   /// what the grant said.
   virtual void end_transfer(const Peer& peer, TransferWay way, std::size_t chunk_bytes_max) = 0;
 
+  /// Handles a member's message of a masked round: SecureKeys, SecureShares, SecureConsent or
+  /// SecureReveal. What answers it is posted. An error ends the session.
+  virtual Awaitable<Result<void>> take_secure(std::shared_ptr<Peer> peer, wire::Header message) = 0;
+
   // What a client says of its work. --------------------------------------------------------------
 
   /// Records a client's answer to Evaluate. An invalid answer is reported and ignored.

@@ -68,7 +68,9 @@ Result<void> MemberQuota::charge(const wire::Header& received, Cost cost) {
 }
 
 void MemberQuota::allow_answers_to(const wire::Header& sent) {
-  if (!sent.has_offer() && !sent.has_evaluate()) return;
+  const bool asks_in_masked_round = sent.has_secure_cohort() || sent.has_secure_inbox() ||
+                                    sent.has_secure_survivors() || sent.has_secure_ask();
+  if (!sent.has_offer() && !sent.has_evaluate() && !asks_in_masked_round) return;
   messages_.give(messages_per_request);
   header_bytes_.give(header_bytes_per_request);
   downloads_.give(downloads_per_request);

@@ -224,6 +224,10 @@ struct Session::MessageRow {
         {wire::Header::kRenew, Cost::renewal, &Session::renew},
         {wire::Header::kEvaluation, Cost::message, &Session::take_evaluation},
         {wire::Header::kFailed, Cost::message, &Session::take_failure},
+        {wire::Header::kSecureKeys, Cost::message, &Session::take_secure},
+        {wire::Header::kSecureShares, Cost::message, &Session::take_secure},
+        {wire::Header::kSecureConsent, Cost::message, &Session::take_secure},
+        {wire::Header::kSecureReveal, Cost::message, &Session::take_secure},
     };
     const auto* const found = std::ranges::find(rows, kind, &MessageRow::kind);
     return found == std::end(rows) ? nullptr : found;
@@ -405,6 +409,11 @@ Awaitable<Result<void>> Session::take_failure(Message message) {
       host_->executor(),
       host_->record_failure(shared_from_this(), std::move(*message.header.mutable_failed())));
   co_return success();
+}
+
+Awaitable<Result<void>> Session::take_secure(Message message) {
+  co_return co_await on(host_->executor(),
+                        host_->take_secure(shared_from_this(), std::move(message.header)));
 }
 
 Awaitable<Result<void>> Session::renew(Message message) {

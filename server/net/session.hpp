@@ -56,6 +56,7 @@ class Session : public Peer, public std::enable_shared_from_this<Session> {
                              TaskId task, double bytes_per_s_min);
   Awaitable<Result<void>> take_evaluation(Message message);
   Awaitable<Result<void>> take_failure(Message message);
+  Awaitable<Result<void>> take_secure(Message message);
   Awaitable<Result<void>> renew(Message message);
   Awaitable<Result<void>> send(wire::Header header);
   Awaitable<void> send_posted(std::shared_ptr<Session> self);

@@ -95,7 +95,16 @@ Result<wire::Welcome> Attendance::welcome_of(const std::string& name,
                                wanted));
     }
   }
+  if (parts_.masked != nullptr && !hello.evaluator()) {
+    if (!features.has(Feature::secure_aggregation)) {
+      return Error(Errc::invalid_input,
+                   "this run adds up masked updates: start fl-client with --members FILE and a "
+                   "site key ('fl-client site-key')");
+    }
+    FL_CHECK(parts_.masked->check_member(name));
+  }
   wire::Welcome welcome;
+  if (parts_.masked != nullptr) welcome.set_members(parts_.masked->members());
   welcome.set_protocol(protocol_version);
   welcome.set_run_key(plan.run.key);
   welcome.set_model(plan.run.model);

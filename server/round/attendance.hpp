@@ -22,6 +22,7 @@ class Attendance {
     const RunEnd& end;
     Offers& offers;
     TaskDecisions& decisions;
+    const MaskedRound* masked;  // Null: the run is not masked.
   };
   explicit Attendance(const Parts& parts) : parts_(parts) {}
 

@@ -7,9 +7,10 @@
 
 namespace fl::server {
 
-void DecodedIntake::open_round() {
+Awaitable<Result<void>> DecodedIntake::open_round() {
   parts_.control.expect_strand();
   parts_.sums.begin();
+  co_return success();
 }
 
 Awaitable<Result<void>> DecodedIntake::rebuild() {
@@ -21,10 +22,10 @@ Result<void> DecodedIntake::check(const wire::UploadBegin& begin, const Task& ta
   return check_coding(begin, task.record, parts_.control.plan.layout_of(task.part));
 }
 
-Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,
-                                            std::shared_ptr<Upload> upload) {
+Awaitable<Result<UpdateIntake::Taken>> DecodedIntake::take(Task& task, TaskRecord& record,
+                                                           const UploadGrant& grant) {
   parts_.control.expect_strand();
-  const auto added = co_await parts_.sums.add(upload, record);
+  const auto added = co_await parts_.sums.add(grant.upload, record);
   if (!added) {
     // Sums that could not be taken back are added up again from the spool by a restart.
     if (parts_.sums.is_broken()) co_return Error(Errc::internal, added.error().message());
@@ -34,12 +35,12 @@ Awaitable<Result<void>> DecodedIntake::take(Task& task, TaskRecord& record,
   const auto judged = co_await norms_.judge(task, record.norm);
   if (judged) {
     parts_.sums.count(*added);
-    co_return success();
+    co_return Taken::counts;
   }
   if (judged.error().code() == Errc::cancelled)
-    co_return judged;  // The process ends, and the sums with it.
-  const auto undone = co_await parts_.sums.take_back(std::move(upload), record);
-  if (undone) co_return judged;
+    co_return judged.error();  // The process ends, and the sums with it.
+  const auto undone = co_await parts_.sums.take_back(grant.upload, record);
+  if (undone) co_return judged.error();
   if (will_pass(undone.error())) co_return Error(Errc::cancelled, "the server is shutting down");
   co_return Error(Errc::internal, "an update can't be taken back: " + undone.error().message());
 }

@@ -22,13 +22,12 @@ class DecodedIntake final : public UpdateIntake {
   explicit DecodedIntake(const Parts& parts)
       : parts_(parts), norms_(parts.control, parts.tasks, parts.past) {}
 
-  void open_round() override;
+  Awaitable<Result<void>> open_round() override;
   Awaitable<Result<void>> rebuild() override;
   [[nodiscard]] Result<void> check(const wire::UploadBegin& begin, const Task& task) const override;
   /// Adds the update to the sums, and waits until its norm is judged. Then it counts, or it is
   /// taken back.
-  Awaitable<Result<void>> take(Task& task, TaskRecord& record,
-                               std::shared_ptr<Upload> upload) override;
+  Awaitable<Result<Taken>> take(Task& task, TaskRecord& record, const UploadGrant& grant) override;
   [[nodiscard]] Result<void> forget(const TaskRecord& refused, const Error& error) override;
   Awaitable<Result<void>> settle() override;
   [[nodiscard]] Result<ReadValues> mean() const override { return parts_.sums.mean(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/engine.hpp"
 
+#include "server/round/masked_intake.hpp"
 #include "server/round/retention.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/limits.hpp"
@@ -32,23 +33,40 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
       end_(plan_, tasks_, files_.versions, evaluations_),
       sums_({store_, compute_, plan_, files_.spool, files_.references, files_.versions, tasks_,
              past_}),
-      intake_({control_, compute_, files_.references, tasks_, sums_, past_}),
       verdicts_(control_, files_.spool),
       decisions_({control_, roster_, tasks_, verdicts_, evaluations_, end_}),
       upload_files_(control_, compute_, files_.spool),
       transfers_(std::move(shared.bulk)),
-      uploads_({control_, tasks_, decisions_, upload_files_, intake_, evaluations_, past_,
+      masked_(make_masked(std::move(shared.members))),
+      intake_(make_intake()),
+      uploads_({control_, tasks_, decisions_, upload_files_, *intake_, evaluations_, past_,
                 transfers_.budget()}),
       initial_({control_, compute_, files, roster_, files_.versions, evaluations_},
                std::move(make_weights)),
-      offers_({control_, files_, roster_, tasks_, intake_, decisions_, past_}),
+      offers_({control_, files_, roster_, tasks_, *intake_, decisions_, past_, masked_.get()}),
+      collector_({control_, tasks_, evaluations_, end_, offers_, decisions_, masked_.get()}),
       next_({store_, compute_, plan_, files_.references, files_.versions, tasks_, past_}),
-      attendance_(
-          {control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_, decisions_}),
+      attendance_({control_, files_.versions, roster_, tasks_, evaluations_, end_, offers_,
+                   decisions_, masked_.get()}),
       host_({control_, attendance_, files_.versions, transfers_, tasks_, uploads_, decisions_,
-             evaluations_}),
+             evaluations_, masked_.get()}),
       view_({control_, files_.versions, roster_, attendance_.newcomers(), tasks_, past_,
              evaluations_, verdicts_, transfers_}) {}
+
+std::unique_ptr<MaskedRound> RoundEngine::make_masked(std::string members) {
+  if (!plan_.masked) return nullptr;
+  return std::make_unique<MaskedRound>(MaskedRound::Parts{control_, compute_, files_, roster_,
+                                                          tasks_, decisions_, transfers_, past_},
+                                       std::move(members));
+}
+
+std::unique_ptr<UpdateIntake> RoundEngine::make_intake() {
+  if (masked_)
+    return std::make_unique<MaskedIntake>(
+        MaskedIntake::Parts{control_, compute_, files_.spool, *masked_});
+  return std::make_unique<DecodedIntake>(
+      DecodedIntake::Parts{control_, compute_, files_.references, tasks_, sums_, past_});
+}
 
 Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   control_.expect_strand();
@@ -58,7 +76,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::run() {
   while (going && is_going()) {  // One pass is one round.
     going = co_await gather();
     if (going && is_going() && !tasks_.has_round()) going = co_await offers_.open_round();
-    if (going && is_going()) going = co_await collect();
+    if (going && is_going()) going = co_await collector_.collect();
     if (!going || !is_going()) continue;
     const TimePoint collected_at = Clock::now();
     const auto settled = co_await settle();
@@ -93,7 +111,7 @@ Awaitable<Result<RoundEngine::Outcome>> RoundEngine::end(Result<void> going, boo
   }
   co_await control_.group.join();
   co_await store_.join();
-  if (!tasks_.has_round()) intake_.release();  // The server may wait long for another run.
+  if (!tasks_.has_round()) intake_->release();  // The server may wait long for another run.
   if (control_.failure()) co_return *control_.failure();
   co_return is_finished ? Outcome::finished : Outcome::stopped;
 }
@@ -206,7 +224,7 @@ Awaitable<Result<void>> RoundEngine::restore_round() {
   }
   tasks_.open(std::move(round));
   FL_CO_CHECK(files_.spool.keep_only(spooled));
-  FL_CO_CHECK(co_await intake_.rebuild());
+  FL_CO_CHECK(co_await intake_->rebuild());
   // Set the deadline only now: adding up again may take long, or wait for the disk.
   if (!plan_.mode.is_async) tasks_.round().deadline = plan_.deadline_after(Clock::now());
   if (const auto accepted = tasks_.round().count(TaskState::accepted); accepted > 0)
@@ -246,68 +264,6 @@ Awaitable<Result<void>> RoundEngine::gather() {
   co_return success();
 }
 
-// Collect --------------------------------------------------------------------------------------
-
-/// Returns when the open round has what it needs (Tasks::has_enough) and nothing is being checked.
-/// Until then clients are asked in place of those that fail or, in an asynchronous run, whenever
-/// one is idle. Without a quorum at its deadline a synchronous round waits for another deadline.
-Awaitable<Result<void>> RoundEngine::collect() {
-  OpenRound& round = tasks_.round();
-  while (!control_.is_stopping()) {
-    control_.phase = Phase::collecting;
-    if (plan_.mode.is_async) {
-      FL_CO_TRY(const bool dropped, co_await decisions_.drop_overdue());
-      if (dropped) continue;
-    }
-    const TimePoint now = Clock::now();
-    const std::uint32_t ready = tasks_.ready();
-    const std::size_t to_ask = tasks_.to_ask(now);
-    const bool is_late = now >= round.deadline;  // Never in an asynchronous run.
-    // A closing round that has lost its quorum is reopened first (below).
-    if (is_late && ready < tasks_.quorum() && !round.is_closing) {
-      control_.report(
-          EventLevel::warning,
-          fmt::format("round {}: {} of {} updates at the deadline; waiting for another "
-                      "{} s",
-                      round.record.round, ready, tasks_.quorum(), plan_.settings.deadline_s));
-      decisions_.note_misses();
-      round.deadline = plan_.deadline_after(now);
-      if (to_ask > 0) FL_CO_CHECK(co_await offers_.add(to_ask));
-      continue;
-    }
-    if (to_ask > 0) {
-      FL_CO_TRY(const bool asked, co_await offers_.add(to_ask));
-      if (asked) continue;
-    }
-    if (tasks_.has_enough(now)) {
-      if (is_late && round.count(TaskState::offered) > 0 && !round.is_closing) {
-        decisions_.note_misses();
-        control_.report(EventLevel::info, fmt::format("round {}: the deadline passed without {}",
-                                                      round.record.round, tasks_.names_missing()));
-      }
-      if (!round.is_closing) {
-        round.begin_closing();
-        control_.changed.notify();  // Waiting updates are judged now.
-      }
-    }
-    if (round.is_closing && !round.is_deciding()) {
-      if (tasks_.may_end(now)) co_return success();
-      round.reopen();
-      continue;
-    }
-    // A round that was open when the run was ended closes if it still can.
-    const bool nobody_works = !round.is_closing && round.count(TaskState::offered) == 0;
-    if (nobody_works && evaluations_.has_end()) {
-      control_.report(EventLevel::notice,
-                      fmt::format("round {} is left: nobody trains for it", round.record.round));
-      end_.leave_round();
-      co_return success();
-    }
-    co_await control_.changed.wait(round.is_closing ? never : tasks_.next_event(now, to_ask > 0));
-  }
-  co_return success();
-}
-
 // Settle, apply and record ---------------------------------------------------------------------
 
 /// Stands between the last update and the next version: makes the result of the accepted updates
@@ -321,7 +277,7 @@ Awaitable<Result<void>> RoundEngine::collect() {
 Awaitable<Result<bool>> RoundEngine::settle() {
   FL_ASSERT(tasks_.round().is_closing && !tasks_.round().is_deciding());
   control_.phase = Phase::making_model;
-  const auto settled = co_await intake_.settle();
+  const auto settled = co_await intake_->settle();
   if (will_pass(settled)) co_return false;
   FL_CO_CHECK(settled);
   co_return true;
@@ -330,12 +286,12 @@ Awaitable<Result<bool>> RoundEngine::settle() {
 /// Makes the next version durable. None: the run was stopped while it waited for room on the disk;
 /// the round stays open, and the next start closes it.
 Awaitable<Result<std::optional<CheckpointRecord>>> RoundEngine::apply() {
-  auto open_mean = [this] { return intake_.mean(); };
+  auto open_mean = [this] { return intake_->mean(); };
   const auto made = co_await next_.make(files_.versions.folder(), std::move(open_mean));
   if (will_pass(made)) co_return std::optional<CheckpointRecord>();
   FL_CO_CHECK(made);
   CheckpointRecord record = *made;
-  FL_CO_TRY(record.lane_steps, co_await next_.lane_steps(intake_));
+  FL_CO_TRY(record.lane_steps, co_await next_.lane_steps(*intake_));
   co_return std::optional<CheckpointRecord>(std::move(record));
 }
 
@@ -374,7 +330,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   const TimePoint applied_at = Clock::now();
   const auto deltas = tasks_.accepted_deltas();
   RoundCommit commit = commit_of(made);
-  if (auto cosines = co_await intake_.cosines(next_.sample())) {
+  if (auto cosines = co_await intake_->cosines(next_.sample())) {
     commit.cosines = std::move(*cosines);
   } else {
     control_.report(EventLevel::warning,
@@ -409,6 +365,7 @@ Awaitable<Result<void>> RoundEngine::record(CheckpointRecord made, Duration appl
   }
   past_.seconds_here += took;
   ++past_.recorded_here;
+  if (masked_) masked_->end();
   tasks_.close(commit.oldest_base);
 
   // A kill after this point leaves unused files, which the next start removes.

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "server/history/recorded_rounds.hpp"
+#include "server/round/collector.hpp"
 #include "server/round/decoded_intake.hpp"
 #include "server/round/initial_model.hpp"
 #include "server/round/next_version.hpp"
@@ -39,6 +40,9 @@ class RoundEngine {
     std::shared_ptr<StoreThread::Pause> pause = std::make_shared<StoreThread::Pause>();
     /// Receives every round that is recorded. Null: no one reads them.
     std::shared_ptr<RecordedRounds> recorded = nullptr;
+    /// The text of the member list for masked runs: parse_member_list() has read it. Empty: the
+    /// server has none, and no masked run.
+    std::string members = {};
     /// The memory for the transfers of all runs.
     std::shared_ptr<BulkBudget> bulk = std::make_shared<BulkBudget>();
   };
@@ -81,13 +85,14 @@ class RoundEngine {
   Awaitable<Result<void>> restore_kept();
   Awaitable<Result<void>> restore_round();
   Awaitable<Result<void>> gather();
-  Awaitable<Result<void>> collect();
   Awaitable<Result<bool>> settle();
   Awaitable<Result<std::optional<CheckpointRecord>>> apply();
   Awaitable<Result<void>> record(CheckpointRecord made, Duration apply_time);
   Awaitable<Result<void>> finish();
   Awaitable<Result<Outcome>> end(Result<void> going, bool is_finished);
 
+  [[nodiscard]] std::unique_ptr<MaskedRound> make_masked(std::string members);
+  [[nodiscard]] std::unique_ptr<UpdateIntake> make_intake();
   [[nodiscard]] RoundCommit commit_of(const CheckpointRecord& made) const;
   Awaitable<void> await_absent();
   Awaitable<void> dismiss_finished();
@@ -105,14 +110,16 @@ class RoundEngine {
   Evaluations evaluations_;
   RunEnd end_;
   RoundSums sums_;
-  DecodedIntake intake_;
   VerdictLog verdicts_;
   TaskDecisions decisions_;
   UploadFiles upload_files_;
   Transfers transfers_;
+  const std::unique_ptr<MaskedRound> masked_;  // Null: the run is not masked.
+  const std::unique_ptr<UpdateIntake> intake_;
   Uploads uploads_;
   InitialModel initial_;
   Offers offers_;
+  Collector collector_;
   NextVersion next_;
   Attendance attendance_;
   RunHost host_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/offers.hpp"
 
+#include "server/round/offer_terms.hpp"
 #include "server/run/target.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
-#include "shared/wire/train_messages.hpp"
 
 #include <fmt/format.h>
 
@@ -74,7 +74,7 @@ Awaitable<Result<void>> Offers::open_round() {
     task.part = round.part;
     send(round.put(std::move(task)));
   }
-  parts_.intake.open_round();
+  FL_CO_CHECK(co_await parts_.intake.open_round());
   parts_.decisions.end_tasks_of_expelled();
   log_info("round {}/{}: asked {} of {} clients", round.record.round, plan.settings.rounds,
            opened.size(), available);
@@ -206,29 +206,30 @@ void Offers::send(Task& task) {
   const auto peer = parts_.roster.find(client);
   if (!peer) return;
   const auto& base = *parts_.files.versions.at(task.record.base_version);
-  const Round round = round_from(task.record.base_version);  // In which the task was first offered.
-  TrainSettings work = plan.work_of(round, parts_.past.losses);
-  work.seed = plan.client_seed_of(round, client);
+  wire::Header header;
+  auto& offer = *header.mutable_offer();
+  offer = common_offer(plan, base, parts_.past.losses);
+  offer.set_task(number_of(task.record.id));
+  offer.set_seed(plan.client_seed_of(round_from(base.record.version), client));
   if (const TimePoint deadline = parts_.tasks.due(task); deadline != never) {
     const auto left = std::max(Duration::zero(), deadline - Clock::now());
     const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-    work.deadline_s = static_cast<double>(left_ms) / 1000;
+    offer.set_deadline_ms(static_cast<std::uint64_t>(left_ms));
   }
-  wire::Header header;
-  auto& offer = *header.mutable_offer();
-  offer.set_task(number_of(task.record.id));
-  offer.set_version(base.record.version);
-  offer.set_version_digest(base.record.digest.raw());
-  write_train_settings(work, offer);  // Round, seed, deadline and all else of TrainSettings.
-  offer.set_shared_seed(plan.shared_seed_of(round));
   offer.set_codec(task.record.codec);
-  offer.set_lane_steps(base.record.lane_steps);
   offer.set_reference(number_of(task.record.reference));
   offer.set_evaluate_holdout(peer->facts().holdout_examples > 0);
   if (plan.came_from_seed() && parts_.files.versions.contains(0) &&
       parts_.roster.take_initial_notice(client))
     offer.set_initial_digest(parts_.files.versions.at(0)->record.digest.raw());
+  if (parts_.masked != nullptr) parts_.masked->add_terms(offer);
   peer->post(std::move(header));
+  if (parts_.masked != nullptr) parts_.masked->repeat(*peer);
+}
+
+void Offers::send_all() {
+  for (auto& [client, task] : parts_.tasks.round().tasks)
+    if (task.record.state == TaskState::offered) send(task);
 }
 
 }  // namespace fl::server

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "server/cohort/picker.hpp"
+#include "server/round/masked_round.hpp"
 #include "server/round/run_files.hpp"
 #include "server/round/task_decisions.hpp"
 #include "server/round/update_intake.hpp"
@@ -25,6 +26,7 @@ class Offers {
     UpdateIntake& intake;
     TaskDecisions& decisions;
     const PastRounds& past;
+    MaskedRound* masked;  // Null: the run is not masked.
   };
   explicit Offers(const Parts& parts);
 
@@ -36,6 +38,8 @@ class Offers {
   Awaitable<Result<bool>> add(std::size_t count);
   /// Sends a task's offer, even if it was sent before. Does nothing while the client is not here.
   void send(Task& task);
+  /// Sends the offers of all open tasks again: a masked round has begun another attempt.
+  void send_all();
 
  private:
   [[nodiscard]] std::vector<TaskRecord> pick(std::size_t count) const;

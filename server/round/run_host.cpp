@@ -56,6 +56,14 @@ Awaitable<wire::Verdict> RunHost::finish_upload(std::shared_ptr<Peer> peer, Uplo
   co_return co_await parts_.uploads.finish(std::move(peer), std::move(grant));
 }
 
+Awaitable<Result<void>> RunHost::take_secure(std::shared_ptr<Peer> peer, wire::Header message) {
+  parts_.control.expect_strand();
+  if (parts_.masked == nullptr)
+    co_return Error(Errc::protocol,
+                    fmt::format("{} in a run that is not masked", kind_name(message)));
+  co_return co_await parts_.masked->take(std::move(peer), std::move(message));
+}
+
 Awaitable<void> RunHost::record_failure(std::shared_ptr<Peer> peer, wire::Failed failed) {
   parts_.control.expect_strand();
   const std::string name = peer->facts().name;

@@ -25,6 +25,7 @@ class RunHost final : public SessionHost {
     Uploads& uploads;
     TaskDecisions& decisions;
     Evaluations& evaluations;
+    MaskedRound* masked;  // Null: the run is not masked.
   };
   explicit RunHost(const Parts& parts) : parts_(parts) {}
 
@@ -57,6 +58,7 @@ class RunHost final : public SessionHost {
     parts_.transfers.end(peer, way, chunk_bytes_max);
   }
 
+  Awaitable<Result<void>> take_secure(std::shared_ptr<Peer> peer, wire::Header message) override;
   Awaitable<void> record_evaluation(std::shared_ptr<Peer> peer,
                                     wire::Evaluation evaluation) override {
     return parts_.evaluations.record(std::move(peer), std::move(evaluation));

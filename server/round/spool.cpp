@@ -52,11 +52,15 @@ Result<void> move_file(Files& files, const std::filesystem::path& from,
   return copy_and_remove(files, from, to);
 }
 
+std::string Spool::name_of(TaskId task, const Digest& digest) {
+  return fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
+}
+
 Result<void> Spool::prepare() { return files_.make_folder(folder_); }
 
 Result<std::shared_ptr<Upload>> Spool::open(TaskId task, std::uint64_t bytes,
                                             const Digest& digest) {
-  const std::string name = fmt::format("{}{}-{}", prefix, task, digest.hex().substr(0, 16));
+  const std::string name = name_of(task, digest);
   std::shared_ptr<Upload> upload;
   {
     // Registers the upload under the lock, so that keep_only() does not recycle a file that is
@@ -124,6 +128,13 @@ Result<void> Spool::discard(const Upload& upload) {
   writers_.erase(upload.file_name());
   whole_.erase(upload.file_name());
   return files_.remove(folder_ / upload.file_name());
+}
+
+Result<void> Spool::forget(const std::string& name) {
+  const MutexLock lock(mutex_);
+  writers_.erase(name);
+  whole_.erase(name);
+  return files_.remove(folder_ / name);
 }
 
 bool Spool::is_writer(const Upload& upload) const {

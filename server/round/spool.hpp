@@ -38,6 +38,8 @@ class Spool {
  public:
   Spool(Files& files, std::filesystem::path folder) : files_(files), folder_(std::move(folder)) {}
 
+  /// The name of an upload's file.
+  [[nodiscard]] static std::string name_of(TaskId task, const Digest& digest);
   /// Makes the spool's folder.
   [[nodiscard]] Result<void> prepare();
   /// Begins the task's upload of the bytes with this digest, or resumes it. Removes other bytes
@@ -52,6 +54,8 @@ class Spool {
   [[nodiscard]] Result<std::shared_ptr<File>> open_accepted(const std::string& name);
   /// Removes the upload's file, unless that is gone already and the name belongs to a new one.
   [[nodiscard]] Result<void> discard(const Upload& upload);
+  /// Removes a whole upload that does not count, by its name.
+  [[nodiscard]] Result<void> forget(const std::string& name);
   /// Moves an accepted upload, if it is there, to another place. Where that is another file system
   /// the upload is copied. The new name becomes durable with its folder.
   [[nodiscard]] Result<void> move_out(const std::string& name, const std::filesystem::path& to);

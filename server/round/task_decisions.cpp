@@ -55,7 +55,8 @@ Awaitable<Result<void>> TaskDecisions::end_task(Task& task, TaskRecord record) {
   // After a restart of the server the offer is younger than the work.
   if (record.seconds == 0)
     record.seconds = std::max(seconds(Clock::now() - task.offered_at), record.ready_seconds);
-  const auto committed = co_await parts_.verdicts.commit_verdict(record);
+  std::vector<TaskRecord> records{record};
+  const auto committed = co_await parts_.verdicts.commit_verdicts(std::move(records));
   FL_ASSERT(task.is_deciding);
   if (committed && parts_.tasks.has_round()) {
     parts_.tasks.round().update_task(task, record);
@@ -69,6 +70,25 @@ Awaitable<Result<void>> TaskDecisions::end_task(Task& task, TaskRecord record) {
   // The round may be waiting for this verdict, and other uploads for this one's place.
   parts_.control.changed.notify();
   co_return committed;
+}
+
+Awaitable<Result<void>> TaskDecisions::accept_all(
+    std::vector<std::pair<Task*, TaskRecord>> updates) {
+  parts_.control.expect_strand();
+  std::vector<TaskRecord> records;
+  for (auto& [task, record] : updates) {
+    FL_ASSERT(task->is_deciding && task->record.state == TaskState::offered);
+    FL_ASSERT(record.id == task->record.id && record.state == TaskState::accepted);
+    record.seconds = std::max(seconds(Clock::now() - task->offered_at), record.ready_seconds);
+    records.push_back(record);
+  }
+  FL_CO_CHECK(co_await parts_.verdicts.commit_verdicts(std::move(records)));
+  for (auto& [task, record] : updates) {
+    parts_.roster.count_update(record.client);
+    parts_.tasks.round().update_task(*task, std::move(record));
+  }
+  parts_.control.changed.notify();
+  co_return success();
 }
 
 Awaitable<void> TaskDecisions::lose_task(std::string client, TaskId id, std::string reason) {
@@ -113,7 +133,7 @@ void TaskDecisions::note_miss(Task& task) {
 
 void TaskDecisions::note_misses() {
   for (auto& [client, task] : parts_.tasks.round().tasks) {
-    if (!task.is_open() || task.has_arrived) continue;
+    if (!task.is_open() || task.has_arrived || task.has_keys) continue;
     task.has_missed = true;
     if (!parts_.control.plan.mode.carries()) note_miss(task);
   }

@@ -9,6 +9,8 @@
 #include "shared/wire/message.hpp"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fl::server {
 
@@ -37,6 +39,9 @@ class TaskDecisions {
   /// Ends a task with a final state, and returns when that is durable. The caller holds a
   /// DecidingGuard of the task: until then nothing else decides on it, and its round can't close.
   Awaitable<Result<void>> end_task(Task& task, TaskRecord record);
+  /// Makes all these updates count, in one transaction: those of a masked round, which the server
+  /// can only add up together. Otherwise as end_task().
+  Awaitable<Result<void>> accept_all(std::vector<std::pair<Task*, TaskRecord>> updates);
   static constexpr TaskId any_task = TaskId::none;  // Real ids are above it.
   /// Ends a client's open task without an update: the task with this id, or with any_task any task
   /// that it has. While a round is closing its tasks stay as they are, so this waits.

@@ -109,8 +109,10 @@ std::uint32_t Tasks::quorum() const {
 }
 
 std::uint32_t Tasks::ready() const {
-  const auto waiting = std::ranges::count_if(
-      round_->tasks, [](const auto& entry) { return entry.second.waits_for_others; });
+  const auto waiting = std::ranges::count_if(round_->tasks, [](const auto& entry) {
+    const Task& task = entry.second;
+    return task.waits_for_others || (task.has_keys && task.record.state == TaskState::offered);
+  });
   return round_->count(TaskState::accepted) + static_cast<std::uint32_t>(waiting);
 }
 

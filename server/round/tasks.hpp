@@ -30,6 +30,8 @@ struct Task {
   bool waits_for_others = false;      // Deciding: its norm is judged when the round closes.
   bool is_deciding = false;  // A decision is being made: its update is checked, or its final state
                              // is being made durable.
+  /// In a masked round: the update is trained, and its member's keys are here.
+  bool has_keys = false;
   bool has_arrived = false;  // The complete update is here and waits for a round that takes it.
   /// The task was open at a deadline of its round, which waits for another one.
   bool has_missed = false;
@@ -147,7 +149,8 @@ class Tasks {
 
   /// The least number of accepted updates that the round may close with.
   [[nodiscard]] std::uint32_t quorum() const;
-  /// The number of updates that are accepted, or will be unless they are judged too large.
+  /// The number of updates that are accepted, or will be unless they are judged too large. In a
+  /// masked round: that are trained.
   [[nodiscard]] std::uint32_t ready() const;
   /// Whether the round has its target of updates; or the quorum, and no others come in time.
   [[nodiscard]] bool has_enough(TimePoint now) const;

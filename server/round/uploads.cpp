@@ -27,6 +27,11 @@ Awaitable<UploadGrant> Uploads::begin(std::shared_ptr<Peer> peer, wire::UploadBe
     grant.verdict = co_await parts_.decisions.verdict_of_earlier(client, begin);
     co_return grant;
   }
+  if (auto answer = parts_.intake.answer_to(begin, client)) {
+    UploadGrant grant;
+    grant.verdict = std::move(*answer);
+    co_return grant;
+  }
   if (!parts_.bulk.has_room()) {
     co_return answer_at_once(
         begin, wire::Verdict::LATER,
@@ -94,6 +99,7 @@ Awaitable<UploadGrant> Uploads::open(wire::UploadBegin begin) {
 Result<void> Uploads::check(const wire::UploadBegin& begin, const Task& task) const {
   FL_CHECK(check_origin(begin, task.record));
   FL_CHECK(parts_.intake.check(begin, task));
+  if (!parts_.intake.reads_figures()) return {};
   FL_CHECK(check_work(begin, task.record, parts_.control.plan, parts_.past.losses));
   return check_figures(begin);
 }
@@ -121,16 +127,18 @@ Awaitable<wire::Verdict> Uploads::finish(std::shared_ptr<Peer> peer, UploadGrant
   note_figures(record, *task, grant,
                {arrived_at, parts_.tasks.round().record.started_at,
                 parts_.control.plan.layout_of(task->part).bytes()});
-  const auto taken = co_await parts_.intake.take(*task, record, grant.upload);
+  const auto taken = co_await parts_.intake.take(*task, record, grant);
   if (!taken && grant.upload->differs()) ++task->wrong_digests;
   wire::Verdict::Outcome outcome = wire::Verdict::ACCEPTED;
-  if (taken) {
+  if (taken && *taken == UpdateIntake::Taken::held) {
+    outcome = wire::Verdict::HELD;
+  } else if (taken) {
     record.state = TaskState::accepted;
     record.spool_file = grant.upload->file_name();
   } else {
     outcome = reject(*task, grant, taken.error(), record);
   }
-  if (outcome == wire::Verdict::LATER) {
+  if (outcome == wire::Verdict::LATER || outcome == wire::Verdict::HELD) {
     deciding.reset();
     parts_.decisions.end_tasks_of_expelled();
     control.changed.notify();  // The round may be waiting for this upload to close.

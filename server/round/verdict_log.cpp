@@ -4,18 +4,19 @@
 #include "shared/base/failpoint.hpp"
 
 #include <utility>
-#include <vector>
 
 namespace fl::server {
 
-Awaitable<Result<void>> VerdictLog::commit_verdict(TaskRecord record) {
+Awaitable<Result<void>> VerdictLog::commit_verdicts(std::vector<TaskRecord> records) {
   control_.expect_strand();
-  FL_ASSERT(record.state != TaskState::offered);
-  // After a restart the sums are made of the files that accepted tasks name.
-  FL_ASSERT((record.state == TaskState::accepted) == !record.spool_file.empty());
+  for (const TaskRecord& record : records) {
+    FL_ASSERT(record.state != TaskState::offered);
+    // After a restart the sums are made of the files that accepted tasks name.
+    FL_ASSERT((record.state == TaskState::accepted) == !record.spool_file.empty());
+  }
   if (is_closed_) co_return Error(Errc::unavailable, "the server is shutting down");
   const auto decision = std::make_shared<Decision>();
-  decision->record = std::move(record);
+  decision->records = std::move(records);
   waiting_.push_back(decision);
   changed_.notify();
   while (!decision->outcome) co_await changed_.wait();
@@ -28,8 +29,8 @@ Awaitable<void> VerdictLog::commit_all() {
     if (waiting_.empty()) co_return;
     const auto group = std::exchange(waiting_, {});
     std::vector<TaskRecord> records;
-    records.reserve(group.size());
-    for (const auto& decision : group) records.push_back(decision->record);
+    for (const auto& decision : group)
+      records.insert(records.end(), decision->records.begin(), decision->records.end());
     auto write = [this, records](Store& store) -> Result<void> {
       FL_CHECK(spool_.sync_names());
       failpoint("task.before_decided");

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace fl::server {
 
@@ -17,18 +18,18 @@ class VerdictLog {
   VerdictLog(RunControl& control, Spool& spool)
       : control_(control), spool_(spool), changed_(control.strand()) {}
 
-  /// Returns when the task's final state, and the name of its spooled file, are durable. Errors:
-  /// Rounds::decide; unavailable after the end of the run.
-  Awaitable<Result<void>> commit_verdict(TaskRecord record);
+  /// Returns when the tasks' final states, and the names of their spooled files, are durable: all
+  /// in one transaction. Errors: Rounds::decide; unavailable after the end of the run.
+  Awaitable<Result<void>> commit_verdicts(std::vector<TaskRecord> records);
   /// Commits the waiting verdicts, until close(). The engine runs it beside its main loop.
   Awaitable<void> commit_all();
   void close();
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
 
  private:
-  /// A verdict on its way to the disk.
+  /// Verdicts on their way to the disk.
   struct Decision {
-    TaskRecord record;
+    std::vector<TaskRecord> records;
     std::optional<Result<void>> outcome;
   };
 

@@ -6,6 +6,7 @@
 #include "shared/base/limits.hpp"
 #include "shared/base/median.hpp"
 #include "shared/codec/spec/parser.hpp"
+#include "shared/secure/cohort.hpp"
 
 #include <fmt/format.h>
 
@@ -22,6 +23,8 @@ RunPlan::RunPlan(RunSettings run_settings, RunRecord run_record, const Layout& m
       mode(parse_mode(settings.mode).value()),
       strategy(parse_strategy(settings.strategy).value()),
       rule(parse_aggregate(settings.aggregate).value()),
+      masked(parse_secure_aggregation(settings.secure_aggregation).value()),
+      has_equal_weights(weighs_equally(settings)),
       kept_rounds(parse_kept_rounds(settings.keep_updates).value()),
       model(model_tensors),
       run_layout(fl::run_layout(model_tensors, *strategy).value()),
@@ -34,6 +37,7 @@ const Layout& RunPlan::layout_of(ModelPart part) const {
 
 std::uint32_t RunPlan::target_clients(std::size_t available) const {
   if (!rule.is_mean()) available = std::min<std::size_t>(available, limits::robust_updates_max);
+  if (masked) available = std::min(available, secure::cohort_max);
   const auto all = static_cast<double>(available);
   const double wanted = settings.clients_per_round != 0 ? settings.clients_per_round
                                                         : std::ceil(settings.fraction * all - 1e-9);

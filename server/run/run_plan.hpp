@@ -4,6 +4,7 @@
 #pragma once
 
 #include "server/history/records.hpp"
+#include "server/run/masked_settings.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/settings.hpp"
 #include "server/sums/aggregate_rule.hpp"
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,7 +48,9 @@ struct RunPlan {
   const std::vector<std::string> ladder;  // The codecs that clients may be asked for, mostly one.
   const RoundMode mode;
   const std::shared_ptr<const Strategy> strategy;
-  const AggregateRule rule;  // --aggregate.
+  const AggregateRule rule;                    // --aggregate.
+  const std::optional<MaskedSettings> masked;  // Set in a masked run.
+  const bool has_equal_weights;                // --weights.
   const Round kept_rounds;  // The number of newest rounds whose updates are kept; 0: none are kept.
   const Layout model;
   const RunLayout run_layout;  // The layout of versions, updates and sums.
@@ -65,7 +69,7 @@ struct RunPlan {
   [[nodiscard]] std::uint64_t examples_max(std::vector<std::uint64_t> examples) const;
   /// How much a client with `examples` examples counts in a round.
   [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples, const RoundRecord& round) const {
-    return strategy->weight_of(counted_examples(examples, round));
+    return strategy->weight_of(has_equal_weights ? 1 : counted_examples(examples, round));
   }
   [[nodiscard]] static std::uint64_t counted_examples(std::uint64_t examples,
                                                       const RoundRecord& round) {

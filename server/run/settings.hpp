@@ -32,6 +32,7 @@ struct RunSettings {
   std::uint32_t clients_per_round = 0;  // 0: `fraction` decides.
   double fraction = 1.0;                // A fraction of the connected clients.
   std::string sampling = "uniform";
+  std::string weights;  // For check_weights() (masked_settings.hpp); "": see weighs_equally().
   std::string mode = "sync";
   double over_select = 1.0;  // Asks this many times as many clients as needed; 0: adapts.
   double deadline_s = 600;  // The time for a round, in an asynchronous run for a task; 0: no limit.
@@ -50,11 +51,12 @@ struct RunSettings {
   double proximal_mu = 0;
   std::string codec = "ecuq:4";  // Unbiased; an eighth of the bytes of fp32.
   std::string downlink_codec = "none";
-  std::string aggregate = "mean";  // A rule of server/sums/aggregate_rule.hpp.
-  std::string metric;              // The main metric; "": the target's, or the first reported.
-  std::string target;              // For parse_target() (target.hpp); "": none.
-  double target_accuracy = 0;      // Short for a target "accuracy>=X"; 0: none.
-  std::uint32_t patience = 0;      // Versions in a row that may be no better; 0: no limit.
+  std::string aggregate = "mean";          // A rule of server/sums/aggregate_rule.hpp.
+  std::string secure_aggregation = "off";  // For parse_secure_aggregation().
+  std::string metric;          // The main metric; "": the target's, or the first reported.
+  std::string target;          // For parse_target() (target.hpp); "": none.
+  double target_accuracy = 0;  // Short for a target "accuracy>=X"; 0: none.
+  std::uint32_t patience = 0;  // Versions in a row that may be no better; 0: no limit.
   /// The fewest examples that a value for the target is measured on.
   std::uint32_t target_examples = 10;
   double norm_limit = 1000;             // Times the median norm (norm_limit.hpp); 0: none.

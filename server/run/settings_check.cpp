@@ -2,6 +2,7 @@
 // Whether the settings of a run fit each other. What a value may be by itself, its row of the table
 // says (settings_table.cpp).
 #include "server/cohort/codec_choice.hpp"
+#include "server/run/masked_settings.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/schedule.hpp"
 #include "server/run/settings_table.hpp"
@@ -214,7 +215,8 @@ Result<void> check_settings(const RunSettings& settings) {
   FL_CHECK(check_method(settings));
   FL_CHECK(check_mode(settings));
   FL_CHECK(check_codecs(settings));
-  return check_aggregate(settings);
+  FL_CHECK(check_aggregate(settings));
+  return check_masked(settings);
 }
 
 }  // namespace fl::server

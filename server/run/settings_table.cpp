@@ -4,6 +4,7 @@
 
 #include "server/cohort/codec_choice.hpp"
 #include "server/cohort/sampler.hpp"
+#include "server/run/masked_settings.hpp"
 #include "server/run/round_mode.hpp"
 #include "server/run/schedule.hpp"
 #include "server/run/target.hpp"
@@ -31,6 +32,7 @@ constexpr std::string_view training = "Training at the clients";
 constexpr std::string_view traffic = "Bytes";
 constexpr std::string_view goal = "The goal";
 constexpr std::string_view robustness = "Clients that harm";
+constexpr std::string_view privacy = "What the server may read";
 constexpr std::string_view records = "What is kept";
 
 template <class T>
@@ -98,6 +100,14 @@ constexpr RunSettingRow table[] = {
      .help = "How clients are sampled: {}",
      .help_names = [] { return alternatives(sampler_rows(), &SamplerRow::usage); },
      .check = [](const S& s) { return outcome_of(parse_sampler(s.sampling)); }},
+    {.field = &S::weights,
+     .flag = "weights",
+     .group = clients,
+     .help = "How much a client counts in a round: by its number of examples (examples) or once "
+             "(equal, which a masked run has)",
+     .default_shown = "examples",
+     .changeable = Changeable::before_first_model,
+     .check = [](const S& s) { return check_weights(s.weights); }},
     {.field = &S::mode,
      .flag = "mode",
      .group = clients,
@@ -229,6 +239,14 @@ constexpr RunSettingRow table[] = {
              "can't steer: {}; each but mean also as nnm+RULE",
      .help_names = robust_rule_usages,
      .check = [](const S& s) { return outcome_of(parse_aggregate(s.aggregate)); }},
+    {.field = &S::secure_aggregation,
+     .flag = "secure-aggregation",
+     .group = privacy,
+     .help = "off, or on[:attempts=3,step-seconds=60]: clients mask their updates, so that the "
+             "server can add them up and read none; it needs --members and --codec lanes:B",
+     .changeable = Changeable::before_first_model,
+     .check =
+         [](const S& s) { return outcome_of(parse_secure_aggregation(s.secure_aggregation)); }},
     {.field = &S::seed,
      .flag = "seed",
      .group = the_run,

@@ -42,9 +42,8 @@ LaneSums::LaneSums(secure::LaneWords layout, std::vector<std::uint64_t> words,
       givers_(std::move(givers)),
       shared_seed_(shared_seed) {
   FL_ASSERT(words_.size() == layout_.words());
-  std::uint64_t weights = 0;
-  for (const LaneGiver& giver : givers_) weights += giver.weight;
-  FL_ASSERT(weights == layout_.weight_sum());
+  for (const LaneGiver& giver : givers_) weights_ += giver.weight;
+  FL_ASSERT(weights_ >= 1 && weights_ <= layout_.weight_sum());
 }
 
 void LaneSums::mean_of_run(std::size_t run, std::span<float> out) const {
@@ -52,7 +51,8 @@ void LaneSums::mean_of_run(std::size_t run, std::span<float> out) const {
   FL_ASSERT(out.size() == of.block.elements);
   const std::uint64_t begin = layout_.begin_of(run);
   std::vector<std::int64_t> sums(of.values);
-  layout_.unpack(run, std::span(words_).subspan(begin, layout_.begin_of(run + 1) - begin), sums);
+  layout_.unpack(run, std::span(words_).subspan(begin, layout_.begin_of(run + 1) - begin), weights_,
+                 sums);
   int unit_log2 = codec::lane_wide_log2;
   if (of.step.is_set()) {
     unit_log2 = of.step.exponent();
@@ -62,7 +62,7 @@ void LaneSums::mean_of_run(std::size_t run, std::span<float> out) const {
     }
     for (std::int64_t& sum : sums) sum *= of.step.mantissa();
   }
-  const double factor = std::ldexp(1 / static_cast<double>(layout_.weight_sum()), unit_log2);
+  const double factor = std::ldexp(1 / static_cast<double>(weights_), unit_log2);
   if (of.values == of.block.elements) {
     kernels().scale_fixed(sums.data(), sums.size(), factor, out.data());
     return;
@@ -90,5 +90,7 @@ std::vector<codec::LaneTally> LaneSums::tallies() const {
   }
   return tallies;
 }
+
+double LaneSums::mean_loss() const { return secure::mean_loss_of(words_.back(), weights_); }
 
 }  // namespace fl::server

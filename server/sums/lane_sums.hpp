@@ -23,7 +23,7 @@ struct LaneGiver {
 class LaneSums {
  public:
   /// `words`: the sums of all clients' words. `shared_seed`:
-  /// that of the round. The givers' weights sum to layout.weight_sum().
+  /// that of the round. The givers' weights sum to layout.weight_sum() at most.
   LaneSums(secure::LaneWords layout, std::vector<std::uint64_t> words,
            std::vector<LaneGiver> givers, std::uint64_t shared_seed);
 
@@ -36,11 +36,14 @@ class LaneSums {
 
   /// The tally of each tensor, as the next round's steps need it (lane_steps.hpp).
   [[nodiscard]] std::vector<codec::LaneTally> tallies() const;
+  /// The clients' mean training loss.
+  [[nodiscard]] double mean_loss() const;
 
  private:
   secure::LaneWords layout_;
   std::vector<std::uint64_t> words_;
   std::vector<LaneGiver> givers_;
+  std::uint64_t weights_ = 0;  // Of all givers.
   std::uint64_t shared_seed_;
 };
 

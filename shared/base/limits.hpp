@@ -399,6 +399,12 @@ inline constexpr auto farewell_max = 20s;
 /// How often a client saves a running download to disk.
 inline constexpr auto download_save_every = 10s;
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload after LATER.
+/// What a client keeps of its attempt at a masked round: five messages of the server's, in base64.
+inline constexpr std::size_t attempt_record_bytes_max = 4 << 20;
+static_assert(attempt_record_bytes_max > 2 * 5 * header_bytes_max);
+/// The masked rounds that a site may ever contribute to, and the file that has a line for each.
+inline constexpr std::size_t contributions_max = 200'000;
+inline constexpr std::uint64_t contributions_bytes_max = 64 << 20;
 
 // Reconnecting: exponential backoff with full jitter.
 inline constexpr auto backoff_min = 100ms;

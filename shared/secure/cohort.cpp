@@ -60,6 +60,14 @@ std::size_t Cohort::index_of(std::string_view name) const {
   return static_cast<std::size_t>(found - members.begin());
 }
 
+Result<void> check_keys(const Public& context, const Member& member) {
+  if (is_signed(member.site_key, keys_digest(context, member.name, member.keys),
+                member.keys.signature))
+    return {};
+  return not_a_cohort(
+      fmt::format("the keys of '{}' are not signed by its site key for this attempt", member.name));
+}
+
 Result<void> check_cohort(const Cohort& cohort) {
   const auto& members = cohort.members;
   if (members.size() < cohort_min || members.size() > cohort_max) {
@@ -78,11 +86,7 @@ Result<void> check_cohort(const Cohort& cohort) {
       if (!seen.insert(key).second)
         return not_a_cohort(fmt::format("'{}' has a key that is in the cohort twice", member.name));
     }
-    if (!is_signed(member.site_key, keys_digest(cohort.context, member.name, member.keys),
-                   member.keys.signature)) {
-      return not_a_cohort(fmt::format(
-          "the keys of '{}' are not signed by its site key for this attempt", member.name));
-    }
+    FL_CHECK(check_keys(cohort.context, member));
   }
   return {};
 }
@@ -138,7 +142,7 @@ Result<void> check_survivors(const Cohort& cohort, const std::vector<std::uint32
     return not_a_cohort("a survivor has not shared its secrets");
   // Fewer than the threshold could not open what the others hid.
   const std::size_t least =
-      std::max({cohort_min, consent_threshold(sharers.size()), cohort.threshold()});
+      std::max({cohort_min, consent_threshold(cohort.members.size()), cohort.threshold()});
   if (sharers.size() < least || survivors.size() < least) {
     return not_a_cohort(fmt::format("{} of {} members are left, and {} are the fewest",
                                     survivors.size(), cohort.members.size(), least));
@@ -162,7 +166,7 @@ Result<void> check_consents(const Cohort& cohort, const Public& transcript,
     if (!signers.insert(consent.member).second)
       return not_a_cohort(fmt::format("'{}' has signed the survivors twice", member.name));
   }
-  const std::size_t needed = consent_threshold(sharers.size());
+  const std::size_t needed = consent_threshold(cohort.members.size());
   if (signers.size() < needed) {
     return not_a_cohort(
         fmt::format("{} members have signed the survivors, and {} must", signers.size(), needed));

@@ -27,10 +27,11 @@ inline constexpr std::size_t cohort_max = 128;
 [[nodiscard]] constexpr std::size_t share_threshold(std::size_t members) {
   return 2 * (members - 1) / 3 + 1;
 }
-/// How many members must sign a list of survivors, of `sharers` that have shared their secrets:
-/// more than two thirds. So no two lists can both have enough, unless a third of them is dishonest.
-[[nodiscard]] constexpr std::size_t consent_threshold(std::size_t sharers) {
-  return 2 * sharers / 3 + 1;
+/// How many members of a cohort must sign a list of survivors: more than two thirds of all, not of
+/// those that have shared, as the server may tell each member of other sharers. So no two lists can
+/// both have enough, unless a third of the cohort is dishonest.
+[[nodiscard]] constexpr std::size_t consent_threshold(std::size_t members) {
+  return 2 * members / 3 + 1;
 }
 
 /// The public keys of a member for one attempt.
@@ -87,6 +88,10 @@ struct Cohort {
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
 };
 
+/// Whether a member's keys are signed by its site key, for this context. Errors: invalid_input,
+/// naming the member.
+[[nodiscard]] Result<void> check_keys(const Public& context, const Member& member);
+
 /// Whether the cohort can be one at all: from cohort_min to cohort_max members in the order of
 /// their names, no name, site key or attempt key twice, and each one's keys signed for this
 /// context. Errors: invalid_input, naming the member and what is wrong.
@@ -114,6 +119,10 @@ struct Cohort {
 [[nodiscard]] Public consent_digest(const Public& transcript,
                                     const std::vector<std::uint32_t>& sharers,
                                     const std::vector<std::uint32_t>& survivors);
+
+/// The bytes of what a member seals for another one: a share of its mask key, one of its self seed,
+/// and the seal's tag.
+inline constexpr std::size_t sealed_share_bytes = 2 * key_bytes + seal_bytes;
 
 struct Consent {
   std::uint32_t member;  // The signer's index.

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 namespace fl::secure {
 
 namespace {
+
+constexpr int loss_unit_bits = 32;
 
 /// The offset that makes all values of a run positive.
 std::uint64_t offset_of(const codec::LaneRun& run) {
@@ -51,13 +54,14 @@ void LaneWords::pack(std::size_t run, std::span<const std::int32_t> integers, st
   }
 }
 
-void LaneWords::unpack(std::size_t run, std::span<const std::uint64_t> words,
+void LaneWords::unpack(std::size_t run, std::span<const std::uint64_t> words, std::uint64_t weights,
                        std::span<std::int64_t> sums) const {
+  FL_ASSERT(weights >= 1 && weights <= weight_sum_);
   FL_ASSERT(sums.size() == runs_[run].values && words.size() == begin_of(run + 1) - begin_of(run));
   const int bits = lane_bits(run);
   const std::size_t lanes = lanes_in_word(run);
   const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
-  const auto offset = static_cast<std::int64_t>(weight_sum_ * offset_of(runs_[run]));
+  const auto offset = static_cast<std::int64_t>(weights * offset_of(runs_[run]));
   std::size_t at = 0;
   for (const std::uint64_t word : words) {
     const std::size_t end = std::min(sums.size(), at + lanes);
@@ -68,7 +72,7 @@ void LaneWords::unpack(std::size_t run, std::span<const std::uint64_t> words,
 
 Result<std::vector<std::uint64_t>> lane_words_of(codec::PayloadReader& update,
                                                  const LaneWords& words,
-                                                 const codec::LaneSteps& steps,
+                                                 const codec::LaneSteps& steps, double loss,
                                                  std::uint64_t weight) {
   FL_ASSERT(update.blocks() == words.runs().size());
   std::vector<std::uint64_t> out(words.words());
@@ -89,7 +93,16 @@ Result<std::vector<std::uint64_t>> lane_words_of(codec::PayloadReader& update,
     *place++ = tally.clipped;
     *place++ = tally.large;
   }
+  const double counted =
+      std::isnan(loss) ? masked_loss_max : std::clamp(loss, -masked_loss_max, masked_loss_max);
+  *place = static_cast<std::uint64_t>(std::llround(std::ldexp(counted, loss_unit_bits))) * weight;
   return out;
+}
+
+double mean_loss_of(std::uint64_t word, std::uint64_t weights) {
+  const double sum =
+      std::ldexp(static_cast<double>(static_cast<std::int64_t>(word)), -loss_unit_bits);
+  return std::clamp(sum / static_cast<double>(weights), -masked_loss_max, masked_loss_max);
 }
 
 }  // namespace fl::secure

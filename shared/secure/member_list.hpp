@@ -28,7 +28,8 @@
 
 namespace fl::secure {
 
-inline constexpr std::size_t member_list_bytes_max = 4 << 20;
+/// About 2,000 members. A Welcome carries the list (limits::header_bytes_max).
+inline constexpr std::size_t member_list_bytes_max = 192 << 10;
 
 struct MemberList {
   struct Named {

@@ -46,6 +46,10 @@ constexpr Row rows[] = {
      .name = "clip-norm",
      .what = "the client shortens gradients to --clip-norm",
      .of_client = true},
+    {.feature = Feature::secure_aggregation,
+     .name = "secure-aggregation",
+     .what = "the client masks its updates for the members of a list",
+     .of_client = true},
 };
 
 std::string_view name_of(End end) { return end == End::client ? "client" : "server"; }

@@ -13,7 +13,7 @@
 
 namespace fl {
 
-enum class Feature { evaluation, renewal, summaries, notices, clip_norm };
+enum class Feature { evaluation, renewal, summaries, notices, clip_norm, secure_aggregation };
 enum class End { client, server };
 
 /// The features of one end.

@@ -106,6 +106,77 @@ class Members(unittest.TestCase):
             self.assertEqual(code, 1, words)
             self.assertIn(said, err)
 
+    def test_a_client_shows_and_approves_lists_that_it_has(self):
+        for words, code, said in (
+            (("show",), 1, "fl-client-state has no member list: a client with --members keeps"),
+            (("show", "--state", "here"), 1, "here has no member list"),
+            (("show", "0" * 64), 1, "DIGEST is for 'members approve'"),
+            (("approve",), 1, "'members approve' needs DIGEST"),
+            (("approve", "0" * 64), 1, "no member list waits in fl-client-state"),
+            (("forget",), 2, "show"),
+        ):
+            found, _, err = self.run_program("fl-client", "members", *words)
+            self.assertEqual(found, code, words)
+            self.assertIn(said, err)
+        # The accepted list, and one that follows it.
+        state = self.folder / "fl-client-state"
+        state.mkdir()
+        self.write_list(1, ("ada",)).rename(state / "members.txt")
+        code, out, err = self.run_program("fl-client", "members", "show")
+        self.assertEqual(code, 0, err)
+        digest = out.split()[2]
+        self.assertRegex(out, r"\Aaccepted list [0-9a-f]{64}\nepoch 1, cohorts of 3 members at least")
+        self.assertRegex(out, r"\nmember +([0-9a-f]{4} ){5} +north\n")
+        path = self.write_list(1, ("ada",), f"epoch 2\nbefore {digest}")
+        path.write_text(path.read_text() + f"member west {self.key('west')}\n")
+        self.assertEqual(self.members("sign", "members", "--key", "ada.key")[0], 0)
+        path.rename(state / "members-proposed.txt")
+        code, out, err = self.run_program("fl-client", "members", "show")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"\nadded member +([0-9a-f]{4} ){5} +west\n")
+        approve = out.split("\nto accept it: fl-client ")[1].split()
+        code, out, err = self.run_program("fl-client", *approve)
+        self.assertEqual(code, 0, err)
+        code, out, err = self.run_program("fl-client", "members", "show")
+        self.assertIn("\nepoch 2, ", out)
+        self.assertNotIn("proposed", out)
+
+    def test_a_masked_run_needs_a_signed_list(self):
+        def start(*flags):
+            return self.run_program("fl-server", "--secure-aggregation", "on", *flags)
+
+        self.write_list(1, ("ada",))
+        for flags, said in (
+            ((), "the server has no member list: give --members FILE"),
+            (("--members", "none"), "--members: "),
+            (("--members", "members"), "0 have signed, and 1 must"),
+            (("--members", "ada.key"), "ada.key: line 1: a member list begins with"),
+        ):
+            code, _, err = start(*flags)
+            self.assertEqual(code, 1, flags)
+            self.assertIn(said, err)
+        self.assertEqual(self.members("sign", "members", "--key", "ada.key")[0], 0)
+        code, _, err = start("--members", "members", "--mode", "async")
+        self.assertEqual(code, 1)
+        self.assertIn("Whoever runs the server must not be a signer", err)
+        self.assertIn("masked run: --codec lanes:8, --weights equal, --min-clients 3", err)
+        self.assertIn("--mode async does not go with --secure-aggregation", err)
+        self.assertFalse((self.folder / "fl-state").exists())
+
+    def test_flags_of_a_client_about_masks_need_a_list(self):
+        for flag in ("--site-key=k", "--min-cohort=4", "--allow-same-version"):
+            code, _, err = self.run_program("fl-client", flag)
+            self.assertEqual(code, 2)
+            self.assertIn(f"{flag.partition('=')[0]} requires --members", err)
+        self.write_list(1, ("ada",))
+
+        def look(*flags):
+            return self.run_program("fl-client", "doctor", "--members", "members", *flags)[1]
+
+        self.assertIn("'fl-client site-key --key site.key'", look())
+        self.assertRegex(look("--site-key", "north.key"), "site key +'north' of members: ")
+        self.assertIn("no member of members has it", look("--site-key", "ada.key"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,6 +8,7 @@
 #include "tests/codec/codec_support.hpp"
 #include "tests/secure/attempt_world.hpp"
 
+#include <cmath>
 #include <numeric>
 
 using namespace fl;
@@ -44,6 +45,7 @@ struct Updates {
   }
 
   static std::uint64_t seed_of(std::size_t client) { return 1000 + client; }
+  static double loss_of(std::size_t client) { return 0.25 + static_cast<double>(client); }
   [[nodiscard]] std::uint64_t weight_sum() const {
     return std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
   }
@@ -60,7 +62,8 @@ struct Updates {
   [[nodiscard]] Words words(std::size_t client) const {
     Words out;
     read(client, [&](PayloadReader& reader) {
-      out = secure::lane_words_of(reader, lanes(), *steps, weights[client]).value();
+      out =
+          secure::lane_words_of(reader, lanes(), *steps, loss_of(client), weights[client]).value();
     });
     return out;
   }
@@ -161,6 +164,7 @@ TEST_CASE("a masked round has the mean of one in the clear, bit for bit, and its
       CHECK(sums.tallies() == tallies);
       const auto next = server::next_steps(bits_of, steps, tallies);
       CHECK(next[0].is_set());
+      CHECK(sums.mean_loss() == (0.25 + 255 * 1.25 + 17 * 2.25 + 100 * 3.25) / 373);
     }
   }
 }
@@ -188,7 +192,7 @@ TEST_CASE("lanes have room for the extremes of all clients, whatever their weigh
         lanes.pack(which, integers, weight, one);
         for (std::uint64_t client = 0; client < clients; ++client) add_to(sum, one);
         std::vector<std::int64_t> sums(of.values);
-        lanes.unpack(which, sum, sums);
+        lanes.unpack(which, sum, clients * weight, sums);
         for (std::size_t i = 0; i < sums.size(); ++i)
           REQUIRE(sums[i] == static_cast<std::int64_t>(clients * weight) * integers[i]);
       }
@@ -196,12 +200,30 @@ TEST_CASE("lanes have room for the extremes of all clients, whatever their weigh
   }
 }
 
+TEST_CASE("a loss counts with its weight, and within bounds") {
+  const Updates updates("lanes:8", {3, 255, 1}, some_steps(8));
+  const auto word_of = [&](double loss, std::uint64_t weight) {
+    std::uint64_t word = 0;
+    updates.read(0, [&](PayloadReader& reader) {
+      word = secure::lane_words_of(reader, updates.lanes(), *updates.steps, loss, weight)
+                 .value()
+                 .back();
+    });
+    return word;
+  };
+  CHECK(secure::mean_loss_of(word_of(0.75, 3) + word_of(-1.25, 1) + word_of(0, 1), 5) == 0.2);
+  CHECK(secure::mean_loss_of(word_of(std::nan(""), 1), 1) == secure::masked_loss_max);
+  CHECK(secure::mean_loss_of(word_of(1e300, 255) * 128, 255 * 128) == secure::masked_loss_max);
+  CHECK(secure::mean_loss_of(word_of(-1e300, 255) * 128, 255 * 128) == -secure::masked_loss_max);
+  CHECK(secure::mean_loss_of(~std::uint64_t{0} >> 1, 1) == secure::masked_loss_max);
+}
+
 TEST_CASE("an update that is coded in another way than all others' is not packed") {
   const Updates right("lanes:8", {1, 1, 1}, some_steps(8));
   const auto error_of = [&](const Updates& wrong) {
     std::string text = "no error";
     wrong.read(0, [&](PayloadReader& reader) {
-      const auto words = secure::lane_words_of(reader, right.lanes(), *right.steps, 1);
+      const auto words = secure::lane_words_of(reader, right.lanes(), *right.steps, 0.5, 1);
       if (!words) text = words.error().message();
     });
     return text;

@@ -52,7 +52,7 @@ std::optional<Words> run_attempt(const std::vector<Gone>& gone, std::uint64_t se
   for (const std::uint32_t i : survivors)
     add_to(sum, masked(table.seats[i], words_of(seed * 1000 + i)));
   const auto consents = table.consents(those(stage, Gone::before_reveal), survivors);
-  if (consents.size() < secure::consent_threshold(sharers.size())) return std::nullopt;
+  if (consents.size() < secure::consent_threshold(table.cohort.members.size())) return std::nullopt;
   Unlocking unlocking(table.cohort, sharers, survivors);
   for (const std::uint32_t i : those(stage, Gone::never))
     unlocking.take(i, table.seats[i].reveal(survivors, consents).value()).value();

@@ -26,8 +26,9 @@ std::vector<std::string> names_of(const Features& features) {
 }
 
 TEST_CASE("both ends offer what the table says, under names that may be sent") {
-  CHECK(names_of(Features::of(End::client)) ==
-        std::vector<std::string>{"evaluation", "summaries", "notices", "clip-norm"});
+  CHECK(names_of(Features::of(End::client)) == std::vector<std::string>{"evaluation", "summaries",
+                                                                        "notices", "clip-norm",
+                                                                        "secure-aggregation"});
   CHECK(names_of(Features::of(End::server)) == std::vector<std::string>{"evaluation", "renewal"});
   CHECK(Features::read(hello_with(names_of(Features::of(End::client)))).value() ==
         Features::of(End::client));

@@ -8,6 +8,7 @@
 #include "tests/server/sums/rows_in_memory.hpp"
 #include "tests/support/stored.hpp"
 #include "tests/world/check_evaluations.hpp"
+#include "tests/world/check_masked.hpp"
 #include "tests/world/check_replays.hpp"
 #include "tests/world/exact_sum.hpp"
 
@@ -227,8 +228,12 @@ class Checker {
     const auto most = static_cast<std::uint64_t>(std::ceil(settings_.weight_cap * middle));
     std::uint64_t weight = 0;
     for (const std::uint64_t one : examples)
-      weight += strategy_->weight_of(most == 0 ? one : std::min(one, most));
+      weight += weight_of(most == 0 ? one : std::min(one, most));
     return row.examples_max == most && row.population == weight;
+  }
+
+  [[nodiscard]] std::uint64_t weight_of(std::uint64_t examples) const {
+    return strategy_->weight_of(settings_.weights == "equal" ? 1 : examples);
   }
 
   /// The part of `whole` that is sent: the whole model without the personal tensors.
@@ -258,7 +263,7 @@ class Checker {
     std::uint64_t weight = 0;
     for (const auto& [id, task] : tasks_) {
       if (task.round == round && task.state == TaskState::accepted)
-        weight += strategy_->weight_of(counted(task));
+        weight += weight_of(counted(task));
     }
     RoundFacts facts;
     facts.round = round;
@@ -344,7 +349,7 @@ class Checker {
     const Round age = task.round - 1 - task.base_version;
     if (age > mode_.late_max)
       return wrong(fmt::format("an update {} versions old was counted", age));
-    const std::uint64_t weight = strategy_->weight_of(counted(task));
+    const std::uint64_t weight = weight_of(counted(task));
     const std::uint64_t discounted = mode_.discounted(weight, age);
     const bool is_compensated = mode_.compensation > 0 && age > 0;
     // The server adds sketches undecoded, unless it must change the decoded values before the sum.
@@ -649,6 +654,7 @@ Result<History> History::open(World& world) {
 
 Result<void> check(World& world) {
   FL_TRY(auto history, History::open(world));
+  if (world.options().is_masked()) return check_masked(world, history);
   FL_CHECK(Checker(world, history).run());
   return check_replays(world, history);
 }

@@ -41,6 +41,13 @@ ToyProblem ToyProblem::make(std::uint64_t parameters, std::uint64_t seed) {
   return problem;
 }
 
+void ToyProblem::drop_statistics() {
+  std::vector<TensorSpec> tensors;
+  for (const auto& tensor : layout.tensors())
+    if (!tensor.name.starts_with("norm")) tensors.push_back({tensor.name, tensor.shape});
+  layout = Layout::make(std::move(tensors)).value();
+}
+
 std::vector<float> ToyProblem::point(std::uint32_t client) const {
   return draws(seed, client, layout.elements());
 }

@@ -26,6 +26,8 @@ struct ToyProblem {
   /// Makes a model of about `parameters` parameters in three tensors, and one tensor of two
   /// statistics.
   static ToyProblem make(std::uint64_t parameters, std::uint64_t seed);
+  /// Leaves the statistics out: a masked run has none.
+  void drop_statistics();
   /// The point c_k; its values are in [-1, 1).
   [[nodiscard]] std::vector<float> point(std::uint32_t client) const;
   /// The run's version 0 for `run_seed`.

@@ -22,6 +22,24 @@ const std::filesystem::path state_folder = "/state";
 
 }  // namespace
 
+secure::Secret site_key_of(const std::string& name) {
+  return secure::Secret(secure::digest_of({bytes_of("the site key of "), bytes_of(name)}));
+}
+
+std::string member_list_of(const WorldOptions& options) {
+  const secure::Secret signer = site_key_of("the signer");
+  std::string text =
+      fmt::format("tributary-members 1\nepoch 1\nsmallest-cohort 3\nneeds 1\nsigner somebody {}\n",
+                  secure::key_text(secure::signing_key(signer)));
+  for (const auto& member : options.members) {
+    if (!member.evaluator)
+      text += fmt::format("member {} {}\n", member.name,
+                          secure::key_text(secure::signing_key(site_key_of(member.name))));
+  }
+  const auto list = secure::parse_member_list(text).value();
+  return text + secure::signature_line(list, signer).value() + "\n";
+}
+
 // Processes ------------------------------------------------------------------------------------
 
 struct World::Server {
@@ -216,7 +234,10 @@ Result<void> World::boot(Server& server) {
   };
   server.engine = std::make_shared<RoundEngine>(
       net::make_strand(io_), options_.settings, *run, options_.problem.layout, server.files,
-      *server.store, RoundEngine::Shared{&server.store_worker, &server.compute},
+      *server.store,
+      RoundEngine::Shared{.store = &server.store_worker,
+                          .compute = &server.compute,
+                          .members = options_.is_masked() ? member_list_of(options_) : ""},
       RunFiles::Paths{state_folder / "checkpoints", state_folder / "spool",
                       state_folder / "references", state_folder / "kept-updates"},
       [problem = options_.problem](std::string_view, std::uint64_t seed) {
@@ -380,6 +401,11 @@ void World::boot(Client& client) {
   };
   client::Agent::Options options;
   options.evaluator = client.member.evaluator;
+  if (options_.is_masked() && !client.member.evaluator) {
+    options.secure = client::SecureOptions{
+        .site_key = site_key_of(client.member.name),
+        .trusted = secure::parse_member_list(member_list_of(options_)).value()};
+  }
   options.jitter_seed = random_();
   process.agent = std::make_unique<client::Agent>(process.strand, process, nullptr, process.files,
                                                   state_folder, factory, process.worker, options);

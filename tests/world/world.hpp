@@ -87,7 +87,12 @@ struct WorldOptions {
   /// True if all clients are in every round, with no deadline and one codec. Then troubles do not
   /// change the result.
   [[nodiscard]] bool is_steady() const;
+  [[nodiscard]] bool is_masked() const { return settings.secure_aggregation.starts_with("on"); }
 };
+
+/// In a masked world: a member's site key, and the signed list of all trainers.
+[[nodiscard]] secure::Secret site_key_of(const std::string& name);
+[[nodiscard]] std::string member_list_of(const WorldOptions& options);
 
 /// Draws a federation of 2 to 6 trainers with its codecs, settings and troubles from the seed.
 [[nodiscard]] WorldOptions draw_options(std::uint64_t seed);

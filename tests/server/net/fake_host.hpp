@@ -74,6 +74,10 @@ class FakeHost final : public SessionHost {
   void end_transfer(const Peer&, TransferWay way, std::size_t chunk_bytes_max) override {
     note("{} ends: chunks of {}", way == TransferWay::up ? "upload" : "download", chunk_bytes_max);
   }
+  Awaitable<Result<void>> take_secure(std::shared_ptr<Peer>, wire::Header message) override {
+    note("{}", kind_name(message));
+    co_return success();
+  }
   Awaitable<void> record_evaluation(std::shared_ptr<Peer>, wire::Evaluation evaluation) override {
     note("evaluation of {}", evaluation.version());
     co_return;

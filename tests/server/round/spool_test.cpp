@@ -19,7 +19,7 @@ struct SpoolWorld {
 
   SpoolWorld() { REQUIRE(spool.prepare()); }
 
-  std::shared_ptr<Upload> open(std::int64_t task, std::string_view bytes) {
+  std::shared_ptr<server::Upload> open(std::int64_t task, std::string_view bytes) {
     auto upload = spool.open(TaskId{task}, bytes.size(), Digest::of(bytes_of(bytes)));
     REQUIRE(upload);
     return *upload;

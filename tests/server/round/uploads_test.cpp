@@ -27,9 +27,12 @@ class OpaqueIntake final : public UpdateIntake {
   OpaqueIntake(Tasks& tasks, Spool& spool, std::size_t words)
       : tasks_(tasks), spool_(spool), words_(words) {}
 
-  void open_round() override { sums_.assign(words_, 0); }
+  Awaitable<Result<void>> open_round() override {
+    sums_.assign(words_, 0);
+    co_return success();
+  }
   Awaitable<Result<void>> rebuild() override {
-    open_round();
+    sums_.assign(words_, 0);
     for (const auto& [client, task] : tasks_.round().tasks) {
       if (task.record.state != TaskState::accepted) continue;
       FL_CO_TRY(const auto file, spool_.open_accepted(task.record.spool_file));
@@ -41,11 +44,11 @@ class OpaqueIntake final : public UpdateIntake {
     if (begin.bytes() == bytes()) return {};
     return Error(Errc::invalid_input, "it is not as long as all are");
   }
-  Awaitable<Result<void>> take(Task& task, TaskRecord& record,
-                               std::shared_ptr<Upload> upload) override {
+  Awaitable<Result<Taken>> take(Task& task, TaskRecord& record, const UploadGrant& grant) override {
     FL_ASSERT(task.is_deciding && record.norm == 0);
-    FL_CO_CHECK(spool_.finish(*upload));
-    co_return add(*upload->file());
+    FL_CO_CHECK(spool_.finish(*grant.upload));
+    FL_CO_CHECK(add(*grant.upload->file()));
+    co_return Taken::counts;
   }
   Result<void> forget(const TaskRecord& refused, const Error&) override {
     forgotten.push_back(refused.client);
@@ -105,7 +108,7 @@ struct UploadsWorld {
       task.offered_at = Clock::now();
       tasks.round().put(std::move(task));
     }
-    intake.open_round();
+    REQUIRE(simulation.result_of(intake.open_round()));
     control.set_restored();
   }
 

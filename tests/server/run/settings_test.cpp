@@ -174,6 +174,10 @@ TEST_CASE("the stored settings of a run are read, and written with the same byte
   CHECK((target_of(settings) == Target{"accuracy", false, 0.5}));
   with_newer.insert(with_newer.find("\"target_accuracy\""), "\"target\":\"\",");
   with_newer.insert(with_newer.find("\"weight_decay\""), "\"weight_cap\":10.0,");
+  CHECK(settings.secure_aggregation == "off");
+  with_newer.insert(with_newer.find("\"seed\""), "\"secure_aggregation\":\"off\",");
+  CHECK(settings.weights.empty());
+  with_newer.insert(with_newer.size() - 1, ",\"weights\":\"\"");
   CHECK(to_json(settings) == with_newer);
 }
 

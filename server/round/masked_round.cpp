@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/round/masked_round.hpp"
+
+#include "server/round/masked_sum.hpp"
+#include "server/round/offer_terms.hpp"
+#include "shared/base/failpoint.hpp"
+#include "shared/base/limits.hpp"
+#include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
+#include "shared/codec/spec/parser.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fl::server {
+
+namespace {
+
+using Stage = Attempt::Stage;
+
+/// The task and the attempt of a member's message.
+std::pair<TaskId, std::uint32_t> subject_of(const wire::Header& message) {
+  switch (message.kind_case()) {
+    case wire::Header::kSecureKeys:
+      return {TaskId{message.secure_keys().task()}, message.secure_keys().attempt()};
+    case wire::Header::kSecureShares:
+      return {TaskId{message.secure_shares().task()}, message.secure_shares().attempt()};
+    case wire::Header::kSecureConsent:
+      return {TaskId{message.secure_consent().task()}, message.secure_consent().attempt()};
+    default: return {TaskId{message.secure_reveal().task()}, message.secure_reveal().attempt()};
+  }
+}
+
+/// Sets the task of what the server says to one member.
+void set_task(wire::Header& message, TaskId task) {
+  const std::int64_t id = number_of(task);
+  switch (message.kind_case()) {
+    case wire::Header::kSecureCohort: message.mutable_secure_cohort()->set_task(id); break;
+    case wire::Header::kSecureInbox: message.mutable_secure_inbox()->set_task(id); break;
+    case wire::Header::kSecureSurvivors: message.mutable_secure_survivors()->set_task(id); break;
+    default: message.mutable_secure_ask()->set_task(id);
+  }
+}
+
+std::string_view what_is_missing(Stage stage) {
+  switch (stage) {
+    case Stage::shares: return "the shares";
+    case Stage::words: return "the masked update";
+    case Stage::consents: return "the signature";
+    default: return "the answer that opens the sum";
+  }
+}
+
+wire::Verdict verdict_on(TaskId task, wire::Verdict::Outcome outcome, std::string_view reason) {
+  wire::UploadBegin begin;
+  begin.set_task(number_of(task));
+  return verdict_for(begin, outcome, reason);
+}
+
+}  // namespace
+
+MaskedRound::MaskedRound(const Parts& parts, std::string members)
+    : parts_(parts),
+      members_(std::move(members)),
+      list_(
+          std::make_shared<const secure::MemberList>(secure::parse_member_list(members_).value())) {
+}
+
+Result<void> MaskedRound::check_member(const std::string& name) const {
+  if (list_->find(name)) return {};
+  return Error(Errc::invalid_input,
+               fmt::format("'{}' is not in the member list of this masked run: let its signers add "
+                           "it with its site key, and start the server with the new list",
+                           name));
+}
+
+void MaskedRound::add_terms(wire::Offer& offer) const {
+  offer.mutable_secure()->set_attempt(number_);
+  offer.mutable_secure()->set_members(secure::raw(list_->digest()));
+}
+
+// Beginning -------------------------------------------------------------------------------------
+
+/// The digest of the values that the round trains from.
+Result<secure::Public> MaskedRound::digest_of_base() const {
+  const auto base = parts_.files.versions.at(parts_.tasks.round().record.base_version);
+  const std::uint64_t elements = parts_.control.plan.layout.elements();
+  FL_TRY([[maybe_unused]] const auto open, base->file.open());
+  secure::ValuesDigest digest;
+  std::vector<float> values(std::min<std::uint64_t>(elements, 1 << 18));
+  for (std::uint64_t first = 0; first < elements; first += values.size()) {
+    const std::span part(values.data(), std::min<std::uint64_t>(values.size(), elements - first));
+    FL_CHECK(read_values(*base, first, part));
+    digest.update(std::as_bytes(part));
+  }
+  return digest.finish();
+}
+
+void MaskedRound::begin_attempt(std::uint32_t number) {
+  const OpenRound& round = parts_.tasks.round();
+  const RunPlan& plan = parts_.control.plan;
+  number_ = number;
+  layout_.reset();
+  wire::Offer offer =
+      common_offer(plan, *parts_.files.versions.at(round.record.base_version), parts_.past.losses);
+  // All tasks of a round have one codec.
+  if (!round.tasks.empty()) offer.set_codec(round.tasks.begin()->second.record.codec);
+  add_terms(offer);
+  const secure::RunTerms run{plan.run.key, plan.run.model, plan.settings.strategy,
+                             plan.layout.digest().raw()};
+  attempt_.emplace(number, secure::attempt_context(run, offer, weights_), list_);
+  for (auto& [client, task] : parts_.tasks.round().tasks) task.has_keys = false;
+}
+
+Awaitable<Result<void>> MaskedRound::begin() {
+  parts_.control.expect_strand();
+  attempt_.reset();
+  sums_.reset();
+  survivors_.clear();
+  auto read_base = [this] { return digest_of_base(); };
+  FL_CO_TRY(weights_, co_await parts_.control.store.with_room(parts_.compute, read_base));
+  const Round round = parts_.tasks.round().record.round;
+  auto read_log = [run = parts_.control.plan.run.id, round](Store& store) {
+    return store.masked_messages().of_round(run, round);
+  };
+  FL_CO_TRY(const auto said, co_await parts_.control.store.with_store(std::move(read_log)));
+  begin_attempt(1);
+  bool is_of_other_list = false;
+  for (const MaskedMessage& row : said) {
+    if (row.attempt < number_) continue;  // It came while the next attempt was beginning.
+    if (row.attempt > number_) {
+      begin_attempt(row.attempt);
+      is_of_other_list = false;
+    }
+    wire::Header message;
+    if (!message.ParseFromString(row.message))
+      co_return Error(Errc::corrupt, "the history's table masked_message can't be read");
+    if (message.has_failed()) {
+      begin_attempt(row.attempt + 1);
+      is_of_other_list = false;
+      continue;
+    }
+    is_of_other_list = is_of_other_list || !attempt_->apply(row.client, message);
+    if (is_of_other_list && message.has_secure_survivors()) {
+      co_return Error(Errc::conflict,
+                      fmt::format("the members of round {} sign whose updates count, by another "
+                                  "--members or other settings: start with those until the round "
+                                  "is recorded",
+                                  round));
+    }
+    Task* const task = message.has_secure_keys()
+                           ? parts_.tasks.find(row.client, TaskId{message.secure_keys().task()})
+                           : nullptr;
+    if (task != nullptr) task->has_keys = attempt_->has_keys(row.client);
+  }
+  if (is_of_other_list) {
+    wire::Header failed;
+    failed.mutable_failed()->set_reason("the member list or the settings have changed");
+    FL_CO_CHECK(co_await log("", std::move(failed)));
+    begin_attempt(number_ + 1);
+  }
+  if (is_under_way()) FL_CO_CHECK(set_layout());
+  hold_survivors(attempt_->survivors());
+  parts_.control.changed.notify();
+  co_return success();
+}
+
+/// Where each value is in the cohort's words.
+Result<void> MaskedRound::set_layout() {
+  const RunPlan& plan = parts_.control.plan;
+  const OpenRound& round = parts_.tasks.round();
+  const Layout& layout = plan.layout_of(round.part);
+  FL_TRY(const auto codec, codec::parse_codec(round.tasks.begin()->second.record.codec));
+  const auto base = parts_.files.versions.at(round.record.base_version);
+  FL_TRY(const auto steps,
+         codec::parse_lane_steps(base->record.lane_steps, layout.tensors().size()));
+  FL_TRY(auto runs, codec->lane_runs(layout, steps));
+  layout_.emplace(std::move(runs), layout.tensors().size(), attempt_->size());
+  return {};
+}
+
+// Messages --------------------------------------------------------------------------------------
+
+void MaskedRound::post(const std::string& client, wire::Header message) const {
+  if (const auto peer = parts_.roster.find(client)) peer->post(std::move(message));
+}
+
+void MaskedRound::repeat(Peer& peer) const {
+  const std::string& client = peer.facts().name;
+  const Task* const task = parts_.tasks.task_of(client);
+  if (!attempt_ || task == nullptr) return;
+  auto message = attempt_->message_for(client);
+  if (!message) return;
+  set_task(*message, task->record.id);
+  peer.post(std::move(*message));
+}
+
+void MaskedRound::announce() const {
+  for (const auto& [client, task] : parts_.tasks.round().tasks)
+    if (const auto peer = parts_.roster.find(client)) repeat(*peer);
+}
+
+Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Header message) {
+  parts_.control.expect_strand();
+  const std::string client = peer->facts().name;
+  const auto [id, number] = subject_of(message);
+  const auto is_ours = [&] {
+    const Task* const task = parts_.tasks.find(client, id);
+    return task != nullptr && task->record.state == TaskState::offered;
+  };
+  while (is_ours() && !attempt_ && !parts_.control.is_going_down())
+    co_await parts_.control.changed.wait(never);
+  if (parts_.control.is_going_down()) co_return success();
+  if (!is_ours()) {
+    wire::UploadBegin begin;
+    begin.set_task(number_of(id));
+    wire::Header answer;
+    *answer.mutable_verdict() = co_await parts_.decisions.verdict_of_earlier(client, begin);
+    if (answer.verdict().outcome() != wire::Verdict::LATER) peer->post(std::move(answer));
+    co_return success();
+  }
+  if (number != number_) co_return success();  // The offer of the newer attempt is on its way.
+  const auto is_new = attempt_->check(client, message);
+  if (!is_new) {
+    const std::string why = fmt::format("its {}: {}", kind_name(message), is_new.error().message());
+    parts_.control.report_of(client, EventLevel::warning, fmt::format("{}: {}", client, why));
+    // Members whose words count are waited for, whatever they send.
+    if (survivors_.empty()) {
+      co_await parts_.decisions.lose_task(client, id, why);
+      wire::Header answer;
+      *answer.mutable_verdict() = verdict_on(id, wire::Verdict::REFUSED, why);
+      peer->post(std::move(answer));
+    }
+    co_return success();
+  }
+  if (*is_new) FL_CO_CHECK(co_await log(client, message));
+  // Who signs when enough have signed is asked at once.
+  if (!*is_new || (message.has_secure_consent() && is_under_way())) repeat(*peer);
+  co_return success();
+}
+
+/// Makes a message durable, then applies it, unless the attempt is over meanwhile. `client`: empty
+/// for a decision of the server's.
+Awaitable<Result<void>> MaskedRound::log(std::string client, wire::Header message) {
+  const std::uint32_t number = number_;
+  const Round round = parts_.tasks.round().record.round;
+  TaskId task = TaskId::none;
+  if (!client.empty())
+    task = message.has_begin() ? TaskId{message.begin().task()} : subject_of(message).first;
+  const MaskedMessage row{number, client, task, kind_name(message), message.SerializeAsString()};
+  auto write = [run = parts_.control.plan.run.id, round, row](Store& store) {
+    return store.masked_messages().add(run, round, {row});
+  };
+  const auto written = co_await parts_.control.store.with_store(std::move(write));
+  // Two sessions of one client have sent the same.
+  if (!written && written.error().code() == Errc::conflict) co_return success();
+  if (!written && !will_pass(written.error())) parts_.control.fail(written.error());
+  FL_CO_CHECK(written);
+  failpoint("masked.logged");
+  const bool is_over = !attempt_ || number != number_ || !parts_.tasks.has_round() ||
+                       parts_.tasks.round().record.round != round;
+  if (is_over || message.has_failed()) co_return success();
+  FL_CO_CHECK(attempt_->apply(client, message));
+  if (message.has_secure_keys()) {
+    if (Task* const task = parts_.tasks.find(client, TaskId{message.secure_keys().task()}))
+      task->has_keys = true;
+  }
+  parts_.control.changed.notify();
+  co_return success();
+}
+
+// Words -----------------------------------------------------------------------------------------
+
+std::optional<wire::Verdict> MaskedRound::answer_to(const wire::UploadBegin& begin,
+                                                    const std::string& client) const {
+  const bool is_this_attempt = attempt_ && begin.attempt() == number_;
+  if (is_this_attempt && attempt_->words_of(client) != nullptr)
+    return verdict_for(begin, wire::Verdict::HELD, "");
+  if (is_this_attempt && attempt_->wants_words_of(client)) return std::nullopt;
+  return verdict_for(begin, wire::Verdict::LATER, "the attempt is not at this step");
+}
+
+Awaitable<Result<void>> MaskedRound::hold(std::string client, wire::UploadBegin begin) {
+  parts_.control.expect_strand();
+  if (!attempt_ || begin.attempt() != number_ || !attempt_->wants_words_of(client))
+    co_return Error(Errc::unavailable, "the attempt went on without it");
+  wire::Header message;
+  *message.mutable_begin() = std::move(begin);
+  co_return co_await log(std::move(client), std::move(message));
+}
+
+// Running ---------------------------------------------------------------------------------------
+
+bool MaskedRound::is_under_way() const { return attempt_ && attempt_->stage() != Stage::keys; }
+
+/// The members whose tasks are not lost.
+std::set<std::string> MaskedRound::members_here() const {
+  std::set<std::string> names;
+  for (const auto& [client, task] : parts_.tasks.round().tasks)
+    if (task.record.state == TaskState::offered && task.has_keys) names.insert(client);
+  return names;
+}
+
+Awaitable<Result<MaskedRound::Outcome>> MaskedRound::run() {
+  parts_.control.expect_strand();
+  parts_.tasks.round().is_frozen = true;
+  if (is_under_way()) announce();
+  while (attempt_->stage() != Stage::opened) {
+    const Stage stage = attempt_->stage();
+    if (stage != Stage::keys) co_await wait_for_answers();
+    if (parts_.control.is_stopping()) co_return Outcome::stopped;
+    if (stage == Stage::consents || stage == Stage::reveals) {
+      if (attempt_->stage() != stage) announce();
+      continue;
+    }
+    auto decision = attempt_->decide(parts_.tasks.quorum(), members_here());
+    if (!decision && decision.error().code() != Errc::unavailable) co_return decision.error();
+    if (!decision) co_return co_await fail(decision.error().message());
+    if (stage == Stage::words) hold_survivors(attempt_->names_in(*decision));
+    FL_CO_CHECK(co_await log("", std::move(*decision)));
+    if (stage == Stage::keys) {
+      FL_CO_CHECK(set_layout());
+      log_info("round {}: {} members mask their updates", parts_.tasks.round().record.round,
+               attempt_->size());
+    }
+    announce();
+  }
+  co_return co_await open();
+}
+
+/// From now on nothing else ends the tasks of those whose words count.
+void MaskedRound::hold_survivors(const std::vector<std::string>& names) {
+  FL_ASSERT(survivors_.empty());
+  for (const std::string& client : names) {
+    Task* const task = parts_.tasks.task_of(client);
+    if (task != nullptr && task->is_open()) survivors_.emplace_back(*task);
+  }
+}
+
+std::string MaskedRound::names_missing() const {
+  return fmt::format("{}", fmt::join(attempt_->missing(), ", "));
+}
+
+/// Whether somebody whose answer is missing sends its words at this moment, or they are being
+/// checked.
+bool MaskedRound::is_last_answer_coming() const {
+  if (attempt_->stage() != Stage::words) return false;
+  const auto& tasks = parts_.tasks.round().tasks;
+  return std::ranges::any_of(tasks, [this](const auto& entry) {
+    return entry.second.is_deciding ||
+           (attempt_->wants_words_of(entry.first) &&
+            parts_.transfers.find(entry.first, TransferWay::up) != nullptr);
+  });
+}
+
+/// Returns when the stage is over, or when those that have yet to answer are given up. Once a list
+/// of survivors may be signed nobody is given up: a sum over others would show who is missing.
+Awaitable<void> MaskedRound::wait_for_answers() {
+  const Stage stage = attempt_->stage();
+  const bool gives_up = stage == Stage::shares || stage == Stage::words;
+  const Duration step = duration_of(parts_.control.plan.masked->step_seconds);
+  TimePoint until = Clock::now() + step;
+  while (!parts_.control.is_stopping() && attempt_->stage() == stage) {
+    const auto here = members_here();
+    const auto missing = attempt_->missing();
+    const bool is_awaited =
+        std::ranges::any_of(missing, [&](const std::string& name) { return here.contains(name); });
+    const bool is_late = Clock::now() >= until;
+    if (gives_up && (!is_awaited || is_late) && !is_last_answer_coming()) co_return;
+    if (is_late) {
+      until = Clock::now() + step;
+      parts_.control.report(
+          EventLevel::warning,
+          fmt::format("round {}: waiting for {} of {}", parts_.tasks.round().record.round,
+                      what_is_missing(stage), names_missing()));
+    }
+    co_await parts_.control.changed.wait(until);
+  }
+}
+
+/// Ends the attempt, durably, and begins the next one.
+Awaitable<Result<MaskedRound::Outcome>> MaskedRound::fail(std::string why) {
+  const std::uint32_t failed = number_;
+  OpenRound& round = parts_.tasks.round();
+  const std::string missing = attempt_->stage() == Stage::keys ? "" : names_missing();
+  parts_.control.report(
+      EventLevel::warning,
+      fmt::format("round {}: attempt {} to add up masked updates has failed: {}{}",
+                  round.record.round, failed, why, missing.empty() ? "" : "; missing: " + missing));
+  wire::Header message;
+  message.mutable_failed()->set_reason(std::move(why));
+  FL_CO_CHECK(co_await log("", std::move(message)));
+  // A task's next words have another digest, and the spool takes one upload of each task.
+  for (const auto& [client, task] : round.tasks) {
+    const wire::UploadBegin* const begin = attempt_->words_of(client);
+    if (begin == nullptr) continue;
+    FL_CO_TRY(const Digest digest, Digest::from_bytes(begin->digest()));
+    FL_CO_CHECK(parts_.files.spool.forget(Spool::name_of(TaskId{begin->task()}, digest)));
+  }
+  begin_attempt(failed + 1);
+  round.is_frozen = false;
+  // Those that were here must not miss the deadline now because they mask anew.
+  if (Clock::now() >= round.deadline)
+    round.deadline = parts_.control.plan.deadline_after(Clock::now());
+  co_return failed < parts_.control.plan.masked->attempts ? Outcome::failed : Outcome::given_up;
+}
+
+// Opening ---------------------------------------------------------------------------------------
+
+/// On a worker.
+Result<std::unique_ptr<const LaneSums>> MaskedRound::add_up() {
+  const RunPlan& plan = parts_.control.plan;
+  const OpenRound& round = parts_.tasks.round();
+  const Round first = round_from(round.record.base_version);
+  FL_TRY(const auto removals, attempt_->removals());
+  std::vector<std::shared_ptr<File>> files;
+  std::vector<LaneGiver> givers;
+  for (const std::string& client : attempt_->survivors()) {
+    const wire::UploadBegin& begin = *attempt_->words_of(client);
+    FL_TRY(const Digest digest, Digest::from_bytes(begin.digest()));
+    const std::string name = Spool::name_of(TaskId{begin.task()}, digest);
+    auto file = parts_.files.spool.open_accepted(name);
+    if (!file) return file.error().at(fmt::format("the masked update {}", name));
+    files.push_back(std::move(*file));
+    givers.push_back({plan.client_seed_of(first, client), 1});
+  }
+  FL_TRY(auto words, opened_sum(files, layout_->words(), removals));
+  return std::make_unique<const LaneSums>(*layout_, std::move(words), std::move(givers),
+                                          plan.shared_seed_of(first));
+}
+
+Awaitable<Result<MaskedRound::Outcome>> MaskedRound::open() {
+  auto work = [this] { return add_up(); };
+  auto sums = co_await parts_.control.store.with_room(parts_.compute, std::move(work));
+  if (will_pass(sums)) co_return Outcome::stopped;
+  const OpenRound& round = parts_.tasks.round();
+  for (const std::string& liar : attempt_->liars())
+    parts_.control.report_of(liar, EventLevel::warning,
+                             fmt::format("{} has revealed a wrong share", liar));
+  if (!sums && sums.error().code() == Errc::corrupt) {
+    parts_.control.report(EventLevel::error,
+                          fmt::format("round {}: the sum of the masked updates can't be opened: {}",
+                                      round.record.round, sums.error().message()));
+    survivors_.clear();
+    co_return Outcome::given_up;
+  }
+  if (!sums) co_return sums.error();
+  sums_ = std::move(*sums);
+  FL_CO_CHECK(co_await accept());
+  survivors_.clear();
+  log_info("round {}: opened the sum of {} masked updates, loss {:.4f}", round.record.round,
+           attempt_->survivors().size(), sums_->mean_loss());
+  for (const std::string& client : attempt_->survivors()) {
+    wire::Header answer;
+    *answer.mutable_verdict() =
+        verdict_on(parts_.tasks.task_of(client)->record.id, wire::Verdict::ACCEPTED, "");
+    post(client, std::move(answer));
+  }
+  co_return Outcome::opened;
+}
+
+/// Accepts the survivors' tasks, all or none, unless a server before this one has done it. Each
+/// gets the members' mean loss, as nobody's own is known.
+Awaitable<Result<void>> MaskedRound::accept() {
+  std::vector<std::pair<Task*, TaskRecord>> updates;
+  for (const std::string& client : attempt_->survivors()) {
+    Task* const task = parts_.tasks.task_of(client);
+    FL_ASSERT(task != nullptr);
+    if (task->record.state == TaskState::accepted) continue;
+    const wire::UploadBegin& begin = *attempt_->words_of(client);
+    TaskRecord record = task->record;
+    record.state = TaskState::accepted;
+    FL_CO_TRY(record.update_digest, Digest::from_bytes(begin.digest()));
+    record.spool_file = Spool::name_of(record.id, record.update_digest);
+    record.update_bytes = begin.bytes();
+    record.raw_bytes = parts_.control.plan.layout_of(task->part).bytes();
+    record.loss = sums_->mean_loss();
+    updates.emplace_back(task, std::move(record));
+  }
+  if (updates.empty()) co_return success();
+  failpoint("masked.before_accepted");
+  co_return co_await parts_.decisions.accept_all(std::move(updates));
+}
+
+void MaskedRound::end() {
+  for (const auto& [client, task] : parts_.tasks.round().tasks) {
+    if (task.record.state != TaskState::offered) continue;
+    wire::Header answer;
+    *answer.mutable_verdict() =
+        verdict_on(task.record.id, wire::Verdict::STALE, "the round went on without it");
+    post(client, std::move(answer));
+  }
+  attempt_.reset();
+  layout_.reset();
+  sums_.reset();
+  number_ = 1;
+}
+
+}  // namespace fl::server
