@@ -271,9 +271,9 @@ class Federation {
 
   void add(const std::string& name, bool is_evaluator, TrainerFactory factory) {
     const auto folder = std::filesystem::path(options_.state) / "clients" / name;
-    clients_.push_back(std::make_unique<VirtualClient>(net::make_strand(io_), name, folder, world_,
-                                                       host_of(engine_), std::move(factory),
-                                                       is_evaluator, members_ ? &*members_ : nullptr));
+    clients_.push_back(std::make_unique<VirtualClient>(
+        net::make_strand(io_), name, folder, world_, host_of(engine_), std::move(factory),
+        is_evaluator, members_ ? &*members_ : nullptr));
   }
 
   Awaitable<void> live() {

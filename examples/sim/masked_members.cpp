@@ -15,8 +15,7 @@ Result<MaskedMembers> MaskedMembers::make(const std::vector<std::string>& names)
   for (const std::string& name : names) {
     FL_TRY(const secure::Secret key, secure::Secret::draw());
     made.site_keys_.emplace(name, key);
-    made.list_ +=
-        fmt::format("member {} {}\n", name, secure::key_text(secure::signing_key(key)));
+    made.list_ += fmt::format("member {} {}\n", name, secure::key_text(secure::signing_key(key)));
   }
   if (made.list_.size() > secure::member_list_bytes_max) {
     return Error(Errc::invalid_input,

@@ -129,10 +129,10 @@ struct CheckpointRecord {
 
 /// A message of a masked round (server/round/masked_round.hpp), as a serialized wire::Header.
 struct MaskedMessage {
-  std::uint32_t attempt = 0;  // From 1, in each round.
-  std::string client;         // "": the server's.
+  std::uint32_t attempt = 0;   // From 1, in each round.
+  std::string client;          // "": the server's.
   TaskId task = TaskId::none;  // The client's; none: the server's.
-  std::string kind;           // The kind of the header.
+  std::string kind;            // The kind of the header.
   std::string message;
 };
 

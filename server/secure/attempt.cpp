@@ -80,7 +80,8 @@ Result<bool> Attempt::check_keys(const std::string& client, const wire::SecureKe
   std::set<secure::Public> taken;
   for (const auto& listed : list_->members) taken.insert(listed.key);
   for (const auto& [name, sent] : keys_) {
-    if (name != client) taken.insert({sent.keys.mask_key, sent.keys.share_key, sent.keys.self_digest});
+    if (name != client)
+      taken.insert({sent.keys.mask_key, sent.keys.share_key, sent.keys.self_digest});
   }
   for (const auto& key : {keys.mask_key, keys.share_key, keys.self_digest}) {
     if (!taken.insert(key).second)

@@ -154,25 +154,25 @@ struct Server {
 }  // namespace
 
 TEST_CASE("an attempt goes from keys to the masks, also without some of its members") {
-  Server server(6);
-  server.reach(Stage::consents, {0, 1, 2, 3, 5}, {0, 1, 3, 5});
+  Server server(7);
+  server.reach(Stage::consents, {0, 1, 2, 3, 5, 6}, {0, 1, 3, 5, 6});
   CHECK(server.attempt.survivors() ==
-        std::vector<std::string>{"site-000", "site-001", "site-003", "site-005"});
+        std::vector<std::string>{"site-000", "site-001", "site-003", "site-005", "site-006"});
   CHECK_FALSE(server.attempt.message_for("site-002"));  // It has shared, and sent no words.
   CHECK_FALSE(server.attempt.message_for("site-004"));
   CHECK(server.attempt.words_of("site-002") == nullptr);
-  for (const std::uint32_t i : {0u, 1u, 3u, 5u}) {
+  for (const std::uint32_t i : {0u, 1u, 3u, 5u, 6u}) {
     CHECK(server.attempt.stage() == Stage::consents);
     CHECK(server.say(i, server.consent(i)) == "new");
   }
   CHECK(server.attempt.stage() == Stage::reveals);
-  for (const std::uint32_t i : {0u, 1u, 3u, 5u}) {
+  for (const std::uint32_t i : {0u, 1u, 3u, 5u, 6u}) {
     CHECK(server.attempt.stage() == Stage::reveals);
     CHECK(server.say(i, server.reveal(i)) == "new");
   }
   CHECK(server.attempt.stage() == Stage::opened);
-  // Four masks of the survivors' own, and those that each has with the member that is gone.
-  CHECK(server.attempt.removals().value().size() == 8);
+  // Five masks of the survivors' own, and those that each has with the member that is gone.
+  CHECK(server.attempt.removals().value().size() == 10);
   CHECK(server.attempt.liars().empty());
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("a member believes no list of sharers that hides some, and no shares o
   const auto read = [&](const Indices& of, const std::vector<InboxItem>& inbox) {
     return error_of(seat.read_inbox(of, inbox));
   };
-  CHECK(says(read({0, 1}, table.inbox(0, {0, 1})), "are left, and 3 are the fewest"));
+  CHECK(says(read({0, 1}, table.inbox(0, {0, 1})), "are left, and 4 are the fewest"));
   CHECK(says(read({1, 2, 3, 4}, table.inbox(0, sharers)), "this member is not among those"));
   CHECK(says(read({0, 1, 1, 2}, table.inbox(0, sharers)), "not ascending"));
   CHECK(says(read({0, 1, 2, 9}, table.inbox(0, sharers)), "not ascending"));

@@ -122,7 +122,7 @@ TEST_CASE("a list that can't be one is refused with its line") {
                         key_line("signer", "ada") + key_line("member", "north") +
                         key_line("member", "south")),
              "there are 2 members, and 3 are the fewest"));
-  CHECK(says(list_error(std::string(member_list_bytes_max + 1, '\n')), "at most 4194304 bytes"));
+  CHECK(says(list_error(std::string(member_list_bytes_max + 1, '\n')), "at most 196608 bytes"));
   CHECK(says(list_error(some_list() + "\x1b[2J x\n"), "'?[2J'"));  // No control of a terminal.
 }
 

@@ -69,11 +69,10 @@ std::optional<Words> run_attempt(const std::vector<Gone>& gone, std::uint64_t se
 bool should_succeed(const std::vector<Gone>& gone) {
   const auto left = [&](Gone from) { return those(gone, from).size(); };
   const std::size_t n = left(Gone::before_shares);
-  const std::size_t sharers = left(Gone::before_upload);
   const std::size_t survivors = left(Gone::before_consent);
   if (n < 3 || survivors < 3) return false;
   const std::size_t holders = 2 * (n - 1) / 3 + 1;
-  const std::size_t signers = 2 * sharers / 3 + 1;
+  const std::size_t signers = 2 * n / 3 + 1;
   if (survivors < holders || survivors < signers || left(Gone::before_reveal) < signers)
     return false;
   const std::size_t reveal = left(Gone::never);
