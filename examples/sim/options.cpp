@@ -41,6 +41,14 @@ void check_together(const CLI::App& app, SimOptions& options) {
   if (!is_custom) options.settings.model = model_of_trainer;
 }
 
+/// Replaces defaults that don't fit the simulation. choose_run() logs those of a masked run.
+void set_fitting_defaults(SimOptions& options) {
+  server::RunSettings& settings = options.settings;
+  if (!options.given.contains("min-clients"))
+    settings.min_clients = std::min(settings.min_clients, options.clients);
+  [[maybe_unused]] const std::string set = server::set_masked_defaults(settings, options.given);
+}
+
 std::string attack_help() {
   return fmt::format("What they do: {}", alternatives(attack_rows().subspan(1), &AttackRow::usage));
 }
@@ -105,10 +113,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
     return exit_code(app, error);
   }
   auto& settings = options.settings;
-  if (!options.given.contains("min-clients"))
-    settings.min_clients = std::min(settings.min_clients, options.clients);
-  // choose_run() logs it.
-  [[maybe_unused]] const std::string set = server::set_masked_defaults(settings, options.given);
+  set_fitting_defaults(options);
   if (const auto why = idle_setting(settings, options.given); !why.empty()) {
     std::cerr << "fl-sim: " << why << "\n";
     return wrong_usage;

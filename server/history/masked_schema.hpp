@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of the history's schema (schema.cpp): what is said in masked rounds. Text only; any
+// Steps of the history's schema (schema.cpp) for masked rounds and their codec. Text only; any
 // thread.
 #pragma once
 
 namespace fl::server {
+
+// The steps of the codec "lanes", which follow from a round's updates and serve the next one's.
+inline constexpr const char* lane_steps = R"sql(
+ALTER TABLE checkpoint ADD COLUMN lane_steps TEXT NOT NULL DEFAULT '';
+)sql";
 
 // What the members of a masked round, and the server, have said in it. Each row is durable before
 // it is answered; all go with the round's end.

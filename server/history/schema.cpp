@@ -412,11 +412,6 @@ CREATE VIEW site_summary (run_id, round, client, ranks, train_seconds, compute_s
   FROM task WHERE state = 'accepted' AND ranks > 0;
 )sql";
 
-// The steps of the codec "lanes", which follow from a round's updates and serve the next one's.
-constexpr const char* lane_steps = R"sql(
-ALTER TABLE checkpoint ADD COLUMN lane_steps TEXT NOT NULL DEFAULT '';
-)sql";
-
 // Only append here, and never change a step: there are databases that have taken it.
 constexpr std::array migrations_in_order{Migration{"the history's schema", schema},
                                          Migration{"column reference in table task", references},

@@ -236,7 +236,7 @@ Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Head
     co_return success();
   }
   if (*is_new) FL_CO_CHECK(co_await log(client, message));
-  // Who signs when enough have signed is asked at once.
+  // A member that signs when enough have signed is asked at once.
   if (!*is_new || (message.has_secure_consent() && is_under_way())) repeat(*peer);
   co_return success();
 }

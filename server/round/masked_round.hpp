@@ -87,7 +87,6 @@ class MaskedRound {
   [[nodiscard]] Result<void> set_layout();
   Awaitable<Result<void>> log(std::string client, wire::Header message);
   Awaitable<Result<Outcome>> fail(std::string why);
-  Awaitable<Result<bool>> end_stage();
   Awaitable<void> wait_for_answers();
   Awaitable<Result<Outcome>> open();
   Awaitable<Result<void>> accept();
@@ -105,7 +104,7 @@ class MaskedRound {
   secure::Public weights_{};  // The digest of the version that the round trains from.
   /// None: no round is open, or its first attempt is not ready.
   std::optional<Attempt> attempt_;
-  std::uint32_t number_ = 1;                 // Of the attempt.
+  std::uint32_t number_ = 1;                 // The attempt's, also before it is ready.
   std::optional<secure::LaneWords> layout_;  // Once there is a cohort.
   std::list<DecidingGuard> survivors_;       // Nothing else decides on them.
   std::unique_ptr<const LaneSums> sums_;

@@ -259,7 +259,7 @@ std::optional<wire::Header> Attempt::message_for(const std::string& client) cons
       return survivors_message();
     case Stage::reveals:
       if (!is_in(*survivors_)) return std::nullopt;
-      // Who has not signed the list yet reveals nothing before.
+      // A member that has not signed the list yet reveals nothing before.
       return consents_.contains(*member) ? ask_message() : survivors_message();
     default: return std::nullopt;
   }
