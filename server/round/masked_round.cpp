@@ -225,7 +225,9 @@ Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Head
   const auto is_new = attempt_->check(client, message);
   if (!is_new) {
     const std::string why = fmt::format("its {}: {}", kind_name(message), is_new.error().message());
-    parts_.control.report_of(client, EventLevel::warning, fmt::format("{}: {}", client, why));
+    parts_.control.report_of(
+        client, EventLevel::warning,
+        fmt::format("{}: a message of the masked round is refused: {}", client, why));
     // Members whose words count are waited for, whatever they send.
     if (survivors_.empty()) {
       co_await parts_.decisions.lose_task(client, id, why);
@@ -373,8 +375,8 @@ Awaitable<void> MaskedRound::wait_for_answers() {
       until = Clock::now() + step;
       parts_.control.report(
           EventLevel::warning,
-          fmt::format("round {}: waiting for {} of {}", parts_.tasks.round().record.round,
-                      what_is_missing(stage), names_missing()));
+          fmt::format("round {}: the masked sum waits for {} of {}",
+                      parts_.tasks.round().record.round, what_is_missing(stage), names_missing()));
     }
     co_await parts_.control.changed.wait(until);
   }

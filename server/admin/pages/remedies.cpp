@@ -119,6 +119,19 @@ constexpr std::array table{
     Remedy{"fl-server ends:", "The server stopped at an error that it must not retry.",
            "Put right what the text names, and start the server again with the same --state: it "
            "goes on where it was."},
+    Remedy{"a message of the masked round is refused",
+           "The client sent what no member may send: it is broken, or lies.",
+           "Install the same release there. If it happens again, ask that site, or revoke it: "
+           "fl-server revoke NAME."},
+    Remedy{"the masked sum waits for", "Members that have begun to open a sum do not answer.",
+           "Bring these clients back: nobody else can take their place any more."},
+    Remedy{"to add up masked updates has failed", "Too few members were there to the end.",
+           "Nothing needs to be done while others follow: members keep their updates. Else bring "
+           "the missing clients back; --secure-aggregation on:step-seconds=N waits longer."},
+    Remedy{"has revealed a wrong share", "The client lies about a secret that it was entrusted.",
+           "The round has done without it. Ask that site, or revoke it: fl-server revoke NAME."},
+    Remedy{"the masked updates can't be opened", "More members lie than the others make up for.",
+           "Ask the sites that the text names, and queue the run again: fl-server queue."},
     Remedy{"was revoked",
            "An operator took the client's right to take part. A name that is revoked stays so.",
            "To let its owner in again, make a token with another name: fl-server enroll --name "
