@@ -83,21 +83,6 @@ void MaskedRound::add_terms(wire::Offer& offer) const {
 
 // Beginning -------------------------------------------------------------------------------------
 
-/// The digest of the values that the round trains from.
-Result<secure::Public> MaskedRound::digest_of_base() const {
-  const auto base = parts_.files.versions.at(parts_.tasks.round().record.base_version);
-  const std::uint64_t elements = parts_.control.plan.layout.elements();
-  FL_TRY([[maybe_unused]] const auto open, base->file.open());
-  secure::ValuesDigest digest;
-  std::vector<float> values(std::min<std::uint64_t>(elements, 1 << 18));
-  for (std::uint64_t first = 0; first < elements; first += values.size()) {
-    const std::span part(values.data(), std::min<std::uint64_t>(values.size(), elements - first));
-    FL_CHECK(read_values(*base, first, part));
-    digest.update(std::as_bytes(part));
-  }
-  return digest.finish();
-}
-
 void MaskedRound::begin_attempt(std::uint32_t number) {
   const OpenRound& round = parts_.tasks.round();
   const RunPlan& plan = parts_.control.plan;
@@ -119,7 +104,10 @@ Awaitable<Result<void>> MaskedRound::begin() {
   attempt_.reset();
   sums_.reset();
   survivors_.clear();
-  auto read_base = [this] { return digest_of_base(); };
+  auto read_base = [this] {
+    return digest_of_values(*parts_.files.versions.at(parts_.tasks.round().record.base_version),
+                            parts_.control.plan.layout);
+  };
   FL_CO_TRY(weights_, co_await parts_.control.store.with_room(parts_.compute, read_base));
   const Round round = parts_.tasks.round().record.round;
   auto read_log = [run = parts_.control.plan.run.id, round](Store& store) {

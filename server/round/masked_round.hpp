@@ -82,7 +82,6 @@ class MaskedRound {
   [[nodiscard]] const LaneSums& sums() const { return *sums_; }
 
  private:
-  [[nodiscard]] Result<secure::Public> digest_of_base() const;
   void begin_attempt(std::uint32_t number);
   [[nodiscard]] Result<void> set_layout();
   Awaitable<Result<void>> log(std::string client, wire::Header message);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the offers of a version say to all clients alike. Pure; any thread.
+// What the offers of a version say to all clients alike. Any thread.
 #pragma once
 
 #include "proto/wire.pb.h"
 #include "server/run/run_plan.hpp"
 #include "server/versions/checkpoints.hpp"
+#include "shared/secure/messages.hpp"
 
 #include <span>
 
@@ -14,5 +15,9 @@ namespace fl::server {
 /// `losses`: as RunPlan::work_of() has them.
 [[nodiscard]] wire::Offer common_offer(const RunPlan& plan, const ModelVersion& base,
                                        std::span<const double> losses);
+/// The digest of the values that a version's offers train from, which members of a masked run bind
+/// their keys to. Blocking. Errors: those of reading them.
+[[nodiscard]] Result<secure::Public> digest_of_values(const ModelVersion& version,
+                                                      const Layout& layout);
 
 }  // namespace fl::server
