@@ -63,7 +63,7 @@ class Masking {
   Awaitable<Result<void>> take(const wire::Header& message);
 
  private:
-  /// What a client that masks has for it.
+  /// Only clients that mask have one.
   struct Member {
     Member(ClientState& state, const SecureOptions& options)
         : membership(state.files(), state.folder(), options),
@@ -93,8 +93,8 @@ class Masking {
   // About the pending update, since prepare().
   const RunLayout* layout_ = nullptr;
   bool is_damaged_ = false;      // The update's file can't be read.
-  wire::Header message_;         // What to say at this stage,
-  wire::UploadBegin begin_;      // or which words to send: their announcement,
+  wire::Header message_;         // The message to send at this stage,
+  wire::UploadBegin begin_;      // or the announcement of the words to send,
   std::shared_ptr<File> words_;  // and their file.
 };
 

@@ -144,7 +144,7 @@ Result<void> Contributions::load() {
     end_ = at;
     ++count_;
   }
-  // Whoever wrote the last line may have been killed before it was durable.
+  // The process that wrote the last line may have been killed before it was durable.
   FL_TRY(const auto file, files_.open(path_, OpenMode::update));
   FL_CHECK(file->sync());
   return files_.sync_folder(folder_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member of masked rounds has on its disk: its present attempt, and the versions that it has
+// The files of a member of masked rounds: its present attempt, and the versions that it has
 // contributed to. Both are durable when the functions that write them return. Blocking; one thread
 // at a time.
 #pragma once
@@ -28,7 +28,7 @@ struct AttemptRecord {
   std::optional<wire::SecureCohort> cohort;
   std::optional<wire::SecureInbox> inbox;
   std::optional<wire::SecureSurvivors> survivors;  // The list that this member signs.
-  std::optional<wire::SecureAsk> ask;              // What it answers by revealing.
+  std::optional<wire::SecureAsk> ask;              // The reveal answers it.
 
   [[nodiscard]] std::int64_t task() const { return offer.task(); }
   [[nodiscard]] std::uint32_t attempt() const { return offer.secure().attempt(); }
@@ -54,8 +54,8 @@ class AttemptFile {
 
 /// One time that this site has signed whose updates count.
 struct Contribution {
-  secure::Public weights;     // What the version has, as in AttemptRecord.
-  secure::Public transcript;  // That of the attempt.
+  secure::Public weights;     // The version's, as in AttemptRecord.
+  secure::Public transcript;  // The attempt's.
   std::string run_key;
   std::int64_t task = 0;
 };

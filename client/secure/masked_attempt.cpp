@@ -19,7 +19,8 @@ namespace {
 using secure::AttemptSecrets;
 
 Error refused_by_member(std::string text) { return {Errc::invalid_input, std::move(text)}; }
-/// What a message of the server's is refused for, in a code apart from those of the disk.
+/// The reason for which a message of the server's is refused, as invalid_input: errors of the disk
+/// have other codes.
 Error refused_by_member(const Error& why) { return refused_by_member(why.message()); }
 
 template <class Message>
@@ -100,7 +101,7 @@ Result<void> MaskedAttempt::remove() {
   return file_.remove();
 }
 
-// What the server says -------------------------------------------------------------------------
+// Messages of the server -----------------------------------------------------------------------
 
 Result<bool> MaskedAttempt::take(const wire::Header& message) {
   const auto take = [this](const auto& said, auto member) -> Result<bool> {
@@ -221,7 +222,7 @@ Result<void> MaskedAttempt::add_contribution() {
                              .task = record().task()});
 }
 
-// What this member says ------------------------------------------------------------------------
+// Messages of this member ----------------------------------------------------------------------
 
 Result<wire::Header> MaskedAttempt::message() const {
   wire::Header header;

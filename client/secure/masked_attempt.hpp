@@ -64,7 +64,7 @@ class MaskedAttempt {
   /// nothing: of another attempt, too early, or taken already. Errors: invalid_input, for what this
   /// member refuses; those of the disk.
   [[nodiscard]] Result<bool> take(const wire::Header& message);
-  /// What this member says at this stage. Not at Stage::words. Errors: invalid_input.
+  /// The message that this member sends at this stage. Not at Stage::words. Errors: invalid_input.
   [[nodiscard]] Result<wire::Header> message() const;
   /// How many members have shared their secrets. Requires Stage::words, or a later one.
   [[nodiscard]] std::size_t sharers() const {

@@ -20,7 +20,7 @@ namespace {
 using secure::MemberList;
 using secure::Public;
 
-constexpr std::size_t names_shown_max = 20;  // Of those that a message lists.
+constexpr std::size_t names_shown_max = 20;  // A message that lists names has no more.
 
 std::filesystem::path accepted_path(const std::filesystem::path& folder) {
   return folder / "members.txt";

@@ -4,9 +4,7 @@
 #include "server/round/masked_sum.hpp"
 #include "server/round/offer_terms.hpp"
 #include "shared/base/failpoint.hpp"
-#include "shared/base/limits.hpp"
 #include "shared/base/log.hpp"
-#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>

@@ -90,6 +90,21 @@ TEST_CASE("a key of small order is refused before anything is shared") {
   CHECK(says(error_of(seat.sealed_shares()), "small order"));
 }
 
+TEST_CASE("a server that tells members of different sharers gets no two lists signed") {
+  // With one of five on the server's side: one list for 0 and 1, another for 2 and 3.
+  Table table(people(5));
+  const auto inbox_error = [&](std::uint32_t member, const Indices& sharers) {
+    return error_of(table.seats[member].read_inbox(sharers, table.inbox(member, sharers)));
+  };
+  CHECK(says(inbox_error(2, {2, 3, 4}), "are left, and 4 are the fewest"));
+  const Indices four{0, 1, 2, 4};
+  table.deal(four);
+  CHECK(says(error_of(table.seats[0].consent({0, 1, 4}, table.all[0].site)),
+             "are left, and 4 are the fewest"));
+  CHECK(says(error_of(table.seats[0].reveal(four, table.consents({0, 1, 4}, four))),
+             "3 members have signed the survivors, and 4 must"));
+}
+
 TEST_CASE("a member believes no list of sharers that hides some, and no shares of a stranger") {
   Table table(people(5));
   const Indices sharers = first_indices(5);
