@@ -191,7 +191,9 @@ void MaskedRound::announce() const {
 Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Header message) {
   parts_.control.expect_strand();
   const std::string client = peer->facts().name;
-  const auto [id, number] = subject_of(message);
+  const auto subject = subject_of(message);
+  const TaskId id = subject.first;
+  const std::uint32_t number = subject.second;
   const auto is_ours = [&] {
     const Task* const task = parts_.tasks.find(client, id);
     return task != nullptr && task->record.state == TaskState::offered;
@@ -252,8 +254,7 @@ Awaitable<Result<void>> MaskedRound::log(std::string client, wire::Header messag
   if (is_over || message.has_failed()) co_return success();
   FL_CO_CHECK(attempt_->apply(client, message));
   if (message.has_secure_keys()) {
-    if (Task* const task = parts_.tasks.find(client, TaskId{message.secure_keys().task()}))
-      task->has_keys = true;
+    if (Task* const member = parts_.tasks.find(client, task)) member->has_keys = true;
   }
   parts_.control.changed.notify();
   co_return success();
