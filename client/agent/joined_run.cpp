@@ -152,8 +152,9 @@ Awaitable<Result<void>> JoinedRun::load_model(std::string model) {
     trainer_.reset();
     if (const auto builtin = builtin_layout(model))
       FL_CHECK(check_size(model, builtin->elements()));
-    FL_TRY(auto made, options_.factory(model));
-    FL_CHECK(check_size(model, made->layout().elements()));
+    auto made = options_.factory(model);
+    if (!made) return kept_here(made.error());
+    FL_CHECK(check_size(model, (*made)->layout().elements()));
     return made;
   };
   FL_CO_TRY(trainer_, co_await worker_.step(std::move(make)));
@@ -195,6 +196,15 @@ Result<StoredValues> JoinedRun::initial_values() {
   return values;
 }
 
+/// A trainer's error, as the server may be told of it. In a masked run its text stays here: it may
+/// have figures of the data in it.
+Error JoinedRun::kept_here(const Error& error) const {
+  const bool is_passing = error.code() == Errc::cancelled || error.code() == Errc::no_space;
+  if (!masking_.is_masked() || is_passing) return error;
+  log_error("{}", error.message());
+  return {error.code(), "its trainer has failed, and its log says why"};
+}
+
 // Working --------------------------------------------------------------------------------------
 
 /// Checks whether the run's initial model is what this machine makes of (model, seed): if not, its
@@ -226,8 +236,12 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   FL_CHECK(check_initial(offer));
   const auto codec = codec::parse_codec(offer.codec());
   if (!codec) return codec.error().at("the server's codec");
-  const auto settings = read_train_settings(offer);
+  auto settings = read_train_settings(offer);
   if (!settings) return settings.error().at("the server's optimizer");
+  if (masking_.is_masked()) {
+    FL_CHECK(masking_.check_version(version));
+    settings->deadline_s = 0;  // Members' deadlines differ, so keys can't be bound to them.
+  }
   FL_TRY(const auto inputs, inputs_of(offer, layout().all));
   wire::UploadBegin begin = begin_of(offer);
   FL_TRY(auto kept, method_->next_local_values(version, seed_));
@@ -237,10 +251,12 @@ Result<void> JoinedRun::train_and_code(const wire::Offer& offer, const StoredVal
   }
   FL_TRY(auto update, download_.models().pool().borrow(layout().all.elements()));
   const TimePoint began = Clock::now();
-  FL_CHECK(method_->train(*settings, version, kept.values, update, begin, std::move(stop)));
+  const auto worked =
+      method_->train(*settings, version, kept.values, update, begin, std::move(stop));
+  if (!worked) return kept_here(worked.error());
   failpoint("update.trained");
   trace_work(options_.trace, "train round", offer.round(), seconds(Clock::now() - began));
-  if (masking_.is_masked()) FL_CHECK(masking_.begin(offer, version, begin.loss()));
+  if (masking_.is_masked()) FL_CHECK(masking_.begin(offer, begin.loss()));
   const TimePoint trained = Clock::now();
   const std::uint64_t before = coder_ ? coder_->results() : 0;
   FL_CHECK(state_.save_update(layout(), update, **codec, inputs, std::move(begin), std::move(kept),

@@ -81,6 +81,7 @@ class JoinedRun {
   void make_version_0();
   [[nodiscard]] Result<StoredValues> initial_values();
   [[nodiscard]] Result<void> check_initial(const wire::Offer& offer);
+  [[nodiscard]] Error kept_here(const Error& error) const;
   [[nodiscard]] Result<void> train_and_code(const wire::Offer& offer, const StoredValues& version,
                                             std::stop_token stop);
   [[nodiscard]] codec::DeviceCopy device_for(const codec::Codec& codec);

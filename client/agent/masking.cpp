@@ -94,11 +94,16 @@ Result<void> Masking::check(const wire::Offer& offer) const {
 
 // The update ------------------------------------------------------------------------------------
 
-Result<void> Masking::begin(const wire::Offer& offer, const StoredValues& version, double loss) {
+Result<void> Masking::check_version(const StoredValues& version) {
   secure::ValuesDigest weights;
   weights.update(std::as_bytes(version.values()));
   FL_CHECK(version.check());
-  return attempt().begin(offer, weights.finish(), loss);
+  weights_ = weights.finish();
+  return attempt().check_version(weights_);
+}
+
+Result<void> Masking::begin(const wire::Offer& offer, double loss) {
+  return attempt().begin(offer, weights_, run_.terms, loss);
 }
 
 /// On the worker thread. Returns false if the update has to be trained again.
@@ -224,6 +229,7 @@ Result<void> Masking::make_words() {
   begin_.set_digest(Digest::of(bytes).raw());
   begin_.set_codec(record.offer.codec());
   begin_.set_attempt(record.attempt());
+  for (const std::uint32_t member : attempt().unreadable()) begin_.add_unreadable(member);
   failpoint("attempt.masked");
   return {};
 }
@@ -237,6 +243,9 @@ Awaitable<Result<void>> Masking::proceed(Result<void> made) {
     co_return success();
   }
   log_info("round {}: masked for {} members", begin_.round(), attempt().sharers());
+  for (const std::uint32_t member : attempt().unreadable())
+    log_warn("round {}: what '{}' has sealed for this client can't be opened", begin_.round(),
+             attempt().record().cohort->members(static_cast<int>(member)).name());
   upload_.send_words(begin_, words_);
   co_return success();
 }
@@ -258,22 +267,31 @@ Awaitable<Result<void>> Masking::take(const wire::Header& message) {
   if (!is_masked())
     co_return Error(Errc::protocol, fmt::format("a server may not send {} in a run in the clear",
                                                 kind_name(message)));
-  const bool is_late = worker_.is_busy() || !state_.pending();
-  if (!is_late && !upload_.is_on())
-    co_return Error(Errc::unavailable, "this client can't read its update yet");
+  // Once it has trained, the server repeats this.
+  if (worker_.is_busy()) co_return success();
+  if (!state_.pending()) co_return co_await leave(message);
+  if (!upload_.is_on()) co_return Error(Errc::unavailable, "this client can't read its update yet");
   bool is_new = false;
   auto take = [this, &message, &is_new]() -> Result<void> {
     FL_TRY(is_new, attempt().take(message));
     return is_new ? make_message() : success();
   };
-  Result<void> taken = success();
-  if (!is_late) taken = co_await worker_.step(std::move(take));
+  const Result<void> taken = co_await worker_.step(std::move(take));
   if (taken && !is_new) {
     log_at(LogLevel::debug, "ignored {}: it is of another attempt, or was here before",
            kind_name(message));
     co_return success();
   }
   co_return co_await proceed(taken);
+}
+
+/// Tells the server that this client has no update for the task that a message is about, and so
+/// nothing to answer. Nobody would go on without it otherwise.
+Awaitable<Result<void>> Masking::leave(const wire::Header& message) {
+  wire::Header header;
+  header.mutable_failed()->set_task(secure::subject_of(message).task);
+  header.mutable_failed()->set_reason("this client has lost its update");
+  co_return co_await conversation_.send(std::move(header));
 }
 
 /// Tells the server why this client does not go on with the task, and takes the update back.

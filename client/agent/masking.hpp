@@ -46,10 +46,11 @@ class Masking {
   /// Whether an offer is one of the run that was joined. Errors: invalid_input.
   [[nodiscard]] Result<void> check(const wire::Offer& offer) const;
 
-  /// Begins the first attempt with an update that was trained from this version. On the worker
-  /// thread. Requires is_masked().
-  [[nodiscard]] Result<void> begin(const wire::Offer& offer, const StoredValues& version,
-                                   double loss);
+  /// Whether this site may train from a version: it contributes to each one once. Call it before
+  /// begin(). On the worker thread, as is begin(). Requires is_masked(). Errors: invalid_input.
+  [[nodiscard]] Result<void> check_version(const StoredValues& version);
+  /// Begins the first attempt with an update that was trained from that version.
+  [[nodiscard]] Result<void> begin(const wire::Offer& offer, double loss);
   /// Takes another offer of the task whose update is pending or being made: it may begin the next
   /// attempt.
   Awaitable<Result<void>> take_again(const wire::Offer& offer);
@@ -81,14 +82,16 @@ class Masking {
   Awaitable<Result<void>> proceed(Result<void> made);
   Awaitable<Result<void>> refuse(Error why);
   Awaitable<Result<void>> train_again();
+  Awaitable<Result<void>> leave(const wire::Header& message);
 
   Worker& worker_;
   ClientState& state_;
   Upload& upload_;
   Conversation& conversation_;
   std::optional<Member> member_;
-  std::string members_;               // The text of the list that was accepted last.
-  MaskedAttempt::Run run_;            // Without a list: in the clear.
+  std::string members_;       // The text of the list that was accepted last.
+  MaskedAttempt::Run run_;    // Without a list: in the clear.
+  secure::Public weights_{};  // The digest of the version that check_version() was asked for.
   std::optional<wire::Offer> newer_;  // An offer that is to begin the next attempt.
   // About the pending update, since prepare().
   const RunLayout* layout_ = nullptr;

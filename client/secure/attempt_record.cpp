@@ -68,6 +68,7 @@ Result<void> AttemptFile::load() {
   try {
     read_digits(json, "seed", record.seed.bytes());
     read_digits(json, "weights", MutableBytes(record.weights));
+    read_digits(json, "terms", MutableBytes(record.terms));
     record.loss = json.at("loss").get<double>();
     read_message(json, "offer", record.offer);
     read_message(json, "cohort", record.cohort);
@@ -87,6 +88,7 @@ Result<void> AttemptFile::load() {
 Result<void> AttemptFile::write(AttemptRecord record) {
   nlohmann::json json{{"seed", to_hex(record.seed.bytes())},
                       {"weights", to_hex(record.weights)},
+                      {"terms", to_hex(record.terms)},
                       {"loss", record.loss}};
   write_message(json, "offer", record.offer);
   write_message(json, "cohort", record.cohort);
@@ -150,13 +152,12 @@ Result<void> Contributions::load() {
   return files_.sync_folder(folder_);
 }
 
-Result<void> Contributions::check(const Public& weights, const Public& transcript) const {
-  const auto found = transcripts_.find(weights);
-  if (found == transcripts_.end() || found->second.contains(transcript)) return {};
+Result<void> Contributions::check(const Public& weights) const {
+  if (!transcripts_.contains(weights)) return {};
   return Error(
       Errc::invalid_input,
       "this site has contributed to this version already: two sums that differ by a member "
-      "would show that member's update");
+      "would show that member's update. A run with another --seed has other versions");
 }
 
 Result<void> Contributions::add(const Contribution& contribution) {

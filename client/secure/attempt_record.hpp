@@ -21,7 +21,8 @@ namespace fl::client {
 /// An attempt, as far as it has come. All that the member says in it follows from this.
 struct AttemptRecord {
   secure::Secret seed;       // All its keys come from it.
-  secure::Public weights{};  // secure::ValuesDigest of the version that it was trained from.
+  secure::Public weights{};  // secure::ValuesDigest of the version that it was trained from,
+  secure::Public terms{};    // and secure::RunTerms::digest() of the run that it was trained for.
   wire::Offer offer;         // With the terms of this attempt.
   double loss = 0;           // The training loss, which goes under the mask.
   // Set once they have come.
@@ -68,10 +69,9 @@ class Contributions {
   Contributions(Files& files, const std::filesystem::path& folder);
   /// Errors: corrupt, naming file and line; too_large; those of the disk.
   [[nodiscard]] Result<void> load();
-  /// Whether this site may contribute: it has not done so for this version under another
-  /// transcript. Errors: invalid_input.
-  [[nodiscard]] Result<void> check(const secure::Public& weights,
-                                   const secure::Public& transcript) const;
+  /// Whether this site may contribute to a version: it has not done so before. Errors:
+  /// invalid_input.
+  [[nodiscard]] Result<void> check(const secure::Public& weights) const;
   /// Adds one, unless it is there. Errors: invalid_input, if there are limits::contributions_max.
   [[nodiscard]] Result<void> add(const Contribution& contribution);
 

@@ -28,6 +28,12 @@ bool is_equal(const Message& a, const Message& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
+/// The answer to a message that follows from one of this member's, which it has no record of: its
+/// state folder is not what it was.
+Error lost() {
+  return refused_by_member("this client has lost what it said in the attempt before");
+}
+
 /// An offer without what may differ between two attempts at one task.
 wire::Offer training_of(wire::Offer offer) {
   offer.clear_secure();
@@ -54,10 +60,13 @@ MaskedAttempt::Stage MaskedAttempt::stage() const {
 
 // Beginning ------------------------------------------------------------------------------------
 
-Result<void> MaskedAttempt::begin(wire::Offer offer, const secure::Public& weights, double loss) {
+Result<void> MaskedAttempt::begin(wire::Offer offer, const secure::Public& weights,
+                                  const secure::RunTerms& terms, double loss) {
+  FL_CHECK(check_version(weights));
   AttemptRecord fresh;
   FL_TRY(fresh.seed, secure::Secret::draw());
   fresh.weights = weights;
+  fresh.terms = terms.digest();
   fresh.offer = std::move(offer);
   fresh.loss = std::isfinite(loss) ? loss : secure::masked_loss_max;
   FL_CHECK(file_.write(std::move(fresh)));
@@ -80,7 +89,15 @@ Result<void> MaskedAttempt::begin_again(const wire::Offer& offer) {
         fmt::format("attempt {} has other settings for the training than attempt {} had",
                     offer.secure().attempt(), before.attempt()));
   }
-  return begin(offer, secure::Public(before.weights), before.loss);
+  AttemptRecord fresh;
+  FL_TRY(fresh.seed, secure::Secret::draw());
+  fresh.weights = before.weights;
+  fresh.terms = before.terms;
+  fresh.offer = offer;
+  fresh.loss = before.loss;
+  FL_CHECK(file_.write(std::move(fresh)));
+  seat_.reset();
+  return {};
 }
 
 Result<void> MaskedAttempt::open(Run run) {
@@ -89,6 +106,8 @@ Result<void> MaskedAttempt::open(Run run) {
   seat_.reset();
   if (now.offer.secure().members() != secure::raw(run_.list->digest()))
     return refused_by_member("the member list has changed since this attempt began");
+  if (now.terms != run_.terms.digest())
+    return refused_by_member("the update was trained for another run, or another strategy");
   context_ = secure::attempt_context(run_.terms, now.offer, now.weights);
   if (!now.cohort) return {};
   FL_TRY(seat_, sit(*now.cohort));
@@ -135,7 +154,7 @@ Result<bool> MaskedAttempt::take_cohort(const wire::SecureCohort& message) {
 }
 
 Result<bool> MaskedAttempt::take_inbox(const wire::SecureInbox& message) {
-  if (!seat_) return false;
+  if (!seat_) return lost();
   if (const auto& before = record().inbox) {
     if (is_equal(message, *before)) return false;
     return refused_by_member("the server has said twice, and not the same, who has shared");
@@ -151,14 +170,13 @@ Result<bool> MaskedAttempt::take_inbox(const wire::SecureInbox& message) {
 
 /// The list becomes durable before the contribution: a restart adds that if it is not there yet.
 Result<bool> MaskedAttempt::take_survivors(const wire::SecureSurvivors& message) {
-  if (!record().inbox) return false;
+  if (!record().inbox) return lost();
   if (const auto& before = record().survivors) {
     if (is_equal(message, *before)) return false;
     return refused_by_member("the server wants a second list of those that count to be signed");
   }
   FL_CHECK(sign(message));
-  if (!options_.allows_same_version)
-    FL_CHECK(contributions_.check(record().weights, seat_->transcript()));
+  FL_CHECK(check_version(record().weights));
   AttemptRecord next = record();
   next.survivors = message;
   FL_CHECK(file_.write(std::move(next)));
@@ -168,7 +186,8 @@ Result<bool> MaskedAttempt::take_survivors(const wire::SecureSurvivors& message)
 
 /// A second ask is answered by what is revealed already.
 Result<bool> MaskedAttempt::take_ask(const wire::SecureAsk& message) {
-  if (!record().survivors || record().ask) return false;
+  if (!record().survivors) return lost();
+  if (record().ask) return false;
   FL_CHECK(answer(message));
   AttemptRecord next = record();
   next.ask = message;
@@ -176,11 +195,15 @@ Result<bool> MaskedAttempt::take_ask(const wire::SecureAsk& message) {
   return true;
 }
 
+/// The fewest members that this one takes part with.
+std::size_t MaskedAttempt::least() const {
+  return std::max<std::size_t>(options_.cohort_min, run_.list->smallest_cohort);
+}
+
 Result<Seat> MaskedAttempt::sit(const wire::SecureCohort& message) const {
   auto cohort = secure::read_cohort(message, context_, *run_.list);
   if (!cohort) return refused_by_member(cohort.error());
-  const std::size_t least = std::max<std::size_t>(options_.cohort_min, run_.list->smallest_cohort);
-  return Seat::take(std::move(*cohort), run_.name, AttemptSecrets(record().seed), least,
+  return Seat::take(std::move(*cohort), run_.name, AttemptSecrets(record().seed), least(),
                     [list = run_.list](std::string_view name) { return list->find(name); });
 }
 
@@ -232,10 +255,13 @@ Result<wire::Header> MaskedAttempt::message() const {
     return message;
   };
   switch (stage()) {
-    case Stage::keys:
+    case Stage::keys: {
+      auto& message = begin(*header.mutable_secure_keys());
       secure::write_keys(AttemptSecrets(record().seed).keys(context_, run_.name, options_.site_key),
-                         begin(*header.mutable_secure_keys()));
+                         message);
+      message.set_cohort_min(static_cast<std::uint32_t>(least()));
       break;
+    }
     case Stage::shares: {
       FL_TRY(const auto shares, seat_->sealed_shares());
       auto& message = begin(*header.mutable_secure_shares());
@@ -249,7 +275,8 @@ Result<wire::Header> MaskedAttempt::message() const {
     }
     case Stage::reveal: {
       FL_TRY(const auto reveal, answer(*record().ask));
-      secure::write_reveal(reveal, begin(*header.mutable_secure_reveal()));
+      secure::write_reveal(reveal, seat_->own(), secure::read_indices(record().inbox->sharers()),
+                           begin(*header.mutable_secure_reveal()));
       break;
     }
     case Stage::words: FL_ASSERT(false);

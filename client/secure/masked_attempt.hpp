@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace fl::client {
 
@@ -50,9 +51,14 @@ class MaskedAttempt {
   [[nodiscard]] const AttemptRecord& record() const { return *file_.record(); }
   [[nodiscard]] Stage stage() const;
 
+  /// Whether this site may train from these weights (secure::ValuesDigest). Errors: invalid_input.
+  [[nodiscard]] Result<void> check_version(const secure::Public& weights) const {
+    return options_.allows_same_version ? success() : contributions_.check(weights);
+  }
   /// Begins an attempt with new keys, in place of the one before, for an update that was trained
-  /// from these weights (secure::ValuesDigest) with this loss.
-  [[nodiscard]] Result<void> begin(wire::Offer offer, const secure::Public& weights, double loss);
+  /// from these weights with this loss, for the run of these terms.
+  [[nodiscard]] Result<void> begin(wire::Offer offer, const secure::Public& weights,
+                                   const secure::RunTerms& terms, double loss);
   /// Begins the next attempt with the same update, if the offer is of one and this member has not
   /// signed a list of survivors; else does nothing. Call open() next. Errors: invalid_input, if the
   /// offer would have trained otherwise; those of the disk.
@@ -64,6 +70,8 @@ class MaskedAttempt {
   /// nothing: of another attempt, too early, or taken already. Errors: invalid_input, for what this
   /// member refuses; those of the disk.
   [[nodiscard]] Result<bool> take(const wire::Header& message);
+  /// Members whose shares this one can't open, ascending. Requires Stage::words, or a later one.
+  [[nodiscard]] std::vector<std::uint32_t> unreadable() const { return seat_->unreadable(); }
   /// The message that this member sends at this stage. Not at Stage::words. Errors: invalid_input.
   [[nodiscard]] Result<wire::Header> message() const;
   /// How many members have shared their secrets. Requires Stage::words, or a later one.
@@ -86,6 +94,7 @@ class MaskedAttempt {
   [[nodiscard]] Result<secure::Consent> sign(const wire::SecureSurvivors& message) const;
   [[nodiscard]] Result<secure::Reveal> answer(const wire::SecureAsk& message) const;
   [[nodiscard]] Result<void> add_contribution();
+  [[nodiscard]] std::size_t least() const;
 
   const SecureOptions& options_;
   AttemptFile file_;

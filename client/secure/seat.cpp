@@ -66,16 +66,12 @@ Result<std::vector<SealedShares>> Seat::sealed_shares() const {
 
 Result<Seat::Entrusted> Seat::open_shares(std::uint32_t from, Bytes sealed) const {
   const Member& sender = cohort_.members[from];
-  const auto in_share = [&](const Error& error) {
-    return error.at(fmt::format("the shares of '{}'", sender.name));
-  };
-  const auto key =
-      secure::sealing_key(secrets_.share(), sender.keys.share_key, transcript_, from, own_);
-  if (!key) return in_share(key.error());
-  auto opened = secure::open_sealed(*key, sealed, transcript_);
-  if (!opened) return in_share(opened.error());
+  FL_TRY(const auto key,
+         secure::sealing_key(secrets_.share(), sender.keys.share_key, transcript_, from, own_));
+  auto opened = secure::open_sealed(key, sealed, transcript_);
+  if (!opened) return opened.error();
   if (opened->size() != 2 * secure::key_bytes)
-    return in_share(Error(Errc::corrupt, fmt::format("they have {} bytes", opened->size())));
+    return Error(Errc::corrupt, fmt::format("they have {} bytes", opened->size()));
   const Bytes bytes = *opened;
   Entrusted entrusted{Secret(bytes.first(secure::key_bytes)),
                       Secret(bytes.last(secure::key_bytes))};
@@ -94,23 +90,37 @@ Result<void> Seat::read_inbox(std::vector<std::uint32_t> sharers,
   }
   if (!std::ranges::binary_search(sharers, own_))
     return refused("this member is not among those that have shared their secrets");
-  std::vector<Entrusted> entrusted;
+  std::vector<std::optional<Entrusted>> entrusted;
+  std::optional<Error> unread;
+  bool reads_any = false;
   for (const std::uint32_t from : sharers) {
-    if (from == own_) {
-      entrusted.emplace_back();
-      continue;
-    }
+    entrusted.emplace_back();
+    if (from == own_) continue;
     const auto item = std::ranges::find(inbox, from, &InboxItem::from);
     if (item == inbox.end()) {
       return Error(Errc::corrupt,
                    fmt::format("the shares of '{}' are missing", cohort_.members[from].name));
     }
-    FL_TRY(auto opened, open_shares(from, item->bytes));
-    entrusted.push_back(std::move(opened));
+    auto opened = open_shares(from, item->bytes);
+    if (opened) {
+      entrusted.back() = std::move(*opened);
+      reads_any = true;
+    } else if (!unread) {
+      unread = opened.error().at(fmt::format("the shares of '{}'", cohort_.members[from].name));
+    }
   }
+  if (!reads_any) return *unread;
   sharers_ = std::move(sharers);
   entrusted_ = std::move(entrusted);
   return {};
+}
+
+std::vector<std::uint32_t> Seat::unreadable() const {
+  std::vector<std::uint32_t> unreadable;
+  for (std::size_t i = 0; i < sharers_.size(); ++i) {
+    if (sharers_[i] != own_ && !entrusted_[i]) unreadable.push_back(sharers_[i]);
+  }
+  return unreadable;
 }
 
 Result<Masks> Seat::masks() const {
@@ -148,11 +158,11 @@ Result<secure::Reveal> Seat::reveal(const std::vector<std::uint32_t>& survivors,
   secure::Reveal reveal{.self_seed = secrets_.self(), .shares = {}};
   for (std::size_t i = 0; i < sharers_.size(); ++i) {
     const std::uint32_t about = sharers_[i];
-    if (about == own_) continue;
+    if (!entrusted_[i]) continue;
     const bool has_survived = std::ranges::binary_search(survivors, about);
     reveal.shares.push_back(
         {about, has_survived ? secure::SharedSecret::self_seed : secure::SharedSecret::mask_key,
-         has_survived ? entrusted_[i].self_share : entrusted_[i].mask_share});
+         has_survived ? entrusted_[i]->self_share : entrusted_[i]->mask_share});
   }
   return reveal;
 }

@@ -57,15 +57,19 @@ class Seat {
                                          const FindSiteKey& site_key_of);
 
   [[nodiscard]] const secure::Public& transcript() const { return transcript_; }
+  /// This member's index.
+  [[nodiscard]] std::uint32_t own() const { return own_; }
 
   /// The shares for all other members. Errors: invalid_input, for a key of small order.
   [[nodiscard]] Result<std::vector<SealedShares>> sealed_shares() const;
 
   /// Reads what the server says of the others: who has shared, and their shares for this member.
   /// Errors: invalid_input, for a list that can't be, or too few; corrupt, naming whose shares are
-  /// missing or can't be opened.
+  /// missing, or if none can be opened.
   [[nodiscard]] Result<void> read_inbox(std::vector<std::uint32_t> sharers,
                                         std::span<const InboxItem> inbox);
+  /// The sharers whose shares can't be opened, ascending: this member reveals nothing of theirs.
+  [[nodiscard]] std::vector<std::uint32_t> unreadable() const;
 
   /// The masks to be put on this member's words. Requires: read_inbox().
   [[nodiscard]] Result<Masks> masks() const;
@@ -97,11 +101,12 @@ class Seat {
 
   secure::Cohort cohort_;
   secure::AttemptSecrets secrets_;
-  std::uint32_t own_;  // This member's index.
+  std::uint32_t own_;
   std::size_t least_;
   secure::Public transcript_;
   std::vector<std::uint32_t> sharers_;  // Empty before read_inbox().
-  std::vector<Entrusted> entrusted_;    // By the sharers, in their order; nothing by this member.
+  // By the sharers, in their order; nothing by this member, and by those that are unreadable.
+  std::vector<std::optional<Entrusted>> entrusted_;
 };
 
 }  // namespace fl::client

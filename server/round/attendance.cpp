@@ -241,7 +241,10 @@ void Attendance::expel(const std::string& name, const std::string& reason) {
     parts_.control.group.spawn(parts_.decisions.lose_task(name, id, reason));
   }
   const auto peer = parts_.roster.find(name);
-  if (!peer) return;
+  if (!peer) {
+    parts_.control.changed.notify();
+    return;
+  }
   parts_.control.report(EventLevel::warning, fmt::format("{}: {}", name, reason));
   leave(peer, true, reason);
   peer->dismiss(wire::Bye::REFUSED, reason);

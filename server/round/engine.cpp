@@ -55,9 +55,10 @@ RoundEngine::RoundEngine(net::any_io_executor strand, RunSettings settings, RunR
 
 std::unique_ptr<MaskedRound> RoundEngine::make_masked(std::string members) {
   if (!plan_.masked) return nullptr;
-  return std::make_unique<MaskedRound>(MaskedRound::Parts{control_, compute_, files_, roster_,
-                                                          tasks_, decisions_, transfers_, past_},
-                                       std::move(members));
+  return std::make_unique<MaskedRound>(
+      MaskedRound::Parts{control_, compute_, files_, roster_, tasks_, decisions_, transfers_,
+                         evaluations_, past_},
+      std::move(members));
 }
 
 std::unique_ptr<UpdateIntake> RoundEngine::make_intake() {

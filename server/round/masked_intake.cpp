@@ -13,11 +13,7 @@ Result<void> MaskedIntake::check(const wire::UploadBegin& begin, const Task& tas
     return Error(Errc::invalid_input, fmt::format("it is coded as '{}'; the task asked for '{}'",
                                                   begin.codec().substr(0, 64), task.record.codec));
   }
-  const std::uint64_t bytes = parts_.round.words_bytes();
-  if (begin.bytes() == bytes) return {};
-  return Error(Errc::invalid_input,
-               fmt::format("it has {} bytes; the masked words of this attempt have {}",
-                           begin.bytes(), bytes));
+  return parts_.round.check_words(begin, task.record.client);
 }
 
 Awaitable<Result<UpdateIntake::Taken>> MaskedIntake::take(Task& task, TaskRecord&,

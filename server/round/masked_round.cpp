@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/masked_round.hpp"
 
+#include "server/round/masked_log.hpp"
 #include "server/round/masked_sum.hpp"
 #include "server/round/offer_terms.hpp"
 #include "shared/base/failpoint.hpp"
@@ -18,39 +19,6 @@ namespace {
 
 using Stage = Attempt::Stage;
 
-/// The task and the attempt of a member's message.
-std::pair<TaskId, std::uint32_t> subject_of(const wire::Header& message) {
-  switch (message.kind_case()) {
-    case wire::Header::kSecureKeys:
-      return {TaskId{message.secure_keys().task()}, message.secure_keys().attempt()};
-    case wire::Header::kSecureShares:
-      return {TaskId{message.secure_shares().task()}, message.secure_shares().attempt()};
-    case wire::Header::kSecureConsent:
-      return {TaskId{message.secure_consent().task()}, message.secure_consent().attempt()};
-    default: return {TaskId{message.secure_reveal().task()}, message.secure_reveal().attempt()};
-  }
-}
-
-/// Sets the task of what the server says to one member.
-void set_task(wire::Header& message, TaskId task) {
-  const std::int64_t id = number_of(task);
-  switch (message.kind_case()) {
-    case wire::Header::kSecureCohort: message.mutable_secure_cohort()->set_task(id); break;
-    case wire::Header::kSecureInbox: message.mutable_secure_inbox()->set_task(id); break;
-    case wire::Header::kSecureSurvivors: message.mutable_secure_survivors()->set_task(id); break;
-    default: message.mutable_secure_ask()->set_task(id);
-  }
-}
-
-std::string_view what_is_missing(Stage stage) {
-  switch (stage) {
-    case Stage::shares: return "the shares";
-    case Stage::words: return "the masked update";
-    case Stage::consents: return "the signature";
-    default: return "the answer that opens the sum";
-  }
-}
-
 wire::Verdict verdict_on(TaskId task, wire::Verdict::Outcome outcome, std::string_view reason) {
   wire::UploadBegin begin;
   begin.set_task(number_of(task));
@@ -63,8 +31,8 @@ MaskedRound::MaskedRound(const Parts& parts, std::string members)
     : parts_(parts),
       members_(std::move(members)),
       list_(
-          std::make_shared<const secure::MemberList>(secure::parse_member_list(members_).value())) {
-}
+          std::make_shared<const secure::MemberList>(secure::parse_member_list(members_).value())),
+      survivors_(parts.control, parts.roster, parts.tasks) {}
 
 Result<void> MaskedRound::check_member(const std::string& name) const {
   if (list_->find(name)) return {};
@@ -74,34 +42,42 @@ Result<void> MaskedRound::check_member(const std::string& name) const {
                            name));
 }
 
-void MaskedRound::add_terms(wire::Offer& offer) const {
-  offer.mutable_secure()->set_attempt(number_);
+void MaskedRound::add_terms(std::uint32_t number, wire::Offer& offer) const {
+  offer.mutable_secure()->set_attempt(number);
   offer.mutable_secure()->set_members(secure::raw(list_->digest()));
 }
 
 // Beginning -------------------------------------------------------------------------------------
 
-void MaskedRound::begin_attempt(std::uint32_t number) {
+/// The attempt of this number at the open round's sum.
+Attempt MaskedRound::make_attempt(std::uint32_t number) const {
   const OpenRound& round = parts_.tasks.round();
   const RunPlan& plan = parts_.control.plan;
-  number_ = number;
-  layout_.reset();
   wire::Offer offer =
       common_offer(plan, *parts_.files.versions.at(round.record.base_version), parts_.past.losses);
   // All tasks of a round have one codec.
   if (!round.tasks.empty()) offer.set_codec(round.tasks.begin()->second.record.codec);
-  add_terms(offer);
+  add_terms(number, offer);
   const secure::RunTerms run{plan.run.key, plan.run.model, plan.settings.strategy,
                              plan.layout.digest().raw()};
-  attempt_.emplace(number, secure::attempt_context(run, offer, weights_), list_);
-  for (auto& [client, task] : parts_.tasks.round().tasks) task.has_keys = false;
+  return {number, secure::attempt_context(run, offer, weights_), list_};
+}
+
+void MaskedRound::begin_attempt(Attempt attempt) {
+  number_ = attempt.number();
+  layout_.reset();
+  survivors_.reset();
+  repeats_.clear();
+  attempt_ = std::move(attempt);
+  for (auto& [client, task] : parts_.tasks.round().tasks)
+    task.has_keys = attempt_->has_keys(client, number_of(task.record.id));
 }
 
 Awaitable<Result<void>> MaskedRound::begin() {
   parts_.control.expect_strand();
   attempt_.reset();
   sums_.reset();
-  survivors_.clear();
+  survivors_.release();
   auto read_base = [this] {
     return digest_of_values(*parts_.files.versions.at(parts_.tasks.round().record.base_version),
                             parts_.control.plan.layout);
@@ -112,43 +88,17 @@ Awaitable<Result<void>> MaskedRound::begin() {
     return store.masked_messages().of_round(run, round);
   };
   FL_CO_TRY(const auto said, co_await parts_.control.store.with_store(std::move(read_log)));
-  begin_attempt(1);
-  bool is_of_other_list = false;
-  for (const MaskedMessage& row : said) {
-    if (row.attempt < number_) continue;  // It came while the next attempt was beginning.
-    if (row.attempt > number_) {
-      begin_attempt(row.attempt);
-      is_of_other_list = false;
-    }
-    wire::Header message;
-    if (!message.ParseFromString(row.message))
-      co_return Error(Errc::corrupt, "the history's table masked_message can't be read");
-    if (message.has_failed()) {
-      begin_attempt(row.attempt + 1);
-      is_of_other_list = false;
-      continue;
-    }
-    is_of_other_list = is_of_other_list || !attempt_->apply(row.client, message);
-    if (is_of_other_list && message.has_secure_survivors()) {
-      co_return Error(Errc::conflict,
-                      fmt::format("the members of round {} sign whose updates count, by another "
-                                  "--members or other settings: start with those until the round "
-                                  "is recorded",
-                                  round));
-    }
-    Task* const task = message.has_secure_keys()
-                           ? parts_.tasks.find(row.client, TaskId{message.secure_keys().task()})
-                           : nullptr;
-    if (task != nullptr) task->has_keys = attempt_->has_keys(row.client);
-  }
-  if (is_of_other_list) {
+  const auto make = [this](std::uint32_t number) { return make_attempt(number); };
+  FL_CO_TRY(auto replayed, replay_masked_log(said, make));
+  begin_attempt(std::move(replayed.attempt));
+  if (replayed.is_outdated) {
     wire::Header failed;
     failed.mutable_failed()->set_reason("the member list or the settings have changed");
     FL_CO_CHECK(co_await log("", std::move(failed)));
-    begin_attempt(number_ + 1);
+    begin_attempt(make_attempt(number_ + 1));
   }
   if (is_under_way()) FL_CO_CHECK(set_layout());
-  hold_survivors(attempt_->survivors());
+  survivors_.hold(attempt_->survivors());
   parts_.control.changed.notify();
   co_return success();
 }
@@ -179,7 +129,7 @@ void MaskedRound::repeat(Peer& peer) const {
   if (!attempt_ || task == nullptr) return;
   auto message = attempt_->message_for(client);
   if (!message) return;
-  set_task(*message, task->record.id);
+  secure::set_task(*message, number_of(task->record.id));
   peer.post(std::move(*message));
 }
 
@@ -191,9 +141,8 @@ void MaskedRound::announce() const {
 Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Header message) {
   parts_.control.expect_strand();
   const std::string client = peer->facts().name;
-  const auto subject = subject_of(message);
-  const TaskId id = subject.first;
-  const std::uint32_t number = subject.second;
+  const auto [task_number, attempt_number] = secure::subject_of(message);
+  const TaskId id{task_number};
   const auto is_ours = [&] {
     const Task* const task = parts_.tasks.find(client, id);
     return task != nullptr && task->record.state == TaskState::offered;
@@ -209,7 +158,8 @@ Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Head
     if (answer.verdict().outcome() != wire::Verdict::LATER) peer->post(std::move(answer));
     co_return success();
   }
-  if (number != number_) co_return success();  // The offer of the newer attempt is on its way.
+  if (attempt_number != number_)
+    co_return success();  // The offer of the newer attempt is on its way.
   const auto is_new = attempt_->check(client, message);
   if (!is_new) {
     const std::string why = fmt::format("its {}: {}", kind_name(message), is_new.error().message());
@@ -217,7 +167,7 @@ Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Head
         client, EventLevel::warning,
         fmt::format("{}: a message of the masked round is refused: {}", client, why));
     // Members whose words count are waited for, whatever they send.
-    if (survivors_.empty()) {
+    if (!survivors_.are_held()) {
       co_await parts_.decisions.lose_task(client, id, why);
       wire::Header answer;
       *answer.mutable_verdict() = verdict_on(id, wire::Verdict::REFUSED, why);
@@ -226,9 +176,20 @@ Awaitable<Result<void>> MaskedRound::take(std::shared_ptr<Peer> peer, wire::Head
     co_return success();
   }
   if (*is_new) FL_CO_CHECK(co_await log(client, message));
+  if (!*is_new && ++repeats_[client] > limits::masked_repeats_max)
+    co_return Error(Errc::protocol, fmt::format("it says {} again and again", kind_name(message)));
   // A member that signs when enough have signed is asked at once.
   if (!*is_new || (message.has_secure_consent() && is_under_way())) repeat(*peer);
   co_return success();
+}
+
+bool MaskedRound::note_leaving(const std::string& client, TaskId task, std::string_view why) {
+  parts_.control.expect_strand();
+  if (!attempt_ || !survivors_.are_held() || parts_.tasks.find(client, task) == nullptr)
+    return false;
+  if (!std::ranges::binary_search(attempt_->survivors(), client)) return false;
+  survivors_.note_leaving(client, why);
+  return true;
 }
 
 /// Makes a message durable, then applies it, unless the attempt is over meanwhile. `client`: empty
@@ -238,7 +199,7 @@ Awaitable<Result<void>> MaskedRound::log(std::string client, wire::Header messag
   const Round round = parts_.tasks.round().record.round;
   TaskId task = TaskId::none;
   if (!client.empty())
-    task = message.has_begin() ? TaskId{message.begin().task()} : subject_of(message).first;
+    task = TaskId{message.has_begin() ? message.begin().task() : secure::subject_of(message).task};
   const MaskedMessage row{number, client, task, kind_name(message), message.SerializeAsString()};
   auto write = [run = parts_.control.plan.run.id, round, row](Store& store) {
     return store.masked_messages().add(run, round, {row});
@@ -271,6 +232,20 @@ std::optional<wire::Verdict> MaskedRound::answer_to(const wire::UploadBegin& beg
   return verdict_for(begin, wire::Verdict::LATER, "the attempt is not at this step");
 }
 
+Result<void> MaskedRound::check_words(const wire::UploadBegin& begin,
+                                      const std::string& client) const {
+  const std::uint64_t bytes = layout_->words() * 8;
+  if (begin.bytes() != bytes) {
+    return Error(Errc::invalid_input,
+                 fmt::format("it has {} bytes; the masked words of this attempt have {}",
+                             begin.bytes(), bytes));
+  }
+  wire::Header message;
+  *message.mutable_begin() = begin;
+  FL_CHECK(attempt_->check(client, message));
+  return {};
+}
+
 Awaitable<Result<void>> MaskedRound::hold(std::string client, wire::UploadBegin begin) {
   parts_.control.expect_strand();
   if (!attempt_ || begin.attempt() != number_ || !attempt_->wants_words_of(client))
@@ -296,18 +271,27 @@ Awaitable<Result<MaskedRound::Outcome>> MaskedRound::run() {
   parts_.control.expect_strand();
   parts_.tasks.round().is_frozen = true;
   if (is_under_way()) announce();
-  while (attempt_->stage() != Stage::opened) {
+  for (;;) {
     const Stage stage = attempt_->stage();
+    if (stage == Stage::opened) {
+      FL_CO_TRY(const auto outcome, co_await open());
+      if (outcome) co_return *outcome;
+      continue;  // One answer more is needed.
+    }
     if (stage != Stage::keys) co_await wait_for_answers();
     if (parts_.control.is_stopping()) co_return Outcome::stopped;
     if (stage == Stage::consents || stage == Stage::reveals) {
       if (attempt_->stage() != stage) announce();
+      if (attempt_->stage() == stage) co_return give_up();
       continue;
     }
     auto decision = attempt_->decide(parts_.tasks.quorum(), members_here());
     if (!decision && decision.error().code() != Errc::unavailable) co_return decision.error();
     if (!decision) co_return co_await fail(decision.error().message());
-    if (stage == Stage::words) hold_survivors(attempt_->names_in(*decision));
+    if (stage == Stage::words) {
+      survivors_.hold(
+          attempt_->names_of(secure::read_indices(decision->secure_survivors().survivors())));
+    }
     FL_CO_CHECK(co_await log("", std::move(*decision)));
     if (stage == Stage::keys) {
       FL_CO_CHECK(set_layout());
@@ -316,54 +300,62 @@ Awaitable<Result<MaskedRound::Outcome>> MaskedRound::run() {
     }
     announce();
   }
-  co_return co_await open();
 }
 
-/// From now on nothing else ends the tasks of those whose words count.
-void MaskedRound::hold_survivors(const std::vector<std::string>& names) {
-  FL_ASSERT(survivors_.empty());
-  for (const std::string& client : names) {
-    Task* const task = parts_.tasks.task_of(client);
-    if (task != nullptr && task->is_open()) survivors_.emplace_back(*task);
-  }
+/// A list of survivors may be signed, and the sum can't be opened any more.
+MaskedRound::Outcome MaskedRound::give_up() {
+  parts_.control.report(
+      EventLevel::error,
+      fmt::format("round {}: the sum of the masked updates can't be opened without {}",
+                  parts_.tasks.round().record.round, names_missing()));
+  survivors_.release();
+  return Outcome::given_up;
 }
 
 std::string MaskedRound::names_missing() const {
   return fmt::format("{}", fmt::join(attempt_->missing(), ", "));
 }
 
-/// Whether somebody whose answer is missing sends its words at this moment, or they are being
-/// checked.
-bool MaskedRound::is_last_answer_coming() const {
+/// Whether words are being checked, or, as long as there is time for it, somebody whose words are
+/// missing sends them at this moment.
+bool MaskedRound::is_last_answer_coming(bool has_time) const {
   if (attempt_->stage() != Stage::words) return false;
   const auto& tasks = parts_.tasks.round().tasks;
-  return std::ranges::any_of(tasks, [this](const auto& entry) {
+  return std::ranges::any_of(tasks, [this, has_time](const auto& entry) {
     return entry.second.is_deciding ||
-           (attempt_->wants_words_of(entry.first) &&
+           (has_time && attempt_->wants_words_of(entry.first) &&
             parts_.transfers.find(entry.first, TransferWay::up) != nullptr);
   });
 }
 
 /// Returns when the stage is over, or when those that have yet to answer are given up. Once a list
-/// of survivors may be signed nobody is given up: a sum over others would show who is missing.
+/// of survivors may be signed nobody is given up, unless it says itself that it will not answer: a
+/// sum over others would show who is missing.
 Awaitable<void> MaskedRound::wait_for_answers() {
   const Stage stage = attempt_->stage();
-  const bool gives_up = stage == Stage::shares || stage == Stage::words;
+  const bool has_survivors = stage == Stage::consents || stage == Stage::reveals;
   const Duration step = duration_of(parts_.control.plan.masked->step_seconds);
-  TimePoint until = Clock::now() + step;
+  const TimePoint late_at = Clock::now() + step;
+  const TimePoint last_at = Clock::now() + limits::masked_words_steps_max * step;
+  TimePoint until = late_at;
   while (!parts_.control.is_stopping() && attempt_->stage() == stage) {
     const auto here = members_here();
     const auto missing = attempt_->missing();
     const bool is_awaited =
         std::ranges::any_of(missing, [&](const std::string& name) { return here.contains(name); });
-    const bool is_late = Clock::now() >= until;
-    if (gives_up && (!is_awaited || is_late) && !is_last_answer_coming()) co_return;
-    if (is_late) {
-      until = Clock::now() + step;
-      parts_.control.report(
-          EventLevel::warning,
-          fmt::format("round {}: the masked sum waits for {} of {}",
-                      parts_.tasks.round().record.round, what_is_missing(stage), names_missing()));
+    const TimePoint now = Clock::now();
+    const bool is_late = now >= late_at;
+    // Once the run is to end, survivors have a step's time.
+    const bool is_over = is_late && parts_.evaluations.has_end();
+    if (has_survivors && (is_over || !survivors_.can_open(*attempt_))) co_return;
+    if (!has_survivors && (!is_awaited || is_late) && !is_last_answer_coming(now < last_at))
+      co_return;
+    if (now >= until) {
+      until = now + step;
+      parts_.control.report(EventLevel::warning,
+                            fmt::format("round {}: the masked sum waits for {} of {}",
+                                        parts_.tasks.round().record.round,
+                                        Attempt::answers_at(stage), names_missing()));
     }
     co_await parts_.control.changed.wait(until);
   }
@@ -373,6 +365,9 @@ Awaitable<void> MaskedRound::wait_for_answers() {
 Awaitable<Result<MaskedRound::Outcome>> MaskedRound::fail(std::string why) {
   const std::uint32_t failed = number_;
   OpenRound& round = parts_.tasks.round();
+  const auto unread = attempt_->stage() == Stage::words
+                          ? attempt_->unread()
+                          : std::map<std::string, std::vector<std::string>>();
   const std::string missing = attempt_->stage() == Stage::keys ? "" : names_missing();
   parts_.control.report(
       EventLevel::warning,
@@ -385,11 +380,18 @@ Awaitable<Result<MaskedRound::Outcome>> MaskedRound::fail(std::string why) {
   for (const auto& [client, task] : round.tasks) {
     const wire::UploadBegin* const begin = attempt_->words_of(client);
     if (begin == nullptr) continue;
-    FL_CO_TRY(const Digest digest, Digest::from_bytes(begin->digest()));
-    FL_CO_CHECK(parts_.files.spool.forget(Spool::name_of(TaskId{begin->task()}, digest)));
+    FL_CO_TRY(const std::string name, spool_name_of(*begin));
+    FL_CO_CHECK(parts_.files.spool.forget(name));
   }
-  begin_attempt(failed + 1);
+  begin_attempt(make_attempt(failed + 1));
   round.is_frozen = false;
+  for (const auto& [client, readers] : unread) {
+    parts_.control.report_of(
+        client, EventLevel::warning,
+        fmt::format("{} has sealed what others can't open: {}", client, fmt::join(readers, ", ")));
+    co_await parts_.decisions.lose_task(client, TaskDecisions::any_task,
+                                        "others can't open what it has sealed");
+  }
   // Those that were here must not miss the deadline now because they mask anew.
   if (Clock::now() >= round.deadline)
     round.deadline = parts_.control.plan.deadline_after(Clock::now());
@@ -398,47 +400,35 @@ Awaitable<Result<MaskedRound::Outcome>> MaskedRound::fail(std::string why) {
 
 // Opening ---------------------------------------------------------------------------------------
 
-/// On a worker.
-Result<std::unique_ptr<const LaneSums>> MaskedRound::add_up() {
-  const RunPlan& plan = parts_.control.plan;
-  const OpenRound& round = parts_.tasks.round();
-  const Round first = round_from(round.record.base_version);
-  FL_TRY(const auto removals, attempt_->removals());
-  std::vector<std::shared_ptr<File>> files;
-  std::vector<LaneGiver> givers;
-  for (const std::string& client : attempt_->survivors()) {
-    const wire::UploadBegin& begin = *attempt_->words_of(client);
-    FL_TRY(const Digest digest, Digest::from_bytes(begin.digest()));
-    const std::string name = Spool::name_of(TaskId{begin.task()}, digest);
-    auto file = parts_.files.spool.open_accepted(name);
-    if (!file) return file.error().at(fmt::format("the masked update {}", name));
-    files.push_back(std::move(*file));
-    givers.push_back({plan.client_seed_of(first, client), 1});
-  }
-  FL_TRY(auto words, opened_sum(files, layout_->words(), removals));
-  return std::make_unique<const LaneSums>(*layout_, std::move(words), std::move(givers),
-                                          plan.shared_seed_of(first));
-}
-
-Awaitable<Result<MaskedRound::Outcome>> MaskedRound::open() {
-  auto work = [this] { return add_up(); };
+/// Returns nothing if one answer more is needed.
+Awaitable<Result<std::optional<MaskedRound::Outcome>>> MaskedRound::open() {
+  Unlocking unlocking = attempt_->unlocking();
+  auto work = [this, &unlocking]() -> Result<std::unique_ptr<const LaneSums>> {
+    const auto removals = unlocking.removals();
+    if (removals)
+      return add_up(*attempt_, *layout_, *removals, parts_.files.spool, parts_.control.plan,
+                    round_from(parts_.tasks.round().record.base_version));
+    if (removals.error().code() != Errc::corrupt) return removals.error();
+    log_warn("{}", removals.error().message());
+    return std::unique_ptr<const LaneSums>();
+  };
   auto sums = co_await parts_.control.store.with_room(parts_.compute, std::move(work));
   if (will_pass(sums)) co_return Outcome::stopped;
+  FL_CO_CHECK(sums);
+  survivors_.note_liars(attempt_->names_of(unlocking.liars()));
   const OpenRound& round = parts_.tasks.round();
-  for (const std::string& liar : attempt_->liars())
-    parts_.control.report_of(liar, EventLevel::warning,
-                             fmt::format("{} has revealed a wrong share", liar));
-  if (!sums && sums.error().code() == Errc::corrupt) {
+  if (*sums == nullptr && attempt_->want_more()) co_return std::nullopt;
+  if (*sums == nullptr) {
     parts_.control.report(EventLevel::error,
-                          fmt::format("round {}: the sum of the masked updates can't be opened: {}",
-                                      round.record.round, sums.error().message()));
-    survivors_.clear();
+                          fmt::format("round {}: the sum of the masked updates can't be opened: "
+                                      "too many shares are wrong or missing",
+                                      round.record.round));
+    survivors_.release();
     co_return Outcome::given_up;
   }
-  if (!sums) co_return sums.error();
   sums_ = std::move(*sums);
   FL_CO_CHECK(co_await accept());
-  survivors_.clear();
+  survivors_.release();
   log_info("round {}: opened the sum of {} masked updates, loss {:.4f}", round.record.round,
            attempt_->survivors().size(), sums_->mean_loss());
   for (const std::string& client : attempt_->survivors()) {
@@ -462,7 +452,7 @@ Awaitable<Result<void>> MaskedRound::accept() {
     TaskRecord record = task->record;
     record.state = TaskState::accepted;
     FL_CO_TRY(record.update_digest, Digest::from_bytes(begin.digest()));
-    record.spool_file = Spool::name_of(record.id, record.update_digest);
+    FL_CO_TRY(record.spool_file, spool_name_of(begin));
     record.update_bytes = begin.bytes();
     record.raw_bytes = parts_.control.plan.layout_of(task->part).bytes();
     record.loss = sums_->mean_loss();

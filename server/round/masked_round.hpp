@@ -12,18 +12,19 @@
 // engine's strand.
 #pragma once
 
+#include "server/round/masked_survivors.hpp"
 #include "server/round/run_files.hpp"
 #include "server/round/task_decisions.hpp"
 #include "server/round/transfers.hpp"
 #include "server/secure/attempt.hpp"
 #include "server/sums/lane_sums.hpp"
 
-#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace fl::server {
 
@@ -37,6 +38,7 @@ class MaskedRound {
     Tasks& tasks;
     TaskDecisions& decisions;
     const Transfers& transfers;
+    const Evaluations& evaluations;
     const PastRounds& past;
   };
   /// `members`: the text of a member list that has passed parse_member_list().
@@ -47,12 +49,15 @@ class MaskedRound {
   /// The text for Welcome.members.
   [[nodiscard]] const std::string& members() const { return members_; }
   /// Adds what an offer of the open round says of its attempt.
-  void add_terms(wire::Offer& offer) const;
+  void add_terms(wire::Offer& offer) const { add_terms(number_, offer); }
 
   /// The round is open: begins its first attempt, or goes on where the log says.
   Awaitable<Result<void>> begin();
   /// Handles a member's message. An error ends the session.
   Awaitable<Result<void>> take(std::shared_ptr<Peer> peer, wire::Header message);
+  /// A member says that it does not go on with its task. Returns whether its update is one of those
+  /// that are to be opened: then the task stays, and the round ends if too few are left for that.
+  bool note_leaving(const std::string& client, TaskId task, std::string_view why);
   /// Says to a client what the attempt has for it now, after its connection broke.
   void repeat(Peer& peer) const;
 
@@ -73,8 +78,10 @@ class MaskedRound {
   /// The answer to an announcement that needs no bytes now: the words are here, or not wanted yet.
   [[nodiscard]] std::optional<wire::Verdict> answer_to(const wire::UploadBegin& begin,
                                                        const std::string& client) const;
-  /// The size of each member's words in bytes. Requires: is_under_way().
-  [[nodiscard]] std::uint64_t words_bytes() const { return layout_->words() * 8; }
+  /// Whether a member may send words that it announces like this. Requires: answer_to() has none.
+  /// Errors: invalid_input.
+  [[nodiscard]] Result<void> check_words(const wire::UploadBegin& begin,
+                                         const std::string& client) const;
   /// A member's words are durable in the spool: they are held until it is known whose count.
   Awaitable<Result<void>> hold(std::string client, wire::UploadBegin begin);
 
@@ -82,19 +89,20 @@ class MaskedRound {
   [[nodiscard]] const LaneSums& sums() const { return *sums_; }
 
  private:
-  void begin_attempt(std::uint32_t number);
+  void add_terms(std::uint32_t number, wire::Offer& offer) const;
+  [[nodiscard]] Attempt make_attempt(std::uint32_t number) const;
+  void begin_attempt(Attempt attempt);
   [[nodiscard]] Result<void> set_layout();
   Awaitable<Result<void>> log(std::string client, wire::Header message);
   Awaitable<Result<Outcome>> fail(std::string why);
   Awaitable<void> wait_for_answers();
-  Awaitable<Result<Outcome>> open();
+  [[nodiscard]] Outcome give_up();
+  Awaitable<Result<std::optional<Outcome>>> open();
   Awaitable<Result<void>> accept();
-  [[nodiscard]] Result<std::unique_ptr<const LaneSums>> add_up();
-  void hold_survivors(const std::vector<std::string>& names);
   void post(const std::string& client, wire::Header message) const;
   void announce() const;
   [[nodiscard]] std::set<std::string> members_here() const;
-  [[nodiscard]] bool is_last_answer_coming() const;
+  [[nodiscard]] bool is_last_answer_coming(bool has_time) const;
   [[nodiscard]] std::string names_missing() const;
 
   Parts parts_;
@@ -105,7 +113,8 @@ class MaskedRound {
   std::optional<Attempt> attempt_;
   std::uint32_t number_ = 1;                 // The attempt's, also before it is ready.
   std::optional<secure::LaneWords> layout_;  // Once there is a cohort.
-  std::list<DecidingGuard> survivors_;       // Nothing else decides on them.
+  MaskedSurvivors survivors_;
+  std::map<std::string, int> repeats_;  // What members have said twice in this attempt.
   std::unique_ptr<const LaneSums> sums_;
 };
 

@@ -4,8 +4,11 @@
 #include "shared/base/async/mutex.hpp"
 #include "shared/base/async/parallel.hpp"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace fl::server {
 
@@ -41,6 +44,29 @@ Result<std::vector<std::uint64_t>> opened_sum(const std::vector<std::shared_ptr<
   });
   if (failure) return *failure;
   return sum;
+}
+
+Result<std::string> spool_name_of(const wire::UploadBegin& words) {
+  FL_TRY(const Digest digest, Digest::from_bytes(words.digest()));
+  return Spool::name_of(TaskId{words.task()}, digest);
+}
+
+Result<std::unique_ptr<const LaneSums>> add_up(const Attempt& attempt,
+                                               const secure::LaneWords& layout,
+                                               const std::vector<Unlocking::Removal>& removals,
+                                               Spool& spool, const RunPlan& plan, Round first) {
+  std::vector<std::shared_ptr<File>> files;
+  std::vector<LaneGiver> givers;
+  for (const std::string& client : attempt.survivors()) {
+    FL_TRY(const std::string name, spool_name_of(*attempt.words_of(client)));
+    auto file = spool.open_accepted(name);
+    if (!file) return file.error().at(fmt::format("the masked update {}", name));
+    files.push_back(std::move(*file));
+    givers.push_back({plan.client_seed_of(first, client), 1});
+  }
+  FL_TRY(auto words, opened_sum(files, layout.words(), removals));
+  return std::make_unique<const LaneSums>(layout, std::move(words), std::move(givers),
+                                          plan.shared_seed_of(first));
 }
 
 }  // namespace fl::server

@@ -74,6 +74,7 @@ Awaitable<void> RunHost::record_failure(std::shared_ptr<Peer> peer, wire::Failed
     co_return;
   }
   const TaskId task{failed.task()};
+  if (parts_.masked != nullptr && parts_.masked->note_leaving(name, task, reason)) co_return;
   co_await parts_.decisions.fail_task(name, task, reason);
 }
 

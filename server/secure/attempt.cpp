@@ -9,8 +9,6 @@ namespace fl::server {
 
 namespace {
 
-using secure::MemberKeys;
-
 Error bad_message(std::string text) { return {Errc::invalid_input, std::move(text)}; }
 
 Error too_few(std::string_view have, std::size_t count, std::size_t needed) {
@@ -21,7 +19,7 @@ Error too_few(std::string_view have, std::size_t count, std::size_t needed) {
 
 Attempt::Attempt(std::uint32_t number, secure::Public context,
                  std::shared_ptr<const secure::MemberList> list)
-    : number_(number), context_(context), list_(std::move(list)) {}
+    : number_(number), context_(context), list_(list), entrants_(context, std::move(list)) {}
 
 Attempt::Stage Attempt::stage() const {
   if (!cohort_) return Stage::keys;
@@ -29,6 +27,15 @@ Attempt::Stage Attempt::stage() const {
   if (!survivors_) return Stage::words;
   if (consents_.size() < secure::consent_threshold(size())) return Stage::consents;
   return unlocking_->missing().empty() ? Stage::opened : Stage::reveals;
+}
+
+std::string_view Attempt::answers_at(Stage stage) {
+  switch (stage) {
+    case Stage::shares: return "the shares";
+    case Stage::words: return "the masked update";
+    case Stage::consents: return "the signature";
+    default: return "the answer that opens the sum";
+  }
 }
 
 std::optional<std::uint32_t> Attempt::index_of(const std::string& client) const {
@@ -52,44 +59,22 @@ Attempt::Indices Attempt::indices_in(const std::map<std::uint32_t, Value>& answe
 // Members' messages -----------------------------------------------------------------------------
 
 Result<bool> Attempt::check(const std::string& client, const wire::Header& message) const {
-  if (message.has_secure_keys()) return check_keys(client, message.secure_keys());
+  if (message.has_secure_keys()) {
+    if (cohort_) return false;
+    return entrants_.check(client, message.secure_keys());
+  }
   const auto member = index_of(client);
   if (!member) return false;
   switch (message.kind_case()) {
     case wire::Header::kSecureShares: return check_shares(*member, message.secure_shares());
-    case wire::Header::kBegin: return wants_words_of(client);
+    case wire::Header::kBegin:
+      if (!wants_words_of(client)) return false;
+      FL_CHECK(check_begin(*member, message.begin()));
+      return true;
     case wire::Header::kSecureConsent: return check_consent(*member, message.secure_consent());
     case wire::Header::kSecureReveal: return check_reveal(*member, message.secure_reveal());
     default: return bad_message("it is no message of a masked round");
   }
-}
-
-Result<bool> Attempt::check_keys(const std::string& client, const wire::SecureKeys& message) const {
-  const auto site_key = list_->find(client);
-  if (!site_key) return bad_message(fmt::format("'{}' is not in the member list", client));
-  FL_TRY(const MemberKeys keys, secure::read_keys(message));
-  if (cohort_) return false;
-  if (const auto before = keys_.find(client); before != keys_.end()) {
-    if (before->second.keys == keys || before->second.task > message.task()) return false;
-    // A member that is asked again, with another task, has begun anew.
-    if (before->second.task == message.task())
-      return bad_message("it has sent other keys for this task before");
-  }
-  FL_CHECK(secure::check_keys(context_, {client, *site_key, keys}));
-  // What check_cohort() would refuse: one member could keep all others from a cohort.
-  std::set<secure::Public> taken;
-  for (const auto& listed : list_->members) taken.insert(listed.key);
-  for (const auto& [name, sent] : keys_) {
-    if (name != client)
-      taken.insert({sent.keys.mask_key, sent.keys.share_key, sent.keys.self_digest});
-  }
-  for (const auto& key : {keys.mask_key, keys.share_key, keys.self_digest}) {
-    if (!taken.insert(key).second)
-      return bad_message("it sends a key twice, or one that is another's");
-  }
-  for (const auto& key : {keys.mask_key, keys.share_key})
-    FL_CHECK(secure::agree(secure::Secret(context_), key));
-  return true;
 }
 
 Result<bool> Attempt::check_shares(std::uint32_t member, const wire::SecureShares& message) const {
@@ -108,6 +93,16 @@ Result<bool> Attempt::check_shares(std::uint32_t member, const wire::SecureShare
   return true;
 }
 
+Result<void> Attempt::check_begin(std::uint32_t member, const wire::UploadBegin& begin) const {
+  const Indices unreadable = secure::read_indices(begin.unreadable());
+  FL_CHECK(secure::check_indices(unreadable, size(), "members that it can't read"));
+  for (const std::uint32_t about : unreadable) {
+    if (about == member || !std::ranges::binary_search(*sharers_, about))
+      return bad_message("it can't read shares of a member that has sent it none");
+  }
+  return {};
+}
+
 Result<bool> Attempt::check_consent(std::uint32_t member,
                                     const wire::SecureConsent& message) const {
   if (!survivors_ || consents_.contains(member)) return false;
@@ -121,7 +116,9 @@ Result<bool> Attempt::check_consent(std::uint32_t member,
 }
 
 Result<bool> Attempt::check_reveal(std::uint32_t member, const wire::SecureReveal& message) const {
-  if (stage() != Stage::reveals) return false;
+  // More than are needed may serve, where some are wrong.
+  const bool is_time = stage() == Stage::reveals || stage() == Stage::opened;
+  if (!is_time || unlocking_->has_answer_of(member)) return false;
   FL_TRY(const auto reveal, secure::read_reveal(message, member, *sharers_, *survivors_));
   Unlocking trial = *unlocking_;
   FL_CHECK(trial.take(member, reveal));
@@ -133,11 +130,7 @@ Result<void> Attempt::apply(const std::string& client, const wire::Header& messa
   // Two messages that passed while neither was applied may not fit each other: the first counts.
   const auto is_new = check(client, message);
   if (!is_new || !*is_new) return {};
-  if (message.has_secure_keys()) {
-    FL_TRY(const MemberKeys keys, secure::read_keys(message.secure_keys()));
-    keys_[client] = {message.secure_keys().task(), keys};
-    return {};
-  }
+  if (message.has_secure_keys()) return entrants_.take(client, message.secure_keys());
   const std::uint32_t member = *index_of(client);
   if (message.has_secure_shares()) {
     const auto& sealed = message.secure_shares().sealed();
@@ -158,19 +151,13 @@ Result<void> Attempt::apply(const std::string& client, const wire::Header& messa
 
 Result<wire::Header> Attempt::decide(std::uint32_t quorum,
                                      const std::set<std::string>& here) const {
+  const std::size_t wanted = cohort_ ? entrants_.least_of(*cohort_) : 0;
   const std::size_t least =
-      std::max<std::size_t>({secure::cohort_min, quorum, list_->smallest_cohort});
+      std::max<std::size_t>({secure::cohort_min, quorum, list_->smallest_cohort, wanted});
   wire::Header header;
   switch (stage()) {
     case Stage::keys: {
-      secure::Cohort cohort{.context = context_, .members = {}};
-      for (const auto& [name, sent] : keys_) {
-        if (here.contains(name) && cohort.members.size() < secure::cohort_max)
-          cohort.members.push_back({name, *list_->find(name), sent.keys});
-      }
-      if (cohort.members.size() < least)
-        return too_few("have trained", cohort.members.size(), least);
-      FL_CHECK(secure::check_cohort(cohort));
+      FL_TRY(const secure::Cohort cohort, entrants_.cohort(least, here));
       header.mutable_secure_cohort()->set_attempt(number_);
       secure::write_members(cohort, *header.mutable_secure_cohort());
       return header;
@@ -190,6 +177,8 @@ Result<wire::Header> Attempt::decide(std::uint32_t quorum,
       const std::size_t needed =
           std::max({least, cohort_->threshold(), secure::consent_threshold(size())});
       if (counted.size() < needed) return too_few("have sent their words", counted.size(), needed);
+      if (!unread().empty())
+        return Error(Errc::unavailable, "too few members can open what others have sealed");
       header.mutable_secure_survivors()->set_attempt(number_);
       header.mutable_secure_survivors()->mutable_survivors()->Assign(counted.begin(),
                                                                      counted.end());
@@ -319,30 +308,43 @@ bool Attempt::wants_words_of(const std::string& client) const {
          std::ranges::binary_search(*sharers_, *member);
 }
 
-std::vector<std::string> Attempt::names_in(const wire::Header& decision) const {
+std::vector<std::string> Attempt::names_of(const std::vector<std::uint32_t>& members) const {
   std::vector<std::string> names;
-  for (const std::uint32_t member : decision.secure_survivors().survivors())
-    names.push_back(name_of(member));
+  for (const std::uint32_t member : members) names.push_back(name_of(member));
   return names;
 }
 
 std::vector<std::string> Attempt::survivors() const {
-  std::vector<std::string> names;
-  if (!survivors_) return names;
-  for (const std::uint32_t member : *survivors_) names.push_back(name_of(member));
-  return names;
+  return survivors_ ? names_of(*survivors_) : std::vector<std::string>();
 }
 
-Result<std::vector<Unlocking::Removal>> Attempt::removals() {
-  FL_ASSERT(stage() == Stage::opened);
-  return unlocking_->removals();
+bool Attempt::can_open_without(const std::set<std::string>& gone) const {
+  std::size_t signatures = consents_.size();
+  std::size_t answers = 0;  // To come.
+  for (const std::uint32_t member : *survivors_) {
+    if (gone.contains(name_of(member))) continue;
+    if (!consents_.contains(member)) ++signatures;
+    if (!unlocking_->has_answer_of(member)) ++answers;
+  }
+  return signatures >= secure::consent_threshold(size()) && answers >= unlocking_->lacks();
 }
 
-std::vector<std::string> Attempt::liars() const {
-  std::vector<std::string> names;
-  if (!unlocking_) return names;
-  for (const std::uint32_t member : unlocking_->liars()) names.push_back(name_of(member));
-  return names;
+std::map<std::string, std::vector<std::string>> Attempt::unread() const {
+  std::map<std::string, std::vector<std::string>> unread;
+  for (const std::uint32_t about : *sharers_) {
+    Indices readers;
+    std::size_t reading = 0;
+    for (const auto& [member, begin] : words_) {
+      const auto unreadable = secure::read_indices(begin.unreadable());
+      const bool reads = !std::ranges::binary_search(unreadable, about);
+      if (!reads) readers.push_back(member);
+      if (reads && member != about) ++reading;
+    }
+    // Where nobody complains, check_survivors() has the rule.
+    if (!readers.empty() && reading < cohort_->threshold())
+      unread.emplace(name_of(about), names_of(readers));
+  }
+  return unread;
 }
 
 }  // namespace fl::server

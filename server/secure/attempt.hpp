@@ -7,6 +7,7 @@
 #pragma once
 
 #include "proto/wire.pb.h"
+#include "server/secure/entrants.hpp"
 #include "server/secure/unlocking.hpp"
 #include "shared/secure/messages.hpp"
 
@@ -16,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,9 @@ class Attempt {
   Attempt(std::uint32_t number, secure::Public context,
           std::shared_ptr<const secure::MemberList> list);
 
+  /// Of a stage that has members' answers, what these are, for people.
+  [[nodiscard]] static std::string_view answers_at(Stage stage);
+
   [[nodiscard]] std::uint32_t number() const { return number_; }
   [[nodiscard]] Stage stage() const;
 
@@ -51,8 +56,9 @@ class Attempt {
 
   /// The decision that ends the stage, with those that have answered so far: SecureCohort,
   /// SecureInbox or SecureSurvivors. `quorum`: the fewest that the round may close with. `here`:
-  /// the members whose answers may count. Errors: unavailable, if these are too few: the attempt
-  /// has failed.
+  /// the members whose answers may count. A member that takes part with more than there are is left
+  /// out of the cohort. Errors: unavailable, if these are too few, or could not open the sum (see
+  /// unread()): the attempt has failed.
   [[nodiscard]] Result<wire::Header> decide(std::uint32_t quorum,
                                             const std::set<std::string>& here) const;
   /// The members that have yet to answer in this stage; empty before there is a cohort, and if
@@ -61,23 +67,30 @@ class Attempt {
   /// What the server says to a member in this stage; none, if nothing.
   [[nodiscard]] std::optional<wire::Header> message_for(const std::string& client) const;
 
-  /// Whether the member has sent its keys in this attempt.
-  [[nodiscard]] bool has_keys(const std::string& client) const { return keys_.contains(client); }
+  /// Whether the member has sent its keys in this attempt, for this task.
+  [[nodiscard]] bool has_keys(const std::string& client, std::int64_t task) const {
+    return entrants_.has_keys(client, task);
+  }
   /// The announcement of a member's words, once they are here; or null.
   [[nodiscard]] const wire::UploadBegin* words_of(const std::string& client) const;
   /// Whether the member may send its words now.
   [[nodiscard]] bool wants_words_of(const std::string& client) const;
   /// All members; before there is a cohort nobody.
   [[nodiscard]] std::size_t size() const { return cohort_ ? cohort_->members.size() : 0; }
-  /// The members that a decision of the server's names: SecureSurvivors.
-  [[nodiscard]] std::vector<std::string> names_in(const wire::Header& decision) const;
   /// Those whose words count, once that is decided, in the order of their names.
   [[nodiscard]] std::vector<std::string> survivors() const;
-  /// The keys of the masks on the sum of the survivors' words. Requires: Stage::opened. Errors:
-  /// those of Unlocking::removals().
-  [[nodiscard]] Result<std::vector<Unlocking::Removal>> removals();
-  /// Members that have revealed a wrong share, as far as removals() has found out.
-  [[nodiscard]] std::vector<std::string> liars() const;
+  /// Whether the list of survivors can still be signed, and the sum opened, if nothing more comes
+  /// from `gone`. Requires: there are survivors.
+  [[nodiscard]] bool can_open_without(const std::set<std::string>& gone) const;
+  /// What takes the masks off the sum. Requires: Stage::opened.
+  [[nodiscard]] const Unlocking& unlocking() const { return *unlocking_; }
+  /// The sum could not be opened: goes back to Stage::reveals for one answer more. Returns false if
+  /// all survivors have answered.
+  [[nodiscard]] bool want_more() { return unlocking_->want_more(); }
+  /// The sharers whose shares so many of those whose words are here can't open that their secrets
+  /// could not be put together; each with the names of those.
+  [[nodiscard]] std::map<std::string, std::vector<std::string>> unread() const;
+  [[nodiscard]] std::vector<std::string> names_of(const std::vector<std::uint32_t>& members) const;
 
  private:
   using Indices = std::vector<std::uint32_t>;
@@ -86,8 +99,6 @@ class Attempt {
   [[nodiscard]] const std::string& name_of(std::uint32_t member) const {
     return cohort_->members[member].name;
   }
-  [[nodiscard]] Result<bool> check_keys(const std::string& client,
-                                        const wire::SecureKeys& message) const;
   [[nodiscard]] Result<bool> check_shares(std::uint32_t member,
                                           const wire::SecureShares& message) const;
   [[nodiscard]] Result<bool> check_consent(std::uint32_t member,
@@ -103,15 +114,13 @@ class Attempt {
   [[nodiscard]] Indices indices_in(const std::map<std::uint32_t, Value>& answers,
                                    const std::set<std::string>& here) const;
   [[nodiscard]] Indices expected() const;
+  [[nodiscard]] Result<void> check_begin(std::uint32_t member,
+                                         const wire::UploadBegin& begin) const;
 
   std::uint32_t number_;
   secure::Public context_;
   std::shared_ptr<const secure::MemberList> list_;
-  struct Keys {
-    std::int64_t task = 0;
-    secure::MemberKeys keys;
-  };
-  std::map<std::string, Keys> keys_;  // By member: those of its newest task.
+  Entrants entrants_;
   std::optional<secure::Cohort> cohort_;
   secure::Public transcript_{};
   // By the members' indices.

@@ -22,7 +22,8 @@ Unlocking::Unlocking(secure::Cohort cohort, std::vector<std::uint32_t> sharers,
     : cohort_(std::move(cohort)),
       sharers_(std::move(sharers)),
       survivors_(std::move(survivors)),
-      transcript_(secure::transcript_of(cohort_)) {
+      transcript_(secure::transcript_of(cohort_)),
+      needed_(cohort_.threshold()) {
   FL_ASSERT(secure::check_survivors(cohort_, sharers_, survivors_));
 }
 
@@ -40,10 +41,10 @@ Result<void> Unlocking::take(std::uint32_t member, const Reveal& reveal) {
     return refused("reveals another self seed than it has announced");
   auto share = reveal.shares.begin();
   for (const std::uint32_t about : sharers_) {
-    if (about == member) continue;
+    const bool is_here = share != reveal.shares.end() && share->about == about;
+    if (about == member || !is_here) continue;
     const auto needed = is_survivor(about) ? SharedSecret::self_seed : SharedSecret::mask_key;
-    if (share == reveal.shares.end() || share->about != about || share->of != needed)
-      return refused("reveals other shares than those of the signed list");
+    if (share->of != needed) return refused("reveals other shares than those of the signed list");
     ++share;
   }
   if (share != reveal.shares.end())
@@ -55,41 +56,74 @@ Result<void> Unlocking::take(std::uint32_t member, const Reveal& reveal) {
 std::vector<std::uint32_t> Unlocking::missing() const {
   // A survivor's own answer gives its seed; as many answers as the threshold give those of all.
   std::vector<std::uint32_t> missing;
-  if (reveals_.size() >= cohort_.threshold()) return missing;
+  if (lacks() == 0) return missing;
   for (const std::uint32_t member : survivors_) {
     if (!reveals_.contains(member)) missing.push_back(member);
   }
   return missing;
 }
 
+bool Unlocking::want_more() {
+  FL_ASSERT(lacks() == 0);
+  if (reveals_.size() == survivors_.size()) return false;
+  needed_ = reveals_.size() + 1;
+  return true;
+}
+
+/// What those have revealed that have not lied yet.
 std::vector<Share> Unlocking::shares_about(std::uint32_t member) const {
   std::vector<Share> shares;
   for (const auto& [giver, reveal] : reveals_) {
+    if (std::ranges::find(liars_, giver) != liars_.end()) continue;
     const auto share = std::ranges::find(reveal.shares, member, &secure::RevealedShare::about);
     if (share != reveal.shares.end()) shares.push_back({giver + 1, share->value});
   }
   return shares;
 }
 
+void Unlocking::note_liar(std::uint32_t member) {
+  if (std::ranges::find(liars_, member) == liars_.end()) liars_.push_back(member);
+}
+
 /// The secret of which the members have revealed shares. If it is not right, leaves out one giver
-/// after the other: so one liar does no harm where there is one share more than needed.
+/// after the other, and then each two: so two liars do no harm where there are two shares more than
+/// needed. Whoever has been found out is not asked for other secrets.
 template <class IsRight>
 Result<Secret> Unlocking::put_together(std::uint32_t member, const IsRight& is_right) {
   const std::vector<Share> shares = shares_about(member);
   const std::size_t needed = cohort_.threshold();
-  FL_ASSERT(shares.size() >= needed);
-  FL_TRY(const Secret first, secure::combine(std::span(shares).first(needed)));
+  const std::size_t count = shares.size();
+  const auto corrupt = [&](std::string_view what) {
+    return Error(Errc::corrupt, fmt::format("{} shares of the secrets of '{}' are {}", count,
+                                            name_of(member), what));
+  };
+  if (count < needed) return corrupt(fmt::format("too few: {} are needed", needed));
+  // The shares but those at two places; both may be behind the last one.
+  const auto without = [&](std::size_t one, std::size_t other) -> Result<Secret> {
+    std::vector<Share> rest;
+    for (std::size_t i = 0; i < count && rest.size() < needed; ++i) {
+      if (i != one && i != other) rest.push_back(shares[i]);
+    }
+    return secure::combine(rest);
+  };
+  FL_TRY(const Secret first, without(count, count));
   if (is_right(first)) return first;
-  for (std::size_t out = 0; out < needed && shares.size() > needed; ++out) {
-    std::vector<Share> without = shares;
-    without.erase(without.begin() + static_cast<std::ptrdiff_t>(out));
-    FL_TRY(const Secret secret, secure::combine(std::span(without).first(needed)));
+  for (std::size_t one = 0; one < needed && count > needed; ++one) {
+    FL_TRY(const Secret secret, without(one, count));
     if (!is_right(secret)) continue;
-    liars_.push_back(shares[out].index - 1);
+    note_liar(shares[one].index - 1);
     return secret;
   }
-  return Error(Errc::corrupt,
-               fmt::format("the shares of the secrets of '{}' are wrong", name_of(member)));
+  for (std::size_t one = 0; one < needed && count > needed + 1; ++one) {
+    for (std::size_t other = one + 1; other <= needed; ++other) {
+      FL_TRY(const Secret secret, without(one, other));
+      if (!is_right(secret)) continue;
+      note_liar(shares[one].index - 1);
+      note_liar(shares[other].index - 1);
+      return secret;
+    }
+  }
+  return corrupt("not right, or some of them");
 }
 
 Result<Secret> Unlocking::self_seed_of(std::uint32_t member) {
@@ -107,7 +141,7 @@ Result<Secret> Unlocking::mask_key_of(std::uint32_t member) {
 }
 
 Result<std::vector<Unlocking::Removal>> Unlocking::removals() {
-  FL_ASSERT(missing().empty());
+  FL_ASSERT(lacks() == 0);
   liars_.clear();
   std::vector<Removal> removals;
   for (const std::uint32_t member : survivors_) {

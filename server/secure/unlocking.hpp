@@ -6,6 +6,8 @@
 
 #include "shared/secure/cohort.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,16 +27,22 @@ class Unlocking {
 
   /// Takes the answer of a survivor; the same once more changes nothing. Errors: invalid_input,
   /// naming the member: it is no survivor, its self seed is not the one that it has announced, or
-  /// it reveals other shares than it must.
+  /// it reveals other shares than it may. Shares may be missing.
   [[nodiscard]] Result<void> take(std::uint32_t member, const secure::Reveal& reveal);
 
+  [[nodiscard]] bool has_answer_of(std::uint32_t member) const { return reveals_.contains(member); }
+  /// How many more answers the sum needs.
+  [[nodiscard]] std::size_t lacks() const { return needed_ - std::min(needed_, reveals_.size()); }
   /// The survivors that the server still waits for; empty if the answers are enough to open the
   /// sum.
   [[nodiscard]] std::vector<std::uint32_t> missing() const;
+  /// The sum could not be opened: it needs one answer more. Returns false if all survivors have
+  /// answered.
+  [[nodiscard]] bool want_more();
 
   /// The keys of the masks on the sum of the survivors' words, and how each goes off. Requires:
-  /// missing() is empty. Errors: corrupt, naming a member whose secret can't be put together
-  /// because more of its shares are wrong than the others make up for.
+  /// lacks() is 0. Errors: corrupt, naming a member whose secret can't be put together because too
+  /// few of its shares are there, or more are wrong than the others make up for.
   using Removal = std::pair<secure::Secret, secure::MaskStream::Way>;
   [[nodiscard]] Result<std::vector<Removal>> removals();
   /// The members that have revealed a wrong share, as far as removals() has found out.
@@ -46,6 +54,7 @@ class Unlocking {
     return cohort_.members[member].name;
   }
   [[nodiscard]] std::vector<secure::Share> shares_about(std::uint32_t member) const;
+  void note_liar(std::uint32_t member);
   template <class IsRight>
   Result<secure::Secret> put_together(std::uint32_t member, const IsRight& is_right);
   [[nodiscard]] Result<secure::Secret> self_seed_of(std::uint32_t member);
@@ -55,6 +64,7 @@ class Unlocking {
   std::vector<std::uint32_t> sharers_;
   std::vector<std::uint32_t> survivors_;
   secure::Public transcript_;
+  std::size_t needed_;                               // Answers: at first as many as the threshold.
   std::map<std::uint32_t, secure::Reveal> reveals_;  // By the survivor that has answered.
   std::vector<std::uint32_t> liars_;
 };

@@ -399,6 +399,10 @@ inline constexpr auto farewell_max = 20s;
 /// How often a client saves a running download to disk.
 inline constexpr auto download_save_every = 10s;
 inline constexpr auto later_pause = 2s;  // Before a client repeats an upload after LATER.
+// Of an attempt at a masked round: an upload may lengthen a step to so many, and one member may say
+// so many messages once more.
+inline constexpr int masked_words_steps_max = 10;
+inline constexpr int masked_repeats_max = 100;
 /// What a client keeps of its attempt at a masked round: five messages of the server's, in base64.
 inline constexpr std::size_t attempt_record_bytes_max = 4 << 20;
 static_assert(attempt_record_bytes_max > 2 * 5 * header_bytes_max);

@@ -156,8 +156,9 @@ struct RevealedShare {
   Secret value;  // In Shamir's sense its index is 1 + that of the member which reveals it.
 };
 
-/// A member's answer to the server once the list is signed. Of each other sharer exactly one share:
-/// never both, as they would open the member's own update.
+/// A member's answer to the server once the list is signed. Of each other sharer one share at most:
+/// never both, as they would open that member's own update. None, if the member could not read what
+/// the other one had sealed for it.
 struct Reveal {
   Secret self_seed;
   std::vector<RevealedShare> shares;  // By `about`, ascending.

@@ -217,6 +217,20 @@ Result<void> check_follows(const MemberList& next, const MemberList& list) {
     return not_a_list(fmt::format("it does not name the list before, whose digest is {}",
                                   key_text(list.digest())));
   }
+  const auto has_old_signature = [&](const MemberList::Named& signer) {
+    const auto now = std::ranges::find(next.signers, signer.key, &MemberList::Named::key);
+    return now != next.signers.end() &&
+           std::ranges::find(next.signatures, now->name, &MemberList::Signed::name) !=
+               next.signatures.end();
+  };
+  const auto agreed =
+      static_cast<std::uint32_t>(std::ranges::count_if(list.signers, has_old_signature));
+  if (agreed < list.needs) {
+    return not_a_list(fmt::format(
+        "it is signed by {} of the signers of the list before, and {} must sign: one list may add "
+        "signers, and the next one may leave the old ones out",
+        agreed, list.needs));
+  }
   return {};
 }
 

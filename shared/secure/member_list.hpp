@@ -65,8 +65,8 @@ struct MemberList {
 
 /// Whether as many signers as needed have signed, each once and for this list.
 [[nodiscard]] Result<void> check_signed(const MemberList& list);
-/// Whether `next` may take the place of `list`: it has a higher epoch and names it as the one
-/// before.
+/// Whether `next`, which has passed check_signed(), may take the place of `list`: it has a higher
+/// epoch, names it as the one before, and as many signers of `list` as that needs have signed it.
 [[nodiscard]] Result<void> check_follows(const MemberList& next, const MemberList& list);
 
 /// A key as 64 hexadecimal digits, and back.

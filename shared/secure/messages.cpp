@@ -42,6 +42,11 @@ void write_keys_of(const MemberKeys& keys, Fields& to) {
 
 }  // namespace
 
+Public RunTerms::digest() const {
+  return digest_of({bytes_of("tributary run 1"), bytes_of(run_key), bytes_of(model),
+                    bytes_of(strategy), bytes_of(layout_digest)});
+}
+
 Public attempt_context(const RunTerms& run, const wire::Offer& offer, const Public& weights) {
   wire::Offer common = offer;
   common.clear_task();
@@ -71,6 +76,30 @@ Public ValuesDigest::finish() {
   FL_ASSERT(EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(hash_),
                                reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1);
   return digest;
+}
+
+Subject subject_of(const wire::Header& message) {
+  const auto of = [](const auto& said) { return Subject{said.task(), said.attempt()}; };
+  switch (message.kind_case()) {
+    case wire::Header::kSecureKeys: return of(message.secure_keys());
+    case wire::Header::kSecureShares: return of(message.secure_shares());
+    case wire::Header::kSecureConsent: return of(message.secure_consent());
+    case wire::Header::kSecureReveal: return of(message.secure_reveal());
+    case wire::Header::kSecureCohort: return of(message.secure_cohort());
+    case wire::Header::kSecureInbox: return of(message.secure_inbox());
+    case wire::Header::kSecureSurvivors: return of(message.secure_survivors());
+    case wire::Header::kSecureAsk: return of(message.secure_ask());
+    default: return {};
+  }
+}
+
+void set_task(wire::Header& message, std::int64_t task) {
+  switch (message.kind_case()) {
+    case wire::Header::kSecureCohort: message.mutable_secure_cohort()->set_task(task); break;
+    case wire::Header::kSecureInbox: message.mutable_secure_inbox()->set_task(task); break;
+    case wire::Header::kSecureSurvivors: message.mutable_secure_survivors()->set_task(task); break;
+    default: message.mutable_secure_ask()->set_task(task);
+  }
 }
 
 void write_keys(const MemberKeys& keys, wire::SecureKeys& to) { write_keys_of(keys, to); }
@@ -118,9 +147,18 @@ Result<std::vector<Consent>> read_consents(const wire::SecureAsk& message) {
   return consents;
 }
 
-void write_reveal(const Reveal& reveal, wire::SecureReveal& to) {
+void write_reveal(const Reveal& reveal, std::uint32_t member,
+                  const std::vector<std::uint32_t>& sharers, wire::SecureReveal& to) {
   to.set_self_seed(raw(reveal.self_seed.bytes()));
-  for (const RevealedShare& share : reveal.shares) to.add_shares(raw(share.value.bytes()));
+  auto share = reveal.shares.begin();
+  for (const std::uint32_t about : sharers) {
+    if (about == member) continue;
+    std::string& bytes = *to.add_shares();
+    if (share == reveal.shares.end() || share->about != about) continue;
+    bytes = raw(share->value.bytes());
+    ++share;
+  }
+  FL_ASSERT(share == reveal.shares.end());
 }
 
 Result<Reveal> read_reveal(const wire::SecureReveal& message, std::uint32_t member,
@@ -133,7 +171,9 @@ Result<Reveal> read_reveal(const wire::SecureReveal& message, std::uint32_t memb
   for (const std::uint32_t about : sharers) {
     if (about == member) continue;
     if (next == message.shares_size()) return Error(Errc::protocol, "it reveals too few shares");
-    FL_TRY(const Public value, read_public(message.shares(next++), "a share"));
+    const std::string& bytes = message.shares(next++);
+    if (bytes.empty()) continue;
+    FL_TRY(const Public value, read_public(bytes, "a share"));
     const bool counts = std::ranges::binary_search(survivors, about);
     reveal.shares.push_back(
         {about, counts ? SharedSecret::self_seed : SharedSecret::mask_key, Secret(value)});

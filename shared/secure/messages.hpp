@@ -21,6 +21,8 @@ struct RunTerms {
   std::string model;
   std::string strategy;
   std::string layout_digest;  // As in wire::Welcome.
+
+  [[nodiscard]] Public digest() const;
 };
 
 /// The digest of all that members must have equal before they make keys. `offer`: any member's; its
@@ -45,6 +47,15 @@ class ValuesDigest {
   void* hash_;  // OpenSSL's EVP_MD_CTX.
 };
 
+/// The task and the attempt of a message of a masked round but UploadBegin, of either end.
+struct Subject {
+  std::int64_t task = 0;
+  std::uint32_t attempt = 0;
+};
+[[nodiscard]] Subject subject_of(const wire::Header& message);
+/// Sets the task of a message of the server's.
+void set_task(wire::Header& message, std::int64_t task);
+
 void write_keys(const MemberKeys& keys, wire::SecureKeys& to);
 [[nodiscard]] Result<MemberKeys> read_keys(const wire::SecureKeys& message);
 
@@ -61,9 +72,11 @@ void write_members(const Cohort& cohort, wire::SecureCohort& to);
 [[nodiscard]] Result<Signature> read_signature(const std::string& bytes);
 [[nodiscard]] Result<std::vector<Consent>> read_consents(const wire::SecureAsk& message);
 
-void write_reveal(const Reveal& reveal, wire::SecureReveal& to);
-/// What a member reveals, of the sharers but itself, in their order. `survivors` decide what each
-/// share is of.
+/// What a member reveals, of the sharers but itself, in their order.
+void write_reveal(const Reveal& reveal, std::uint32_t member,
+                  const std::vector<std::uint32_t>& sharers, wire::SecureReveal& to);
+/// The opposite. `survivors` decide what each share is of. A share that the member could not read
+/// is left out.
 [[nodiscard]] Result<Reveal> read_reveal(const wire::SecureReveal& message, std::uint32_t member,
                                          const std::vector<std::uint32_t>& sharers,
                                          const std::vector<std::uint32_t>& survivors);

@@ -121,7 +121,7 @@ struct Server {
     const auto message = attempt.message_for(all[member].name).value();
     const auto consents = secure::read_consents(message.secure_ask()).value();
     wire::Header header;
-    secure::write_reveal(seats.at(member).reveal(survivors, consents).value(),
+    secure::write_reveal(seats.at(member).reveal(survivors, consents).value(), member, sharers,
                          *header.mutable_secure_reveal());
     return header;
   }
@@ -137,6 +137,7 @@ struct Server {
     }
     REQUIRE(decide() == "");
     for (const std::uint32_t i : sharing) read_inbox(i);
+    sharers = sharing;
     if (wanted == Stage::words) return;
     for (const std::uint32_t i : sending) REQUIRE(say(i, words()) == "new");
     REQUIRE(decide() == "");
@@ -148,6 +149,7 @@ struct Server {
   std::set<std::string> here;
   std::vector<std::pair<std::string, wire::Header>> log;
   std::map<std::uint32_t, Seat> seats;
+  Indices sharers;
   mutable Indices survivors;
 };
 
@@ -172,8 +174,124 @@ TEST_CASE("an attempt goes from keys to the masks, also without some of its memb
   }
   CHECK(server.attempt.stage() == Stage::opened);
   // Five masks of the survivors' own, and those that each has with the member that is gone.
-  CHECK(server.attempt.removals().value().size() == 10);
-  CHECK(server.attempt.liars().empty());
+  Unlocking unlocking = server.attempt.unlocking();
+  CHECK(unlocking.removals().value().size() == 10);
+  CHECK(unlocking.liars().empty());
+}
+
+TEST_CASE("a wrong answer is made up for by one answer more") {
+  Server server(7);
+  const Indices all = first_indices(7);
+  server.reach(Stage::consents, all, {0, 1, 2, 3, 4, 5});
+  for (const std::uint32_t i : {0u, 1u, 2u, 3u, 4u, 5u}) server.say(i, server.consent(i));
+  wire::Header wrong = server.reveal(2);
+  wrong.mutable_secure_reveal()->mutable_shares(5)->at(9) ^= 1;  // About the member that is gone.
+  for (const std::uint32_t i : {0u, 1u, 3u, 4u}) CHECK(server.say(i, server.reveal(i)) == "new");
+  const wire::Header right = server.reveal(2);
+  CHECK(server.say(2, wrong) == "new");
+  CHECK(server.say(2, right) == "known");
+  REQUIRE(server.attempt.stage() == Stage::opened);
+  CHECK(says(Unlocking(server.attempt.unlocking()).removals().error().message(),
+             "5 shares of the secrets of 'site-006' are not right"));
+  REQUIRE(server.attempt.want_more());
+  CHECK(server.attempt.stage() == Stage::reveals);
+  CHECK(server.attempt.missing() == std::vector<std::string>{"site-005"});
+  CHECK(server.attempt.can_open_without({}));
+  CHECK_FALSE(server.attempt.can_open_without({"site-005"}));
+  REQUIRE(server.attempt.apply("site-005", server.reveal(5)));
+  REQUIRE(server.attempt.stage() == Stage::opened);
+  Unlocking unlocking = server.attempt.unlocking();
+  CHECK(unlocking.removals().value().size() == 12);
+  CHECK(unlocking.liars() == Indices{2});
+  CHECK_FALSE(server.attempt.want_more());
+}
+
+TEST_CASE("answers that come when there are enough are kept, for the case that some are wrong") {
+  Server server(4);
+  server.reach(Stage::consents, first_indices(4), first_indices(4));
+  for (std::uint32_t i = 0; i < 4; ++i) server.say(i, server.consent(i));
+  CHECK(server.attempt.can_open_without({"site-003"}));
+  CHECK_FALSE(server.attempt.can_open_without({"site-002", "site-003"}));
+  const wire::Header last = server.reveal(3);
+  for (std::uint32_t i = 0; i < 3; ++i) CHECK(server.say(i, server.reveal(i)) == "new");
+  REQUIRE(server.attempt.stage() == Stage::opened);
+  CHECK(server.say(3, last) == "new");
+  CHECK(server.say(3, last) == "known");
+  CHECK_FALSE(server.attempt.want_more());
+}
+
+TEST_CASE("too few signatures to come are as bad as too few answers") {
+  Server server(4);
+  server.reach(Stage::consents, first_indices(4), first_indices(4));
+  CHECK(server.attempt.can_open_without({"site-000"}));
+  CHECK_FALSE(server.attempt.can_open_without({"site-000", "site-001"}));
+  server.say(0, server.consent(0));
+  CHECK(server.attempt.can_open_without({"site-001"}));
+}
+
+TEST_CASE("a member that takes part with more than there are is left out of the cohort") {
+  Server server(6);
+  const auto keys = [&](std::uint32_t member, std::uint32_t least) {
+    wire::Header header = server.keys(member);
+    header.mutable_secure_keys()->set_cohort_min(least);
+    return header;
+  };
+  CHECK(says(server.say(0, keys(0, 129)), "takes part with 129 members at least, and 128 are"));
+  CHECK(server.say(0, keys(0, 6)) == "new");
+  for (const std::uint32_t i : {1u, 2u}) CHECK(server.say(i, keys(i, 4)) == "new");
+  CHECK(server.say(3, keys(3, 3)) == "new");
+  CHECK(says(server.decide(),
+             "4 members have trained, and 4 of them take part with more only (--min-cohort)"));
+  for (const std::uint32_t i : {4u, 5u}) CHECK(server.say(i, keys(i, 3)) == "new");
+  server.here.erase("site-005");
+  REQUIRE(server.decide() == "");  // Without the one that wants six.
+  REQUIRE(server.attempt.size() == 4);
+}
+
+TEST_CASE("what the members of a cohort ask for holds at each step") {
+  Server server(7);
+  for (std::uint32_t i = 0; i < 7; ++i) {
+    wire::Header header = server.keys(i);
+    header.mutable_secure_keys()->set_cohort_min(i == 3 ? 7 : 3);
+    server.say(i, header);
+  }
+  REQUIRE(server.decide() == "");
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    server.seat(i);
+    server.say(i, server.shares(i));
+  }
+  CHECK(says(server.decide(), "6 members have shared their secrets, and 7 are needed"));
+}
+
+TEST_CASE("an attempt fails before anybody signs if its members can't open what one has sealed") {
+  for (const bool is_gone : {false, true}) {
+    Server server(7);
+    server.reach(Stage::words, first_indices(7), {});
+    const auto words = [&](std::uint32_t reads_not) {
+      wire::Header header = Server::words();
+      header.mutable_begin()->add_unreadable(reads_not);
+      return header;
+    };
+    CHECK(says(server.say(0, words(0)), "of a member that has sent it none"));
+    CHECK(says(server.say(0, words(7)), "members that it can't read are not ascending"));
+    for (const std::uint32_t i : {0u, 1u}) CHECK(server.say(i, words(4)) == "new");
+    for (const std::uint32_t i : {2u, 3u, 5u, 6u}) CHECK(server.say(i, Server::words()) == "new");
+    if (!is_gone) CHECK(server.say(4, Server::words()) == "new");
+    // Four of the six others can read it, and five are needed.
+    CHECK(says(server.decide(), "too few members can open what others have sealed"));
+    const auto unread = server.attempt.unread();
+    REQUIRE(unread.size() == 1);
+    CHECK(unread.at("site-004") == std::vector<std::string>{"site-000", "site-001"});
+  }
+  // One complaint of six leaves five.
+  Server server(7);
+  server.reach(Stage::words, first_indices(7), {});
+  wire::Header one = Server::words();
+  one.mutable_begin()->add_unreadable(4);
+  CHECK(server.say(0, one) == "new");
+  for (std::uint32_t i = 1; i < 7; ++i) server.say(i, Server::words());
+  CHECK(server.attempt.unread().empty());
+  CHECK(server.decide() == "");
 }
 
 TEST_CASE("who signs late is asked late") {
@@ -229,6 +347,7 @@ TEST_CASE("shares, signatures and answers that do not fit are refused, and chang
   }
   REQUIRE(server.decide() == "");
   for (std::uint32_t i = 0; i < 4; ++i) server.read_inbox(i);
+  server.sharers = first_indices(4);
   for (const std::uint32_t i : {0u, 1u, 2u}) CHECK(server.say(i, Server::words()) == "new");
   REQUIRE(server.decide() == "");
   CHECK(server.say(3, Server::words()) == "known");  // Too late.
@@ -241,6 +360,8 @@ TEST_CASE("shares, signatures and answers that do not fit are refused, and chang
   CHECK(says(server.say(3, answer), "no survivor"));
   answer.mutable_secure_reveal()->mutable_shares()->RemoveLast();
   CHECK(says(server.say(0, answer), "too few shares"));
+  for (int i = 0; i < 2; ++i) answer.mutable_secure_reveal()->add_shares(std::string(32, 'x'));
+  CHECK(says(server.say(0, answer), "too many shares"));
   CHECK(server.say(0, server.reveal(0)) == "new");
 }
 

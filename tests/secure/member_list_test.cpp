@@ -128,11 +128,12 @@ TEST_CASE("a list that can't be one is refused with its line") {
 
 TEST_CASE("a list may take another's place if it names that one and counts on") {
   const auto first = parse_member_list(some_list()).value();
+  const auto text_of = [](const std::string& epoch, const Public& before) {
+    return some_list(
+        fmt::format("epoch {}\nbefore {}\nsmallest-cohort 3\nneeds 2\n", epoch, key_text(before)));
+  };
   const auto next = [&](const std::string& epoch, const Public& before) {
-    return parse_member_list(
-               some_list(fmt::format("epoch {}\nbefore {}\nsmallest-cohort 3\nneeds 2\n", epoch,
-                                     key_text(before))))
-        .value();
+    return parse_member_list(signed_by(text_of(epoch, before), {"ada", "bob"})).value();
   };
   const auto second = next("2", first.digest());
   CHECK(check_follows(second, first).has_value());
@@ -141,6 +142,29 @@ TEST_CASE("a list may take another's place if it names that one and counts on") 
   CHECK(says(check_follows(first, second).error().message(), "its epoch is 1"));
   CHECK(says(check_follows(next("3", first.digest()), second).error().message(),
              "does not name the list before"));
+}
+
+TEST_CASE("the signers of a list, and not those of the next one alone, say what follows it") {
+  const auto first = parse_member_list(some_list()).value();
+  const std::string head =
+      fmt::format("epoch 2\nbefore {}\nsmallest-cohort 3\nneeds 2\n", key_text(first.digest()));
+  // Both lists need two. The second one has other signers, too.
+  const std::string text = some_list(head) + key_line("signer", "eve") + key_line("signer", "fay");
+  const auto follows = [&](std::initializer_list<const char*> signers) {
+    const auto list = parse_member_list(signed_by(text, signers)).value();
+    REQUIRE(check_signed(list).has_value());
+    const auto checked = check_follows(list, first);
+    return checked ? "no error" : checked.error().message();
+  };
+  CHECK(says(follows({"eve", "fay"}), "signed by 0 of the signers of the list before, and 2 must"));
+  CHECK(says(follows({"ada", "fay"}), "signed by 1 of the signers of the list before, and 2 must"));
+  CHECK(follows({"eve", "ada", "bob"}) == "no error");
+  // A signer's name is not enough: the key counts.
+  const std::string stolen =
+      with(text, key_line("signer", "bob"),
+           fmt::format("signer bob {}\n", key_text(signing_key(key_of("ida")))));
+  const auto list = parse_member_list(signed_by(stolen, {"ada", "ida"})).value();
+  CHECK(says(check_follows(list, first).error().message(), "signed by 1 of the signers"));
 }
 
 TEST_CASE("a key lies in a file that only its user may read, and is drawn once") {

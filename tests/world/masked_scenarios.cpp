@@ -179,5 +179,72 @@ TEST_CASE("a member that is gone for ever does not keep the others from their su
   }
 }
 
+TEST_CASE("an attempt that fails is made again with the same updates") {
+  const WorldOptions options = masked(maskable(3));
+  const auto expected = calm_versions(options);
+  using Kind = wire::Header;
+  for (const auto kind : {Kind::kSecureCohort, Kind::kSecureShares, Kind::kSecureInbox,
+                          Kind::kBegin, Kind::kResume}) {
+    CAPTURE(static_cast<int>(kind));
+    World world(options);
+    bool is_cut = false;
+    bool is_again = false;
+    std::map<std::string, int> trained;
+    world.on_trained = [&](const std::string& client, const TrainSettings&, std::span<float>) {
+      ++trained[client];
+    };
+    world.on_connect = [&](const std::string& client, Line&, Line&) {
+      return client != "client-3" || !is_cut || is_again;
+    };
+    world.on_frame = [&](const std::string& client, bool, const wire::Header& header) {
+      if (header.has_offer() && header.offer().secure().attempt() == 2) is_again = true;
+      if (client != "client-3" || is_cut || header.kind_case() != kind) return;
+      is_cut = true;
+      world.kill_client(client, false);
+    };
+    REQUIRE(world.run());
+    CHECK(check(world));
+    CHECK(is_again);
+    CHECK(versions_of(world) == expected);
+    CHECK(trained == std::map<std::string, int>{{"client-1", 2}, {"client-2", 2}, {"client-3", 2}});
+  }
+}
+
+/// Whether the history has an event with this text.
+bool reports(World& world, std::string_view text) {
+  const auto history = History::open(world);
+  REQUIRE(history);
+  for (const auto& event : history->store->events().all(history->run.id).value())
+    if (event.text.find(text) != event.text.npos) return true;
+  return false;
+}
+
+TEST_CASE("a survivor that has lost its state is done without where the others are enough") {
+  for (const std::uint32_t members : {4u, 3u}) {
+    CAPTURE(members);
+    WorldOptions options = masked(maskable(members));
+    options.settings.rounds = 1;
+    const auto expected = calm_versions(options);
+    World world(options);
+    bool is_lost = false;
+    world.on_frame = [&](const std::string& client, bool, const wire::Header& header) {
+      if (client != "client-3" || is_lost || !header.has_secure_survivors()) return;
+      is_lost = true;
+      world.kill_client(client, false);
+      world.clients().at(client).disk.remove("/state/attempt.json").value();
+    };
+    const bool has_ended = world.run().has_value();
+    CHECK(is_lost);
+    if (members == 4) {
+      CHECK(has_ended);
+      CHECK(versions_of(world) == expected);
+    } else {
+      CHECK(reports(world, "client-3 does not open the masked sum that its update is in"));
+      CHECK(reports(world, "can't be opened without client-3"));
+      CHECK(versions_of(world).size() == 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fl::test

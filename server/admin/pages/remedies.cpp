@@ -125,12 +125,25 @@ constexpr std::array table{
            "fl-server revoke NAME."},
     Remedy{"the masked sum waits for", "Members that have begun to open a sum do not answer.",
            "Bring these clients back: nobody else can take their place any more."},
+    Remedy{"does not open the masked sum",
+           "The client was in the sum, and has lost what opens it or refuses to say it.",
+           "Nothing needs to be done: the others make up for it where they are enough. Its log "
+           "says why."},
+    Remedy{"has sealed what others can't open",
+           "A member lies in its shares, or those that can't open them do.",
+           "The round is made again without it. Ask these sites, or revoke the one that lies: "
+           "fl-server revoke NAME."},
+    Remedy{"can't be opened without",
+           "Too many members that have signed the list of the sum have lost what opens it, or were "
+           "revoked.",
+           "Members keep their updates. Ask the sites that the text names, and queue the run "
+           "again: fl-server queue."},
     Remedy{"to add up masked updates has failed", "Too few members were there to the end.",
            "Nothing needs to be done while others follow: members keep their updates. Else bring "
            "the missing clients back; --secure-aggregation on:step-seconds=N waits longer."},
     Remedy{"has revealed a wrong share", "The client lies about a secret that it was entrusted.",
            "The round has done without it. Ask that site, or revoke it: fl-server revoke NAME."},
-    Remedy{"the masked updates can't be opened", "More members lie than the others make up for.",
+    Remedy{"too many shares are wrong or missing", "More members lie than the others make up for.",
            "Ask the sites that the text names, and queue the run again: fl-server queue."},
     Remedy{"was revoked",
            "An operator took the client's right to take part. A name that is revoked stays so.",

@@ -47,8 +47,9 @@ struct Attender {
     attempt = std::make_unique<MaskedAttempt>(files, site_folder, options);
     REQUIRE(attempt->load());
   }
-  Result<void> open() {
-    return attempt->open({.terms = {"0123456789abcdef", "lenet", "fedavg", "layout"},
+  static secure::RunTerms terms() { return {"0123456789abcdef", "lenet", "fedavg", "layout"}; }
+  Result<void> open(const secure::RunTerms& of = terms()) {
+    return attempt->open({.terms = of,
                           .name = name,
                           .list = std::make_shared<const MemberList>(
                               secure::parse_member_list(first_list()).value())});
@@ -96,7 +97,7 @@ struct Gathering {
   }
   void begin(const Public& weights = public_of("version")) {
     for (const auto& one : all) {
-      REQUIRE(one->attempt->begin(masked_offer(7, number), weights, 0.5));
+      REQUIRE(one->attempt->begin(masked_offer(7, number), weights, Attender::terms(), 0.5));
       REQUIRE(one->open());
     }
   }
@@ -158,7 +159,8 @@ TEST_CASE("members go through an attempt, and say the same after a restart at ea
   world.begin();
   MaskedAttempt* const some = world.all[0]->attempt.get();
   CHECK(some->is_of(7));
-  CHECK(!some->take(world.survivors()).value());  // Too early.
+  // What follows from words that it knows nothing of.
+  CHECK(has_words(refusal_of(some->take(world.survivors())), "has lost what it said"));
   world.deal();
   world.share();
   // The masks of all but their own cancel out.
@@ -218,7 +220,7 @@ TEST_CASE("a cohort with somebody who is not in the list, or too small a one, is
   world.begin();
   world.deal();
   Attender late("north");
-  REQUIRE(late.attempt->begin(masked_offer(7, 1), public_of("version"), 0.5));
+  REQUIRE(late.attempt->begin(masked_offer(7, 1), public_of("version"), Attender::terms(), 0.5));
   REQUIRE(late.open());
   CHECK(has_words(refusal_of(late.attempt->take(world.cohort)), "other keys of this member"));
   wire::Header foreign = world.cohort;
@@ -259,22 +261,82 @@ TEST_CASE("the next attempt has new keys, until a list is signed") {
   CHECK(north.attempt->stage() == Stage::consent);
 }
 
-TEST_CASE("a site signs for a version once, unless it is told that this is a test") {
+TEST_CASE("a site contributes to a version once, unless it is told that this is a test") {
   Gathering world;
   world.begin();
   world.deal();
   world.share();
-  CHECK(world.all[1]->attempt->take(world.survivors()).value());
+  Attender& north = *world.all[1];
+  REQUIRE(north.attempt->check_version(public_of("version")));
+  CHECK(north.attempt->take(world.survivors()).value());
   for (const auto& one : world.all) REQUIRE(one->attempt->remove());
-  // Another attempt to train from the same weights.
+  // It does not even begin to train from the same weights again.
+  const auto refused = north.attempt->check_version(public_of("version"));
+  REQUIRE(!refused);
+  CHECK(has_words(refused.error().message(), "has contributed to this version already"));
+  CHECK(!north.attempt->begin(masked_offer(7, 1), public_of("version"), Attender::terms(), 0.5));
+  CHECK(!north.attempt->exists());
+  CHECK(north.attempt->check_version(public_of("another")));
+  north.options.allows_same_version = true;
   world.begin();
   world.deal();
   world.share();
-  CHECK(has_words(refusal_of(world.all[1]->attempt->take(world.survivors())),
+  CHECK(north.attempt->take(world.survivors()).value());
+}
+
+TEST_CASE("a site that has contributed to a version meanwhile signs for it no more") {
+  Gathering world;
+  world.begin();
+  world.deal();
+  world.share();
+  Attender& north = *world.all[1];
+  Contributions others(north.files, site_folder);
+  REQUIRE(others.load());
+  REQUIRE(others.add({public_of("version"), public_of("another"), "fedcba9876543210", 3}));
+  north.restart();
+  CHECK(has_words(refusal_of(north.attempt->take(world.survivors())),
                   "has contributed to this version already"));
-  world.all[1]->options.allows_same_version = true;
-  world.all[1]->restart();
-  CHECK(world.all[1]->attempt->take(world.survivors()).value());
+}
+
+TEST_CASE("an update is masked only for the run that it was trained for") {
+  Attender north("north");
+  REQUIRE(north.attempt->begin(masked_offer(7, 1), public_of("version"), Attender::terms(), 0.5));
+  REQUIRE(north.open());
+  for (const secure::RunTerms& other :
+       {secure::RunTerms{"fedcba9876543210", "lenet", "fedavg", "layout"},
+        {"0123456789abcdef", "mlp", "fedavg", "layout"},
+        {"0123456789abcdef", "lenet", "scaffold", "layout"},
+        {"0123456789abcdef", "lenet", "fedavg", "other"}}) {
+    const auto refused = north.open(other);
+    REQUIRE(!refused);
+    CHECK(has_words(refused.error().message(), "was trained for another run"));
+  }
+}
+
+TEST_CASE("what can't be opened is said with the words, and nothing of it is revealed") {
+  Gathering world;
+  world.begin();
+  world.deal();
+  world.shares[0].mutable_sealed(0)->front() ^= 1;  // For north.
+  world.share();
+  CHECK(world.all[1]->attempt->unreadable() == std::vector<std::uint32_t>{0});
+  CHECK(world.all[2]->attempt->unreadable().empty());
+  wire::Header ask;
+  world.address(*ask.mutable_secure_ask());
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    CHECK(world.all[i]->attempt->take(world.survivors()).value());
+    auto& consent = *ask.mutable_secure_ask()->add_consents();
+    consent.set_member(i);
+    consent.set_signature(world.all[i]->says().secure_consent().signature());
+  }
+  CHECK(world.all[1]->attempt->take(ask).value());
+  const auto reveal = world.all[1]->says().secure_reveal();
+  REQUIRE(reveal.shares_size() == 2);
+  CHECK(reveal.shares(0).empty());
+  CHECK(reveal.shares(1).size() == 32);
+  const auto read = secure::read_reveal(reveal, 1, {0, 1, 2}, {0, 1, 2}).value();
+  REQUIRE(read.shares.size() == 1);
+  CHECK(read.shares[0].about == 2);
 }
 
 // The agent's part --------------------------------------------------------------------------------
@@ -327,7 +389,8 @@ struct JoiningWorld {
   void train() {
     REQUIRE(join(first_list()));
     const StoredValues version(std::vector<float>(layout.all.elements(), 0.25F));
-    REQUIRE(masking->begin(masked_offer(7, 1), version, 0.5));
+    REQUIRE(masking->check_version(version));
+    REQUIRE(masking->begin(masked_offer(7, 1), 0.5));
     wire::UploadBegin begin;
     begin.set_task(7);
     begin.set_round(1);
