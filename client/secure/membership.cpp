@@ -197,4 +197,11 @@ Result<void> approve_members(Files& files, const std::filesystem::path& folder,
   return files.sync_folder(folder);
 }
 
+Result<void> forget_members(Files& files, const std::filesystem::path& folder) {
+  for (const auto& path : {accepted_path(folder), proposed_path(folder)}) {
+    if (files.exists(path)) FL_CHECK(files.remove(path));
+  }
+  return {};
+}
+
 }  // namespace fl::client

@@ -48,4 +48,7 @@ class Membership {
 [[nodiscard]] Result<void> approve_members(Files& files, const std::filesystem::path& folder,
                                            const std::string& digest_hex);
 
+/// Removes the accepted list, and the one that waits: for simulations, which make all keys anew.
+[[nodiscard]] Result<void> forget_members(Files& files, const std::filesystem::path& folder);
+
 }  // namespace fl::client

@@ -17,8 +17,8 @@ struct SecureOptions {
   std::variant<secure::MemberList, secure::Public> trusted;
   /// The fewest members that it takes part with. The list may ask for more.
   std::size_t cohort_min = secure::cohort_min;
-  /// Lets it contribute to one version more than once. Only for tests: the sums of two runs that
-  /// differ by a member show that member's update.
+  /// Lets it contribute to one version more than once. Only for tests and simulations: the sums of
+  /// two runs that differ by a member show that member's update.
   bool allows_same_version = false;
 };
 

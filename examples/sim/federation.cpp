@@ -2,6 +2,7 @@
 #include "examples/sim/federation.hpp"
 
 #include "client/agent/agent.hpp"
+#include "client/secure/membership.hpp"
 #include "examples/sim/in_process_link.hpp"
 #include "examples/sim/masked_members.hpp"
 #include "examples/sim/scratch_files.hpp"
@@ -371,7 +372,10 @@ Result<SimulatedRun> run_federation(SimOptions options) {
   FL_TRY(const auto masked, server::parse_secure_aggregation(run.settings.secure_aggregation));
   if (masked) {
     std::vector<std::string> names;
-    for (std::uint32_t shard = 0; shard < options.clients; ++shard) names.push_back(name_of(shard));
+    for (std::uint32_t shard = 0; shard < options.clients; ++shard) {
+      names.push_back(name_of(shard));
+      FL_CHECK(client::forget_members(posix_files(), folder_of(options, names.back())));
+    }
     FL_TRY(members, MaskedMembers::make(names));
   }
   Federation federation(options, std::move(run), std::move(learning), *store, std::move(members));

@@ -57,9 +57,11 @@ Awaitable<Result<void>> InProcessLink::send(Message message) {
   const std::size_t bytes = frame_bytes(message);
   const bool is_answer = message.header.has_evaluation() || message.header.has_failed();
   const bool is_chunk = message.header.has_chunk();
+  const bool has_trained = message.header.has_secure_keys();
   bytes_sent_ += bytes;
   peer->take(std::move(message), bytes);
   if (is_client_ && is_answer) work_is_done();
+  if (is_client_ && has_trained) give_back_early();
   if (is_client_ && is_chunk) await_verdict();
   co_return success();
 }
@@ -73,9 +75,15 @@ void InProcessLink::await_verdict() {
   verdict_due_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();
     if (ec || !self || self->work_ != Work::uploads) return;
-    self->has_given_back_ = true;
-    self->work_is_done();
+    self->give_back_early();
   });
+}
+
+/// In a masked run all must have trained before any of them goes on.
+void InProcessLink::give_back_early() {
+  if (work_ != Work::under_way && work_ != Work::uploads) return;
+  has_given_back_ = true;
+  work_is_done();
 }
 
 void InProcessLink::take(Message message, std::size_t bytes) {

@@ -54,6 +54,7 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   void ask_for_slot();
   void work_is_done();
   void await_verdict();
+  void give_back_early();
 
   net::any_io_executor strand_;
   std::string remote_;

@@ -30,7 +30,7 @@ Result<MaskedMembers> MaskedMembers::make(const std::vector<std::string>& names)
 }
 
 client::SecureOptions MaskedMembers::options_of(const std::string& name) const {
-  return {.site_key = site_keys_.at(name), .trusted = signer_};
+  return {.site_key = site_keys_.at(name), .trusted = signer_, .allows_same_version = true};
 }
 
 }  // namespace fl::sim

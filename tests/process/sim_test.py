@@ -124,6 +124,18 @@ class Sim(FederationTest):
                 self.assertEqual(ours[:3], theirs[:3], flags)
                 self.assertLessEqual(abs(ours[3] - theirs[3]), 3 * verdict_bytes, flags)
 
+    def test_masked_runs_make_the_model_of_one_in_the_clear(self):
+        """With more clients than threads: all of a cohort must have trained before one goes on."""
+        federation = self.make()
+        run = ("--clients", 6, "--threads", 2, "--model", "synthetic:20000", "--rounds", 2)
+        self.sim(federation, *run, "--codec", "lanes:8", "--weights", "equal", "--norm-limit", 0)
+        for _ in range(2):
+            self.sim(federation, *run, "--secure-aggregation", "on")
+        digests = federation.query("SELECT model_digest FROM round_summary ORDER BY run_id, round")
+        self.assertEqual(len(digests), 6)
+        self.assertEqual(digests[0:2], digests[2:4])
+        self.assertEqual(digests[0:2], digests[4:6])
+
     def test_history_and_json_have_the_rounds(self):
         federation = self.make()
         path = federation.folder / "rounds.json"
