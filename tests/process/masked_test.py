@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from federation import BIN, FederationTest, wait_until
+from federation import BIN, FederationTest, failpoints, wait_until
 
 RUN = ("--new-run", "--model", "synthetic:5000", "--rounds", 3, "--min-clients", 3, "--lr", "0.05", "--seed", 7)
 CODEC = ("--codec", "lanes:6+ef", "--weights", "equal")
@@ -89,6 +89,7 @@ class Masked(FederationTest):
         members = self.make_members(federation)
         flags = (*RUN, *CODEC, *MASKED, "--members", members)
         server = federation.server(*flags, failpoint="masked.logged:7")
+        killed = set()
         clients = {
             "a": self.masked_client(federation, "a", members, failpoint="attempt.recorded:3"),
             "b": self.masked_client(federation, "b", members, failpoint="attempt.masked"),
@@ -100,6 +101,7 @@ class Masked(FederationTest):
         def is_server_killed():
             for name in clients:
                 if not clients[name].running():
+                    killed.add(name)
                     clients[name] = self.masked_client(federation, name, members)
             return not server.running()
 
@@ -109,6 +111,19 @@ class Masked(FederationTest):
         for client in clients.values():
             self.expect_exit(client)
         self.assertEqual(federation.digests(), expected)
+        self.assertEqual(killed, {"a", "b"})
+
+    def test_kills_are_tried_at_all_places_of_masked_rounds(self):
+        """crash_test.py has the other failpoints, in runs in the clear."""
+        here = [
+            point
+            for point in failpoints("server") + failpoints("client")
+            if point.startswith(("masked.", "attempt."))
+        ]
+        self.assertEqual(
+            set(here),
+            {"masked.logged", "masked.before_accepted", "attempt.recorded", "attempt.masked"},
+        )
 
     def test_each_side_says_why_it_does_not_take_part(self):
         federation = self.make()
