@@ -277,6 +277,10 @@ Awaitable<Result<void>> Masking::take(const wire::Header& message) {
     return is_new ? make_message() : success();
   };
   const Result<void> taken = co_await worker_.step(std::move(take));
+  const bool may_count = message.has_secure_survivors() || message.has_secure_ask();
+  // The sum may have this update, so it stays until the verdict.
+  if (may_count && !taken && taken.error().code() == Errc::invalid_input)
+    co_return co_await say_why(taken.error());
   if (taken && !is_new) {
     log_at(LogLevel::debug, "ignored {}: it is of another attempt, or was here before",
            kind_name(message));
@@ -294,14 +298,19 @@ Awaitable<Result<void>> Masking::leave(const wire::Header& message) {
   co_return co_await conversation_.send(std::move(header));
 }
 
-/// Tells the server why this client does not go on with the task, and takes the update back.
-Awaitable<Result<void>> Masking::refuse(Error why) {
+/// Tells the server why this client does not go on with the task.
+Awaitable<Result<void>> Masking::say_why(Error why) {
   const wire::UploadBegin& begin = state_.pending()->begin;
   log_warn("round {}: this client leaves the attempt: {}", begin.round(), why.message());
   wire::Header header;
   header.mutable_failed()->set_task(begin.task());
   header.mutable_failed()->set_reason(shown_reason(why.message()));
-  FL_CO_CHECK(co_await conversation_.send(std::move(header)));
+  co_return co_await conversation_.send(std::move(header));
+}
+
+/// Leaves the attempt, and takes the update back.
+Awaitable<Result<void>> Masking::refuse(Error why) {
+  FL_CO_CHECK(co_await say_why(std::move(why)));
   auto settle = [this]() -> Result<void> {
     FL_CHECK(is_damaged_ ? state_.forget_pending() : state_.settle_unused(*layout_));
     return remove_attempt();

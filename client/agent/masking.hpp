@@ -80,6 +80,7 @@ class Masking {
   [[nodiscard]] Result<void> make_words();
   [[nodiscard]] Result<void> remove_attempt();
   Awaitable<Result<void>> proceed(Result<void> made);
+  Awaitable<Result<void>> say_why(Error why);
   Awaitable<Result<void>> refuse(Error why);
   Awaitable<Result<void>> train_again();
   Awaitable<Result<void>> leave(const wire::Header& message);

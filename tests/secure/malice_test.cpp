@@ -221,13 +221,16 @@ TEST_CASE("fewer than the threshold of members can't open another's update, even
 
 namespace {
 
-/// An attempt of seven whose last member is gone after it has shared its secrets.
+/// An attempt whose last member is gone after it has shared its secrets.
 struct Opening {
-  Opening() : table(people(7)), unlocking(table.cohort, first_indices(7), first_indices(6)) {
-    table.deal(first_indices(7));
-    const auto consents = table.consents(first_indices(6), first_indices(6));
-    for (std::uint32_t i = 0; i < 6; ++i)
-      reveals.push_back(table.seats[i].reveal(first_indices(6), consents).value());
+  explicit Opening(std::size_t members = 7)
+      : table(people(members)),
+        unlocking(table.cohort, first_indices(members), first_indices(members - 1)) {
+    const Indices left = first_indices(members - 1);
+    table.deal(first_indices(members));
+    const auto consents = table.consents(left, left);
+    for (const std::uint32_t i : left)
+      reveals.push_back(table.seats[i].reveal(left, consents).value());
   }
 
   Table table;
@@ -293,4 +296,18 @@ TEST_CASE("one wrong share is found out where there is one more than needed, and
   for (std::uint32_t i = 0; i < 6; ++i) two.unlocking.take(i, two.reveals[i]).value();
   const auto failed = two.unlocking.removals();
   CHECK(says(error_of(failed), "6 shares of the secrets of 'site-006' are not right"));
+}
+
+TEST_CASE("two wrong shares are found out where there are two more than needed") {
+  for (std::uint32_t one = 0; one < 5; ++one) {
+    for (std::uint32_t other = one + 1; other < 6; ++other) {
+      Opening opening(8);  // Five answers are needed, and seven are left.
+      for (const std::uint32_t liar : {one, other})
+        opening.reveals[liar].shares.back().value.bytes()[5 + liar] ^= std::byte{1};
+      for (std::uint32_t i = 0; i < 7; ++i) opening.unlocking.take(i, opening.reveals[i]).value();
+      CHECK(opening.unlocking.removals().has_value());
+      // The first five shares that are right are used.
+      CHECK(opening.unlocking.liars() == (Indices{one, other}));
+    }
+  }
 }
