@@ -227,6 +227,11 @@ TEST_CASE("too few signatures to come are as bad as too few answers") {
   CHECK_FALSE(server.attempt.can_open_without({"site-000", "site-001"}));
   server.say(0, server.consent(0));
   CHECK(server.attempt.can_open_without({"site-001"}));
+  Server three(3);  // Two answers are enough, and three signatures are not.
+  three.reach(Stage::consents, first_indices(3), first_indices(3));
+  CHECK_FALSE(three.attempt.can_open_without({"site-000"}));
+  three.say(0, three.consent(0));
+  CHECK(three.attempt.can_open_without({"site-000"}));
 }
 
 TEST_CASE("a member that takes part with more than there are is left out of the cohort") {
