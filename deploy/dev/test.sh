@@ -222,7 +222,7 @@ bench() {
       ninja -C build parallel_bench
       exec python3 tests/bench/parallel_bench.py "${@:2}"
       ;;
-    aggregate | codecs | kernels | learn | sessions)
+    aggregate | codecs | kernels | learn | masks | sessions)
       ninja -C build "${1}_bench"
       exec "build/bin/${1}_bench" "${@:2}"
       ;;

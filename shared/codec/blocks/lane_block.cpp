@@ -20,14 +20,20 @@ constexpr std::uint8_t dither_flag = 0x80;
 
 Error bad_lanes(std::string_view what) { return {Errc::corrupt, std::string(what)}; }
 
+/// Adding and subtracting it rounds as std::nearbyint() does, in a loop that compilers make fast.
+constexpr double to_integer = 0x1.8p52;
+
 /// The values as multiples of 2^-24. Those of bare blocks need not be such multiples.
 Result<void> wide_integers(std::span<const float> values, std::span<std::int32_t> out) {
+  static_assert(lane_wide_log2 == -24);
+  bool all_fit = true;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const double scaled = std::ldexp(static_cast<double>(values[i]), -lane_wide_log2);
-    if (!(std::fabs(scaled) <= lane_wide_max)) return bad_lanes("a value is above 8");
-    out[i] = static_cast<std::int32_t>(std::nearbyint(scaled));
+    const double scaled = values[i] * 0x1p24;
+    const bool fits = std::fabs(scaled) <= lane_wide_max;  // False for NaN, too.
+    all_fit = all_fit && fits;
+    out[i] = static_cast<std::int32_t>(((fits ? scaled : 0) + to_integer) - to_integer);
   }
-  return {};
+  return all_fit ? success() : bad_lanes("a value is above 8");
 }
 
 }  // namespace
@@ -71,8 +77,6 @@ Result<void> read_lane_integers(Bytes block, const LaneRun& run, std::span<std::
 }
 
 void round_to_wide(std::span<const float> x, std::span<float> out) {
-  // Adding and subtracting it rounds as std::nearbyint() does, in a loop that compilers make fast.
-  constexpr double to_integer = 0x1.8p52;
   constexpr double most = lane_wide_max;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double scaled = std::clamp(x[i] * 0x1p24, -most, most);
