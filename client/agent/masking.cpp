@@ -117,7 +117,6 @@ Result<bool> Masking::open() {
   // Once this client has signed, the server has its words.
   const bool needs_update = !attempt().record().survivors;
   if (is_damaged_ && needs_update) return false;
-  if (needs_update) FL_CHECK((*file)->sync());
   FL_CHECK(attempt().open(run_));
   FL_CHECK(make_message());
   return true;

@@ -350,7 +350,10 @@ Result<void> UpdateSaving::finish(NewValues local_values, const LocalRule* rule)
     FL_CHECK(sync(residual_.values));
     pending_.kept.residual = residual_.name;
   }
-  const bool belongs_together = codec_.error_feedback() || codec_.is_delta() || has_local;
+  // The keys of a masked update, which are sent next, serve it alone.
+  const bool is_masked = pending_.begin.attempt() > 0;
+  const bool belongs_together =
+      codec_.error_feedback() || codec_.is_delta() || has_local || is_masked;
   FL_CHECK(sync_files(belongs_together));
   pending_.begin.set_residual_seconds(seconds(carrying_));
   pending_.begin.set_sync_seconds(seconds(syncing_));

@@ -32,6 +32,8 @@ int fuzz_image(const std::uint8_t* data, std::size_t size);
 int fuzz_messages(const std::uint8_t* data, std::size_t size);
 int fuzz_settings(const std::uint8_t* data, std::size_t size);
 int fuzz_hello(const std::uint8_t* data, std::size_t size);
+int fuzz_members(const std::uint8_t* data, std::size_t size);
+int fuzz_masked(const std::uint8_t* data, std::size_t size);
 }
 
 namespace {
@@ -145,3 +147,5 @@ TEST_CASE("fuzzing: messages of trainer programs and ranks") { replay("messages"
 TEST_CASE("fuzzing: settings as JSON") { replay("settings", fuzz_settings); }
 TEST_CASE("fuzzing: JPEG and PNG files") { replay("image", fuzz_image); }
 TEST_CASE("fuzzing: the first bytes of a connection") { replay("hello", fuzz_hello); }
+TEST_CASE("fuzzing: member lists") { replay("members", fuzz_members); }
+TEST_CASE("fuzzing: messages of masked rounds") { replay("masked", fuzz_masked); }

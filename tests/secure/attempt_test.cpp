@@ -4,6 +4,7 @@
 #include "server/secure/attempt.hpp"
 
 #include "tests/secure/attempt_world.hpp"
+#include "tests/secure/says.hpp"
 #include "tests/support/print_result.hpp"
 
 #include <set>

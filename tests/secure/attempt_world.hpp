@@ -6,7 +6,6 @@
 #include "server/secure/unlocking.hpp"
 #include "shared/secure/cohort.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,12 +74,6 @@ inline client::FindSiteKey list_of(const std::vector<Person>& all) {
     const auto found = keys.find(name);
     return found == keys.end() ? std::nullopt : std::optional(found->second);
   };
-}
-
-/// Whether a text has these words; a failed check shows the text.
-inline bool says(const std::string& text, std::string_view what) {
-  INFO(text);
-  return text.find(what) != std::string::npos;
 }
 
 inline Indices first_indices(std::size_t count) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A malicious server, and malicious members: each lie is refused, and the error says what it is.
 #include "tests/secure/attempt_world.hpp"
+#include "tests/secure/says.hpp"
 
 #include <functional>
 

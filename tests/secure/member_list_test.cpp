@@ -3,6 +3,7 @@
 #include "shared/secure/member_list.hpp"
 #include "shared/secure/key_file.hpp"
 #include "tests/secure/attempt_world.hpp"
+#include "tests/secure/says.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <sys/stat.h>

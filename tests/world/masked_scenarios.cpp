@@ -4,7 +4,10 @@
 #include "tests/support/sanitized.hpp"
 #include "tests/world/scenario.hpp"
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -250,6 +253,42 @@ TEST_CASE("a survivor that has lost its state is done without where the others a
       CHECK(reports(world, "can't be opened without client-3"));
       CHECK(versions_of(world).size() == 1);
     }
+  }
+}
+
+TEST_CASE(
+    "whatever happens on lines and disks, a masked run ends in the model of a calm one in the "
+    "clear") {
+  constexpr int kinds = static_cast<int>(Trouble::client_full) + 1;
+  for (std::uint64_t seed = 1; seed <= or_sanitized(60, 6); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&random](std::uint64_t bound) { return random() % bound; };
+    WorldOptions options = maskable(
+        static_cast<std::uint32_t>(3 + below(4)),
+        std::array{"lanes:8+ef", "lanes:5", "randk:0.3,dense_below=0+lanes:8+ef"}[below(3)]);
+    options.settings.strategy = std::array{"fedavg", "scaffold", "fedyogi:lr=0.02"}[below(3)];
+    options.settings.min_clients = static_cast<std::uint32_t>(options.members.size());
+    const auto expected = calm_versions(options);
+    options.settings.secure_aggregation = "on:attempts=100,step-seconds=60";
+    options.seed = seed;
+    const std::uint64_t troubles = 1 + below(5);
+    for (std::uint64_t i = 0; i < troubles; ++i)
+      options.troubles.push_back(static_cast<Trouble>(below(kinds)));
+    World world(options);
+    const auto ended = world.run();
+    INFO((ended ? "" : ended.error().message()));
+    CHECK(ended);
+    const auto right = check(world);
+    INFO((right ? "" : right.error().message()));
+    CHECK(right);
+    // After these a client may have lost its task: it trains again, and sends more than this
+    // update.
+    const bool loses_task = std::ranges::any_of(options.troubles, [](Trouble trouble) {
+      return trouble == Trouble::lie || trouble == Trouble::client_disk ||
+             trouble == Trouble::client_sync;
+    });
+    if (!loses_task) CHECK(versions_of(world) == expected);
   }
 }
 
