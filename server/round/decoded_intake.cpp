@@ -88,10 +88,12 @@ Awaitable<Result<std::vector<codec::LaneTally>>> DecodedIntake::lane_tallies(
     std::vector<codec::LaneTally> tallies(steps.size());
     const auto add = [&](codec::PayloadReader& update, std::uint64_t,
                          const AdjustUpdate&) -> Result<void> {
+      std::vector<codec::LaneTally> own(steps.size());
       for (std::uint64_t i = 0; i < update.blocks(); ++i) {
         const std::uint32_t tensor = update.block(i).tensor;
-        FL_CHECK(update.add_lane_tally(i, steps[tensor], tallies[tensor]));
+        FL_CHECK(update.add_lane_tally(i, steps[tensor], own[tensor]));
       }
+      for (std::size_t t = 0; t < own.size(); ++t) tallies[t] += own[t].of_client();
       return {};
     };
     for (const auto& named : parts_.tasks.round().tasks) {

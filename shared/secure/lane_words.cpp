@@ -88,7 +88,8 @@ Result<std::vector<std::uint64_t>> lane_words_of(codec::PayloadReader& update,
         std::span(out).subspan(words.begin_of(run), words.begin_of(run + 1) - words.begin_of(run)));
   }
   auto place = out.begin() + static_cast<std::ptrdiff_t>(words.tallies_at());
-  for (const codec::LaneTally& tally : tallies) {
+  for (const codec::LaneTally& whole : tallies) {
+    const codec::LaneTally tally = whole.of_client();
     *place++ = tally.squares;
     *place++ = tally.clipped;
     *place++ = tally.large;

@@ -9,6 +9,7 @@ import struct
 import numpy as np
 
 BLOCK, WIDE_MAX, WIDE_SQUARES_MAX, LOSS_MAX, QUANTIZER = 1 << 16, 1 << 27, 1 << 50, 1 << 14, 2
+SQUARES_MAX = (1 << 57) - 1  # Of one client's tensor; the other two counts never come near.
 
 
 def philox(seed, stream, counters):
@@ -68,7 +69,7 @@ class Coded:
                 self.blocks.append((most, integers))
                 self.lost[place] = update[place] - decoded
                 tally += np.array(counts, np.uint64)
-            self.tallies.append(tally)
+            self.tallies.append(np.minimum(tally, SQUARES_MAX))
             begin += size
 
     def wide(self, x, *_):

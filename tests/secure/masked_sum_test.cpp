@@ -9,6 +9,7 @@
 #include "tests/secure/attempt_world.hpp"
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 using namespace fl;
@@ -167,6 +168,27 @@ TEST_CASE("a masked round has the mean of one in the clear, bit for bit, and its
       CHECK(sums.mean_loss() == (0.25 + 255 * 1.25 + 17 * 2.25 + 100 * 3.25) / 373);
     }
   }
+}
+
+TEST_CASE("squares count up to a limit at which those of the largest cohort add up") {
+  // Each of so many blocks has the most squares that a block may have.
+  const auto elements = static_cast<std::int64_t>(((lane_squares_max >> 50) + 2) << 16);
+  const Layout layout = Layout::make({{"w", {elements}}}).value();
+  const std::vector<float> x(layout.elements(), 0.01F);
+  const auto codec = codec_of("lanes:8");
+  const auto steps = std::make_shared<const LaneSteps>(1);
+  std::vector<std::byte> payload;
+  VectorSink sink(payload);
+  codec->encode(layout, x, {1, 2, steps}, sink).value();
+  SpanSource source(payload);
+  auto reader = PayloadReader::open(source, payload.size(), layout).value();
+  const secure::LaneWords places(codec->lane_runs(layout, *steps).value(), 1, secure::cohort_max);
+  const Words words = secure::lane_words_of(reader, places, *steps, 0, 1).value();
+  const std::uint64_t squares = words[places.tallies_at()];
+  CHECK(squares == lane_squares_max);
+  CHECK(squares <= std::numeric_limits<std::uint64_t>::max() / secure::cohort_max);
+  CHECK(LaneTally{.values = 1, .squares = squares + 1, .clipped = 2, .large = 3}.of_client() ==
+        LaneTally{.values = 1, .squares = squares, .clipped = 2, .large = 3});
 }
 
 TEST_CASE("lanes have room for the extremes of all clients, whatever their weights") {

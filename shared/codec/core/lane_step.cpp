@@ -59,6 +59,12 @@ LaneTally& LaneTally::operator+=(const LaneTally& other) {
   return *this;
 }
 
+LaneTally LaneTally::of_client() const {
+  LaneTally tally = *this;
+  tally.squares = std::min(tally.squares, lane_squares_max);
+  return tally;
+}
+
 double lane_squares_unit(int bits, LaneStep step) {
   return step.is_set() ? std::ldexp(step.value() * step.value(), 2 * (bits - 10)) : 0x1p-48;
 }

@@ -59,6 +59,9 @@ inline constexpr int lane_bits_max = 16;
 /// The step for values with this root mean square, which is above 0.
 [[nodiscard]] LaneStep fitting_step(int bits, double rms);
 
+/// In a masked round the squares of up to 128 clients are added up in words of 64 bits.
+inline constexpr std::uint64_t lane_squares_max = (std::uint64_t{1} << 57) - 1;
+
 /// The figures by which the next step is chosen. All are integers, so that tallies of
 /// several clients add up in any order to the same.
 struct LaneTally {
@@ -70,6 +73,8 @@ struct LaneTally {
   std::uint64_t large = 0;    // Values of more than S / 2 steps.
 
   LaneTally& operator+=(const LaneTally& other);
+  /// What one client's tally of a tensor counts for: not more than lane_squares_max.
+  [[nodiscard]] LaneTally of_client() const;
   bool operator==(const LaneTally&) const = default;
 };
 
