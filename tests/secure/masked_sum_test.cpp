@@ -8,6 +8,8 @@
 #include "tests/codec/codec_support.hpp"
 #include "tests/secure/attempt_world.hpp"
 
+#include <doctest/doctest.h>
+
 #include <cmath>
 #include <limits>
 #include <numeric>

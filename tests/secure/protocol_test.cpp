@@ -6,6 +6,8 @@
 #include "tests/support/sanitized.hpp"
 #include "tests/support/some_of.hpp"
 
+#include <doctest/doctest.h>
+
 #include <array>
 #include <fstream>
 
