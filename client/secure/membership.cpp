@@ -3,6 +3,7 @@
 
 #include "shared/base/io/text_of_bytes.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,14 +45,6 @@ Result<std::optional<MemberList>> read_list(Files& files, const std::filesystem:
                   path.string(), list.error().message()));
 }
 
-std::string shown_names(const std::vector<std::string>& names) {
-  const std::size_t count = std::min(names.size(), names_shown_max);
-  std::string text = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "));
-  if (count < names.size()) text += fmt::format(" and {} more", names.size() - count);
-  return text;
-}
-
 /// What changed from one list of names to the next: "added A, B; removed C; other keys for D".
 /// `what`: whose names they are, as in "signers ", or "".
 std::vector<std::string> changes_of(std::string_view what,
@@ -75,7 +68,8 @@ std::vector<std::string> changes_of(std::string_view what,
   std::vector<std::string> texts;
   for (const auto& [how, names] :
        {std::pair("added", &added), {"removed", &removed}, {"other keys for", &rekeyed}})
-    if (!names->empty()) texts.push_back(fmt::format("{} {}{}", how, what, shown_names(*names)));
+    if (!names->empty())
+      texts.push_back(fmt::format("{} {}{}", how, what, first_names(*names, names_shown_max)));
   return texts;
 }
 

@@ -61,7 +61,8 @@ class RoundEngine {
   /// accepted update's file is gone); then the message says what to do, as a restart alone does not
   /// help. Spawn it once, on executor(); the engine must live until it has returned.
   Awaitable<Result<Outcome>> run();
-  /// Call before run(): no round begins until `sessions` sessions are here, evaluators included.
+  /// No round begins until `sessions` sessions are here, evaluators included. Before run(), or on
+  /// the strand.
   void wait_for_sessions(std::size_t sessions) { expected_sessions_ = sessions; }
   /// Asks for a clean end: the engine ends as soon as what is being made durable is durable. The
   /// next start goes on from here.

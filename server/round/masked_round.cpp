@@ -6,6 +6,7 @@
 #include "server/round/offer_terms.hpp"
 #include "shared/base/failpoint.hpp"
 #include "shared/base/log.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/spec/parser.hpp"
 
 #include <fmt/format.h>
@@ -313,7 +314,7 @@ MaskedRound::Outcome MaskedRound::give_up() {
 }
 
 std::string MaskedRound::names_missing() const {
-  return fmt::format("{}", fmt::join(attempt_->missing(), ", "));
+  return first_names(attempt_->missing(), Tasks::names_shown_max);
 }
 
 /// Whether words are being checked, or, as long as there is time for it, somebody whose words are

@@ -79,7 +79,7 @@ EngineStatus RunView::status() const {
     const OpenRound& round = parts_.tasks.round();
     status.round = round.record.round;
     status.asked = static_cast<std::uint32_t>(round.tasks.size());
-    status.accepted = round.count(TaskState::accepted);
+    status.accepted = parts_.tasks.ready();
   }
   const Traffic total = parts_.roster.traffic();
   status.bytes_up = total.up;

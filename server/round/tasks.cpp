@@ -4,6 +4,7 @@
 #include "server/history/counted_claims.hpp"
 #include "server/round/loss_weight.hpp"
 #include "shared/base/limits.hpp"
+#include "shared/base/printable.hpp"
 #include "shared/codec/encode/codec.hpp"
 
 #include <fmt/format.h>
@@ -208,14 +209,10 @@ std::size_t Tasks::free_places() const {
 }
 
 std::string Tasks::names_missing() const {
-  constexpr std::size_t named_max = 10;
-  std::string names;
-  std::size_t count = 0;
-  for (const auto& [client, task] : round_->tasks) {
-    if (task.record.state != TaskState::offered || ++count > named_max) continue;
-    names += (names.empty() ? "" : ", ") + client;
-  }
-  return count > named_max ? fmt::format("{} and {} more", names, count - named_max) : names;
+  std::vector<std::string> names;
+  for (const auto& [client, task] : round_->tasks)
+    if (task.record.state == TaskState::offered) names.push_back(client);
+  return first_names(names, names_shown_max);
 }
 
 std::uint64_t Tasks::accepted_weight() const {

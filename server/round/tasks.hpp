@@ -176,6 +176,8 @@ class Tasks {
   /// In an asynchronous run: how many more may train at the same time. A client that is not here
   /// takes no place.
   [[nodiscard]] std::size_t free_places() const;
+  /// A text that lists clients has no more names.
+  static constexpr std::size_t names_shown_max = 10;
   /// Clients whose updates have not come, for the log; not all, if they are many.
   [[nodiscard]] std::string names_missing() const;
 

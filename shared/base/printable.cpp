@@ -2,10 +2,12 @@
 #include "shared/base/printable.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 
 namespace fl {
 
@@ -90,6 +92,13 @@ std::string printable(std::string_view text, std::size_t bytes_max) {
   std::size_t end = bytes_max;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return printable(text.substr(0, end)) + "...";
+}
+
+std::string first_names(const std::vector<std::string>& names, std::size_t most) {
+  const std::size_t count = std::min(names.size(), most);
+  std::string text = fmt::format("{}", fmt::join(std::span(names).first(count), ", "));
+  if (count < names.size()) text += fmt::format(" and {} more", names.size() - count);
+  return text;
 }
 
 std::string csv_field(std::string_view given) {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fl {
 
@@ -17,6 +18,9 @@ namespace fl {
 
 /// The printable() text. If it has more than `bytes_max` bytes, its beginning and "...".
 [[nodiscard]] std::string printable(std::string_view text, std::size_t bytes_max);
+
+/// The names with commas between them; of more than `most` only the first, and how many more.
+[[nodiscard]] std::string first_names(const std::vector<std::string>& names, std::size_t most);
 
 /// The printable() text as a field of a CSV file (RFC 4180): one with a comma or a quote is put in
 /// quotes, and its own quotes are doubled.

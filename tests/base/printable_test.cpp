@@ -74,6 +74,12 @@ TEST_CASE("a long text is cut between two characters") {
   CHECK(printable("\xbf\xbf\xbf\xbf", 2) == "...");
 }
 
+TEST_CASE("of many names the first are shown") {
+  CHECK(first_names({}, 2).empty());
+  CHECK(first_names({"a", "b"}, 2) == "a, b");
+  CHECK(first_names({"a", "b", "c", "d"}, 2) == "a, b and 2 more");
+}
+
 TEST_CASE("a field of CSV is quoted where it must be") {
   CHECK(csv_field("a b;'") == "a b;'");
   CHECK(csv_field("a,b") == "\"a,b\"");
