@@ -65,16 +65,25 @@ class VirtualClient final : public client::Connector {
  public:
   VirtualClient(net::any_io_executor strand, std::string name, std::filesystem::path folder,
                 World& world, std::shared_ptr<server::SessionHost> host, TrainerFactory factory,
-                bool is_evaluator, const MaskedMembers* members)
+                bool is_evaluator, const MaskedMembers* members, const SimOptions& sim,
+                std::function<void()> note_absent)
       : strand_(std::move(strand)),
         name_(std::move(name)),
         host_(std::move(host)),
         slots_(is_evaluator ? nullptr : &world.slots),
+        drop_outs_(sim.drop_outs, sim.settings.seed, name_, members != nullptr),
+        away_for_(duration_of(sim.drop_outs.seconds)),
+        away_(strand_),
+        note_absent_(std::move(note_absent)),
         agent_(strand_, *this, nullptr, world.files, std::move(folder), std::move(factory),
                world.workers, agent_options(is_evaluator, world, members, name_)) {}
 
   Awaitable<Result<std::shared_ptr<Link>>> connect() override {
-    const auto [client_end, server_end] = InProcessLink::make(strand_, name_, slots_);
+    // stop() ends it.
+    co_await away_.async_wait(net::as_tuple(net::use_awaitable));
+    auto drops_out = [this](const wire::Header& message) { return this->drops_out(message); };
+    const auto [client_end, server_end] =
+        InProcessLink::make(strand_, name_, slots_, std::move(drops_out));
     net::co_spawn(strand_, serve(std::make_shared<server::Session>(server_end, name_, host_)),
                   rethrow);
     co_return std::shared_ptr<Link>(client_end);
@@ -83,8 +92,20 @@ class VirtualClient final : public client::Connector {
   [[nodiscard]] client::Agent& agent() { return agent_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] net::any_io_executor strand() const { return strand_; }
+  /// On the strand.
+  void stop() {
+    agent_.stop();
+    away_.cancel();
+  }
 
  private:
+  bool drops_out(const wire::Header& message) {
+    if (!drop_outs_.breaks_at(message)) return false;
+    log_at(LogLevel::debug, "{} drops out at its {}", name_, kind_name(message));
+    away_.expires_after(away_for_);
+    note_absent_();
+    return true;
+  }
   /// `members`: null, if the run is not masked.
   static client::Agent::Options agent_options(bool is_evaluator, World& world,
                                               const MaskedMembers* members,
@@ -101,6 +122,10 @@ class VirtualClient final : public client::Connector {
   std::string name_;
   std::shared_ptr<server::SessionHost> host_;
   WorkSlots* slots_;
+  DropOuts drop_outs_;
+  Duration away_for_;
+  net::steady_timer away_;  // Until when it is away.
+  std::function<void()> note_absent_;
   client::Agent agent_;
 };
 
@@ -274,7 +299,12 @@ class Federation {
     const auto folder = std::filesystem::path(options_.state) / "clients" / name;
     clients_.push_back(std::make_unique<VirtualClient>(
         net::make_strand(io_), name, folder, world_, host_of(engine_), std::move(factory),
-        is_evaluator, members_ ? &*members_ : nullptr));
+        is_evaluator, members_ ? &*members_ : nullptr, options_, [this] { note_absent(); }));
+  }
+
+  /// From then on no round waits for all.
+  void note_absent() {
+    net::post(engine_->executor(), [engine = engine_] { engine->wait_for_sessions(0); });
   }
 
   Awaitable<void> live() {
@@ -312,8 +342,7 @@ class Federation {
       stopped_.notify();
       signals_.cancel();
     });
-    for (const auto& client : clients_)
-      net::post(client->strand(), [&client] { client->agent().stop(); });
+    for (const auto& client : clients_) net::post(client->strand(), [&client] { client->stop(); });
   }
 
   const SimOptions& options_;

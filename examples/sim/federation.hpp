@@ -5,7 +5,8 @@
 // coroutines and has no model in memory.
 //
 // The resulting model depends only on settings, data and seed, not on the number of threads. The
-// exceptions are runs in which the order of arrival matters: with --over-select or --deadline.
+// exceptions are runs in which the order of arrival matters: with --over-select, --deadline
+// or --drop-outs.
 #pragma once
 
 #include "examples/sim/options.hpp"

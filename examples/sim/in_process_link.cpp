@@ -26,9 +26,11 @@ bool ends_work(const wire::Header& header) {
 }  // namespace
 
 std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> InProcessLink::make(
-    const net::any_io_executor& strand, const std::string& client, WorkSlots* slots) {
+    const net::any_io_executor& strand, const std::string& client, WorkSlots* slots,
+    BreaksAt breaks_at) {
   std::shared_ptr<InProcessLink> client_end(new InProcessLink(strand, "the server", true, slots));
   std::shared_ptr<InProcessLink> server_end(new InProcessLink(strand, client, false, nullptr));
+  client_end->breaks_at_ = std::move(breaks_at);
   client_end->peer_ = server_end;
   server_end->peer_ = client_end;
   return {std::move(client_end), std::move(server_end)};
@@ -50,6 +52,7 @@ Awaitable<Result<Message>> InProcessLink::receive() {
 Awaitable<Result<void>> InProcessLink::send(Message message) {
   const auto self = shared_from_this();
   FL_CO_CHECK(check_header_size(message.header));
+  if (breaks_at_ && breaks_at_(message.header)) close();
   const auto peer = peer_.lock();
   while (!down_ && peer && !message.payload.empty() && peer->inbox_.size() >= unread_max)
     co_await changed_.wait();

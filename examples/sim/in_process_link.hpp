@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +24,15 @@ namespace fl::sim {
 
 class InProcessLink final : public Link, public std::enable_shared_from_this<InProcessLink> {
  public:
+  using BreaksAt = std::function<bool(const wire::Header& sent)>;
+
   /// Makes the client's end and the server's end. The client receives work (an Offer or Evaluate)
   /// only when it has finished its previous work and, unless `slots` is null, when it has a work
-  /// slot. `client` is the client's name for the server's logs.
+  /// slot. `client` is the client's name for the server's logs. The connection breaks where the
+  /// client wants to send a message of which `breaks_at` says so; it may be null.
   static std::pair<std::shared_ptr<InProcessLink>, std::shared_ptr<InProcessLink>> make(
-      const net::any_io_executor& strand, const std::string& client, WorkSlots* slots);
+      const net::any_io_executor& strand, const std::string& client, WorkSlots* slots,
+      BreaksAt breaks_at);
 
   Awaitable<Result<Message>> receive() override;
   Awaitable<Result<void>> send(Message message) override;
@@ -60,6 +65,7 @@ class InProcessLink final : public Link, public std::enable_shared_from_this<InP
   std::string remote_;
   bool is_client_;
   WorkSlots* slots_;
+  BreaksAt breaks_at_;  // Only the client's end may have one.
   std::weak_ptr<InProcessLink> peer_;
   std::deque<Message> inbox_;
   std::deque<Message> waiting_work_;  // Offers and Evaluates; other messages overtake them.

@@ -53,6 +53,23 @@ std::string attack_help() {
   return fmt::format("What they do: {}", alternatives(attack_rows().subspan(1), &AttackRow::usage));
 }
 
+/// Flags for clients that attack or drop out.
+void declare_troubles(CLI::App& app, SimOptions& options) {
+  app.add_option("--malicious", options.malicious, "How many clients attack: client-1 and so on")
+      ->check(whole_number(0, clients_max))
+      ->capture_default_str();
+  app.add_option("--attack", options.attack, attack_help())->capture_default_str();
+  app.add_option("--drop-outs", options.drop_outs.chance,
+                 "The chance that a client drops out of a round: its connection breaks at any "
+                 "message after its training")
+      ->check(real_number_in(0, 1))
+      ->capture_default_str();
+  app.add_option("--drop-seconds", options.drop_outs.seconds,
+                 "For how many seconds a client that drops out is away")
+      ->check(real_number_in(0, 1e6))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 int parse_options(int argc, char** argv, SimOptions& options) {
@@ -90,10 +107,7 @@ int parse_options(int argc, char** argv, SimOptions& options) {
                  "Simulate clients of unequal speed: in each round each client trains a random "
                  "number of epochs from this to --local-epochs")
       ->check(whole_number_in(1, 1'000'000));
-  app.add_option("--malicious", options.malicious, "How many clients attack: client-1 and so on")
-      ->check(whole_number(0, clients_max))
-      ->capture_default_str();
-  app.add_option("--attack", options.attack, attack_help())->capture_default_str();
+  declare_troubles(app, options);
   app.add_option("--json", options.json, "Write the run's rounds to this file");
   app.add_flag("--log-json", options.log_json, "Log as JSON objects");
   app.add_flag("--verbose", options.verbose, "Log more");

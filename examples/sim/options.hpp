@@ -4,6 +4,7 @@
 
 #include "client/learn/learn_options.hpp"
 #include "client/learn/process/trainer_channel.hpp"
+#include "examples/sim/drop_outs.hpp"
 #include "server/run/settings.hpp"
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct SimOptions {
   std::uint32_t epochs_from = 0;  // 0: every client trains settings.local_epochs.
   std::uint32_t malicious = 0;    // The number of clients that do what `attack` says.
   std::string attack = "none";    // See attack.hpp.
-  std::string json;               // A file for the rounds of the run; "": none.
+  DropOuts::Options drop_outs;
+  std::string json;  // A file for the rounds of the run; "": none.
   bool log_json = false;
   bool verbose = false;
   server::RunSettings settings;

@@ -41,6 +41,8 @@ MISTAKES = [
     ("--attack", "nonesuch", "--malicious", "1"),
     ("--malicious", "3", "--attack", "ipm"),
     ("--aggregate", "krum:2"),
+    ("--drop-outs", "1.5"),
+    ("--drop-seconds", "-1"),
     ("--json", "/nonesuch/rounds.json"),
     ("--listen", "127.0.0.1:0"),
 ]
@@ -135,6 +137,19 @@ class Sim(FederationTest):
         self.assertEqual(len(digests), 6)
         self.assertEqual(digests[0:2], digests[2:4])
         self.assertEqual(digests[0:2], digests[4:6])
+
+    def test_rounds_do_not_need_clients_that_drop_out(self):
+        """In runs in the clear and in masked ones, where they drop out at any of the steps."""
+        federation = self.make()
+        run = ("--clients", 12, "--model", "synthetic:20000", "--rounds", 3, "--min-clients", 4)
+        drops = ("--drop-outs", 0.3, "--drop-seconds", 3)
+        rounds = "SELECT clients_accepted FROM round_summary WHERE run_id ="
+        for flags in (("--deadline", 1), ("--secure-aggregation", "on:step-seconds=1")):
+            self.sim(federation, *run, *drops, *flags)
+            accepted = federation.query(f"{rounds} (SELECT max(id) FROM run)")
+            self.assertEqual(len(accepted), 3, flags)
+            self.assertTrue(all(4 <= count <= 12 for (count,) in accepted), accepted)
+            self.assertLess(sum(count for (count,) in accepted), 36, flags)
 
     def test_history_and_json_have_the_rounds(self):
         federation = self.make()
