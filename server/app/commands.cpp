@@ -6,6 +6,7 @@
 #include "server/app/identity_commands.hpp"
 #include "server/app/members_command.hpp"
 #include "server/app/operator_commands.hpp"
+#include "server/app/privacy_command.hpp"
 #include "server/app/record_commands.hpp"
 #include "server/app/replay_command.hpp"
 #include "server/app/run_commands.hpp"
@@ -70,11 +71,11 @@ Command strategies_command() {
 
 std::span<const Command> server_commands() {
   static const Command table[] = {
-      queue_command(),   history_command(), compare_command(),    export_command(),
-      replay_command(),  backup_command(),  prune_command(),      clients_command(),
-      audit_command(),   enroll_command(),  pardon_command(),     revoke_command(),
-      members_command(), end_run_command(), operator_command(),   rotate_command(),
-      doctor_command(),  codecs_command(),  strategies_command(),
+      queue_command(),   history_command(), compare_command(), export_command(),
+      replay_command(),  backup_command(),  prune_command(),   clients_command(),
+      audit_command(),   enroll_command(),  pardon_command(),  revoke_command(),
+      members_command(), privacy_command(), end_run_command(), operator_command(),
+      rotate_command(),  doctor_command(),  codecs_command(),  strategies_command(),
   };
   return table;
 }

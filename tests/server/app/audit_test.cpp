@@ -142,6 +142,7 @@ std::multimap<std::string, Tried> commands_tried(const State& state) {
       {"revoke", {{"site-1"}, "revokes the client"}},
       {"pardon", {{"site-1"}, "pardons the client"}},
       {"members", {{"check", state.member_list()}, ""}},
+      {"privacy", {{"plan", "--clients", "9", "--parameters", "9"}, ""}},
       {"end-run", {{"3"}, "ends run 3"}},
       {"operator", {{"list"}, ""}},
       {"operator",

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a number of noisy releases tells about one participant together: epsilon, for a delta
+// (Dwork and Roth 2014), by the whole distribution of the privacy loss. Participants are drawn by
+// secret coins, each for itself in each release; neighbours differ in one that is there or not.
+// Pure; any thread.
+#pragma once
+
+#include "shared/privacy/privacy_loss.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace fl::privacy {
+
+/// The smallest delta that the arithmetic is exact enough for.
+inline constexpr double delta_min = 1e-12;
+
+/// `count` releases of one mechanism.
+struct Releases {
+  Mechanism mechanism;
+  std::uint64_t count = 1;
+};
+
+/// The epsilon of all releases together. Infinite, if there is none for this delta. Never below the
+/// true value by more than rounding, nor above it by more than one in ten thousand. Takes up to
+/// seconds where participants are drawn, and no time where all rates are 1. Requires: delta_min <=
+/// delta < 1.
+[[nodiscard]] double epsilon_of(std::span<const Releases> releases, double delta);
+
+/// The smallest noise multiplier, to one in a thousand, with which so many releases stay within
+/// epsilon. None, if it is above noise_max. Requires as epsilon_of(), epsilon > 0, count > 0.
+inline constexpr double noise_max = 1e8;
+[[nodiscard]] std::optional<double> noise_for(double epsilon, double delta, double sampling_rate,
+                                              std::uint64_t count);
+
+}  // namespace fl::privacy
