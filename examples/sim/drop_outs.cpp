@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cmath>
-#include <span>
 #include <string_view>
 
 namespace fl::sim {

@@ -15,8 +15,8 @@ namespace fl::sim {
 class DropOuts {
  public:
   struct Options {
-    double chance = 0;    // That a client drops out of a task, from 0 to 1.
-    double seconds = 10;  // For which it is away then.
+    double chance = 0;    // How likely a client drops out of a task: from 0 to 1.
+    double seconds = 10;  // How long it is away then.
   };
   /// `seed`: of the run. A client and a task always draw the same. `is_masked`: whether the run has
   /// the messages of secure aggregation.

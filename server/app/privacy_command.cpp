@@ -22,13 +22,13 @@ void declare_privacy(CLI::App& command, PrivacyOptions& options) {
   PrivacyPlan& plan = options.plan;
   command.add_option("ACTION", options.action, "plan")->check(one_of({"plan"}))->required();
   command.add_option("--clients", plan.clients, "How many clients there are")
-      ->check(whole_number_in(1, 1'000'000'000))
+      ->check(whole_number_in(1, 100'000'000))
       ->required();
   command
       .add_option("--clients-per-round", plan.per_round,
                   "How many of them take part in a round on average, each drawn by a coin of its "
                   "own; by default all")
-      ->check(whole_number_in(1, 1'000'000'000));
+      ->check(whole_number_in(1, 100'000'000));
   command.add_option("--parameters", plan.parameters, "The model's parameters")
       ->check(whole_number_in(1, 1'000'000'000'000))
       ->required();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differential privacy at the server would cost a run: how long the noise would be that hides
-// each client's whole participation, beside what the clients can move the model. Pure; any thread.
+// What differential privacy at the server would cost a run. The server would add noise to each
+// round's mean update, so that the models do not show whether a client took part. The plan compares
+// the length of that noise with the longest that the updates can be. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct PrivacyOutlook {
   double epsilon = 0;
   double noise_multiplier = 0;
   double noise_of_round = 0;  // The length of a round's noise.
-  double noise_of_run = 0;    // Of all rounds' noise together, beside their longest mean updates'.
+  double noise_of_run =
+      0;  // The length of all rounds' noise together, in units of `rounds` such updates.
 };
 
 /// Noise that is as long as all updates together can be leaves nothing of them.

@@ -51,7 +51,7 @@ struct EngineStatus {
   std::uint32_t evaluators = 0;
   std::uint32_t present = 0;   // Members that are here and in no run (Activity::present).
   std::uint32_t asked = 0;     // Clients that have, or had, a task in the open round.
-  std::uint32_t accepted = 0;  // Of these: their updates count, or wait until others are there.
+  std::uint32_t accepted = 0;  // Clients among them whose updates have come.
   std::uint64_t bytes_up = 0;  // Since this process began the run.
   std::uint64_t bytes_down = 0;
   std::string metric;                 // The name of the run's main metric.

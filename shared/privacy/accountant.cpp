@@ -86,20 +86,23 @@ constexpr double cells_max = 1 << 22;
 
 /// Each release is rounded up by an eighth of the unit's square at most: together that must not
 /// show.
-LossGrid grid_for(const Window& window, double count) {
+double unit_for(const Window& window, double count) {
   const double width = window.to - window.from;
   const double unit = std::min(width / cells_wanted, std::sqrt(4e-5 / count));
-  return {std::max(unit, width / cells_max)};
+  return std::max(unit, width / cells_max);
+}
+
+/// The index of a loss, in units, where losses are taken modulo `size` units.
+std::size_t index_of(long loss, std::size_t size) {
+  const auto around = static_cast<long>(size);
+  return static_cast<std::size_t>((loss % around + around) % around);
 }
 
 /// The spectrum of a distribution whose losses are taken modulo `size` units.
 std::vector<std::complex<double>> spectrum_of(const LossDistribution& of, std::size_t size) {
   std::vector<std::complex<double>> values(size);
-  const auto around = static_cast<long>(size);
-  for (std::size_t i = 0; i < of.masses.size(); ++i) {
-    const long at = ((of.first + static_cast<long>(i)) % around + around) % around;
-    values[static_cast<std::size_t>(at)] += of.masses[i];
-  }
+  for (std::size_t i = 0; i < of.masses.size(); ++i)
+    values[index_of(of.first + static_cast<long>(i), size)] += of.masses[i];
   transform(values);
   return values;
 }
@@ -128,15 +131,15 @@ double drawn_epsilon(std::span<const Releases> releases, Direction direction, do
   const Window window = window_of(releases, direction);
   double count = 0;
   for (const Releases& part : releases) count += static_cast<double>(part.count);
-  const LossGrid grid = grid_for(window, count);
+  const double unit = unit_for(window, count);
   const std::size_t size =
-      std::bit_ceil(static_cast<std::size_t>((window.to - window.from) / grid.unit) + 3);
+      std::bit_ceil(static_cast<std::size_t>((window.to - window.from) / unit) + 3);
   LossDistribution all;
-  all.first = static_cast<long>(std::floor(window.from / grid.unit));
+  all.first = static_cast<long>(std::floor(window.from / unit));
   all.rest = 2 * window_tail;
   std::vector<LossDistribution> parts;
   for (const auto& [mechanism, times] : releases) {
-    parts.push_back(loss_distribution(mechanism, direction, grid));
+    parts.push_back(loss_distribution(mechanism, direction, unit));
     all.rest += static_cast<double>(times) * parts.back().rest;
   }
   if (all.rest > delta) return infinity;
@@ -153,12 +156,9 @@ double drawn_epsilon(std::span<const Releases> releases, Direction direction, do
     }
   }
   transform_back(product);
-  const auto around = static_cast<long>(size);
-  for (long i = 0; i < around; ++i) {
-    const long at = ((all.first + i) % around + around) % around;
-    all.masses.push_back(product[static_cast<std::size_t>(at)].real());
-  }
-  return epsilon_of(all, grid.unit, delta);
+  for (std::size_t i = 0; i < size; ++i)
+    all.masses.push_back(product[index_of(all.first + static_cast<long>(i), size)].real());
+  return epsilon_of(all, unit, delta);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a number of noisy releases tells about one participant together: epsilon, for a delta
-// (Dwork and Roth 2014), by the whole distribution of the privacy loss. Participants are drawn by
-// secret coins, each for itself in each release; neighbours differ in one that is there or not.
-// Pure; any thread.
+// Differential privacy's accountant: computes the epsilon, for a given delta, that several noisy
+// releases have together (Dwork and Roth 2014), from the whole distribution of the privacy loss.
+// Participants are drawn by secret coins, each for itself in each release; neighbours differ in one
+// that is there or not. Pure; any thread.
 #pragma once
 
 #include "shared/privacy/privacy_loss.hpp"
@@ -13,8 +13,9 @@
 
 namespace fl::privacy {
 
-/// The smallest delta that the arithmetic is exact enough for.
-inline constexpr double delta_min = 1e-12;
+/// Below it the transforms' rounding shows: epsilon comes out too large where participants are
+/// drawn in many releases (by 4 % for 10,000 of them with a delta of 1e-12).
+inline constexpr double delta_min = 1e-9;
 
 /// `count` releases of one mechanism.
 struct Releases {

@@ -117,13 +117,11 @@ double log_moment(const Mechanism& mechanism, Direction direction, double order)
   return most + std::log(sum);
 }
 
-LossDistribution loss_distribution(const Mechanism& mechanism, Direction direction,
-                                   const LossGrid& grid) {
+LossDistribution loss_distribution(const Mechanism& mechanism, Direction direction, double unit) {
   const Observed observed(mechanism, direction);
   const bool rises = direction == Direction::removes;
   const double least = observed.loss(rises ? observed.lowest() : observed.highest());
   const double most = observed.loss(rises ? observed.highest() : observed.lowest());
-  const double unit = grid.unit;
   LossDistribution out;
   out.first = static_cast<long>(std::floor(least / unit));
   const auto cells =
@@ -155,7 +153,7 @@ LossDistribution loss_distribution(const Mechanism& mechanism, Direction directi
       });
     }
   }
-  // What lies beyond the tails, which the pieces have not seen.
+  // The pieces have left out the probability beyond the tails.
   out.rest = std::erfc(tail / std::numbers::sqrt2);
   return out;
 }

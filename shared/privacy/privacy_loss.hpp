@@ -29,11 +29,6 @@ struct Mechanism {
 /// ten digits.
 [[nodiscard]] double log_moment(const Mechanism& mechanism, Direction direction, double order);
 
-/// Losses are multiples of a unit.
-struct LossGrid {
-  double unit;
-};
-
 /// A distribution on a grid: the loss (first + i) * unit has the probability masses[i].
 struct LossDistribution {
   long first = 0;
@@ -41,11 +36,12 @@ struct LossDistribution {
   double rest = 0;  // The probability of all losses beyond: they count as infinite.
 };
 
-/// The distribution of the loss, with each loss divided between its two neighbours on the grid such
-/// that both of its probabilities stay as they are: by the release with the participant and by the
-/// one without. So it never shows less than the true loss, and exactly that at each point of the
-/// grid (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022, "Connect the dots").
+/// The distribution of the loss on the multiples of `unit`, with each loss divided between its two
+/// neighbours on the grid such that both of its probabilities stay as they are: by the release with
+/// the participant and by the one without. So it never shows less than the true loss, and exactly
+/// that at each point of the grid (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022, "Connect
+/// the dots").
 [[nodiscard]] LossDistribution loss_distribution(const Mechanism& mechanism, Direction direction,
-                                                 const LossGrid& grid);
+                                                 double unit);
 
 }  // namespace fl::privacy

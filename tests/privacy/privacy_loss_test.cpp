@@ -42,7 +42,7 @@ TEST_CASE("moments of the loss") {
   for (const double noise : {0.5, 1.0, 7.0}) {
     for (const double order : {-3.0, -0.5, 0.5, 20.0}) {
       for (const Direction direction : directions) {
-        // Of a Gaussian release with everybody in it: order (order + 1) / (2 noise^2).
+        // A Gaussian release with everybody in it has order (order + 1) / (2 noise^2).
         const double expected = order * (order + 1) / (2 * noise * noise);
         CHECK(privacy::log_moment({1, noise}, direction, order) ==
               doctest::Approx(expected).epsilon(1e-8));
@@ -60,7 +60,7 @@ TEST_CASE("a distribution on a grid keeps both neighbours' probabilities") {
     for (const Direction direction : directions) {
       CAPTURE(mechanism.sampling_rate);
       const double unit = 1e-3;
-      const auto of = privacy::loss_distribution(mechanism, direction, {unit});
+      const auto of = privacy::loss_distribution(mechanism, direction, unit);
       double own = 0;
       double other = 0;
       double mean_square = 0;
